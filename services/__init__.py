@@ -1,0 +1,1 @@
+"""The services of draftmesh. Each imports `shared` and itself, never another service."""

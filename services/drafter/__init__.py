@@ -1,0 +1,1 @@
+"""Guesses what the target will say; nothing depends on it."""

@@ -1,0 +1,1 @@
+"""Owns the target model and decides every token."""

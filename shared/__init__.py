@@ -1,0 +1,1 @@
+"""What every service agrees on: messages, keys, the law. Imports no service."""

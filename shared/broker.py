@@ -1,0 +1,102 @@
+"""The two kinds of Redis client that a process holds, and the embedded server of `draftmesh up`.
+
+Commands time out after two seconds and are retried only because every write is an idempotent script or a hint.
+Blocking reads are never retried by the client: redis-py would re-send them after a lost reply and skip entries.
+On Python 3.11 a cancelled read with a socket timeout can hang, so blocking clients have none and callers bound them.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import cast
+
+import structlog
+from redis.asyncio import BlockingConnectionPool
+from redis.asyncio import Redis as Client
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from shared.commands import Redis
+
+logger = structlog.get_logger()
+
+BLOCK_MS = 2000  # how long one blocking read waits; bounds how late a stop is noticed
+DISCONNECTED = (RedisConnectionError, RedisTimeoutError, OSError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """`redis` for commands, `blocking` for reads that wait."""
+
+    redis: Redis
+    blocking: Redis
+
+
+@asynccontextmanager
+async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Broker]:
+    """Both clients for `url`, closed at the end. Raises `BrokerError` if the server does not answer now."""
+    redis = Client(
+        connection_pool=BlockingConnectionPool.from_url(
+            url,
+            protocol=2,
+            max_connections=16,
+            timeout=2,
+            socket_timeout=2,
+            socket_connect_timeout=2,
+            retry=Retry(ExponentialWithJitterBackoff(), 3),
+        )
+    )
+    blocking = Client(
+        connection_pool=BlockingConnectionPool.from_url(
+            url,
+            protocol=2,
+            max_connections=blocking_connections,
+            timeout=2,
+            socket_timeout=None,
+            socket_connect_timeout=2,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+        )
+    )
+    try:
+        try:
+            await redis.ping()
+        except (RedisError, OSError) as error:
+            raise BrokerError(
+                f"--redis {url}: no answer ({error}); is the server running and the address right?"
+            ) from None
+        yield Broker(cast(Redis, redis), cast(Redis, blocking))
+    finally:
+        with suppress(RedisError, OSError):
+            await redis.aclose()
+            await blocking.aclose()
+        await redis.connection_pool.disconnect()
+        await blocking.connection_pool.disconnect()
+
+
+class BrokerError(RuntimeError):
+    """Redis cannot be reached; the message names the option."""
+
+
+class Reconnect:
+    """Full-jitter waits between tries, for ever, and one log line per change of state."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._failures = 0
+
+    def succeeded(self) -> None:
+        if self._failures:
+            logger.info("redis_reconnected", reader=self._what, failures=self._failures)
+        self._failures = 0
+
+    async def failed(self, error: BaseException) -> None:
+        if not self._failures:
+            logger.warning("redis_disconnected", reader=self._what, error=type(error).__name__)
+        self._failures += 1
+        await asyncio.sleep(random.uniform(0.1, min(5.0, 0.1 * 2.0**self._failures)))

@@ -1,0 +1,72 @@
+"""The hint plane: inboxes that may lose, repeat or delay anything at the cost of speed alone.
+
+A drafter's inbox carries `Open`, `Commit` and `Close`; a verifier's carries `Proposal` and `Hello`. No acks, bounded
+length, a TTL that the owner renews. Messages that do not decode are counted and skipped.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from redis.exceptions import ResponseError
+
+from shared import codec, keys
+from shared.commands import Redis
+from shared.jobs import INBOX_MAXLEN
+from shared.messages import Hint, Reply
+
+INBOX_TTL_MS = 60_000
+M = TypeVar("M")
+
+
+class Inbox(Generic[M]):
+    """The reading end of one process's inbox. `blocking` must be a client whose reads may block."""
+
+    def __init__(self, blocking: Redis, instance: str, decode: Callable[[bytes], M]) -> None:
+        self._redis = blocking
+        self._key = keys.inbox(instance)
+        self._decode = decode
+        self._cursor = "$"
+        self.undecodable = 0
+
+    async def read(self, block_ms: int) -> list[M]:
+        """Messages since the last read, in order, waiting up to `block_ms` for the first."""
+        if self._cursor == "$":
+            # "$" would skip what arrives between two reads; the id of the last entry does not.
+            self._cursor = await self._last_id()
+        try:
+            reply = await self._redis.xread({self._key: self._cursor}, count=512, block=block_ms)
+        except ResponseError as error:
+            if not str(error).startswith("UNBLOCKED"):
+                raise
+            self._cursor = "0-0"
+            return []
+        messages = []
+        for _, entries in reply or []:
+            for entry_id, fields in entries:
+                self._cursor = entry_id.decode()
+                try:
+                    messages.append(self._decode(fields.get(b"m", b"")))
+                except codec.CodecError:
+                    self.undecodable += 1
+        return messages
+
+    def rewind(self) -> None:
+        """After a reconnection: Redis may have restarted empty, and ids count from its clock again."""
+        self._cursor = "$"
+
+    async def _last_id(self) -> str:
+        entries = await self._redis.xrevrange(self._key, count=1)
+        return entries[0][0].decode() if entries else "0-0"
+
+
+async def send(redis: Redis, messages: Iterable[tuple[str, Hint | Reply]]) -> None:
+    """Put each message into the inbox of the instance named with it, in one round trip."""
+    pipeline = redis.pipeline(transaction=False)
+    inboxes = set()
+    for instance, message in messages:
+        key = keys.inbox(instance)
+        pipeline.xadd(key, {"m": codec.encode(message)}, maxlen=INBOX_MAXLEN, approximate=True)
+        inboxes.add(key)
+    for key in inboxes:
+        pipeline.pexpire(key, INBOX_TTL_MS)  # an inbox whose owner is gone must not outlive it for long
+    await pipeline.execute()

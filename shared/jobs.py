@@ -1,0 +1,193 @@
+"""The durable plane: a committed token is in the log exactly once, and a request ends with exactly one terminal chunk.
+
+`JobStore` is used by the gateway (submit, cancel) and the verifier (claim, commit, renew, release). Every call is an
+idempotent script, so a retry after a lost reply is harmless. Errors are redis-py's `RedisError`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from redis.exceptions import NoScriptError, ResponseError
+
+from shared import codec, keys, scripts
+from shared.commands import Redis
+from shared.messages import Chunk, Finish, Job
+from shared.scripts import Outcome
+
+_DEADLINE = codec.encode(Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed."))
+_POISON = codec.encode(
+    Chunk(tokens=(), finish=Finish.ERROR, detail="The request was given up after several verifiers failed on it.")
+)
+_CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to commit for one request until the lease ends or a later epoch is claimed."""
+
+    job: Job
+    epoch: int
+    committed: int  # tokens in the log at the time of the claim
+    remaining_ms: int  # until the request's deadline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """One commit to be sent: `chunk` at offset `base` of a request, under `epoch`."""
+
+    request_id: str
+    epoch: int
+    base: int
+    chunk: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """A sign of life for a claim that has nothing to commit yet."""
+
+    request_id: str
+    epoch: int
+
+
+class JobStore:
+    """Jobs and logs of one model on one Redis. `redis` must not block; `blocking` is for `next_job` alone."""
+
+    def __init__(self, redis: Redis, blocking: Redis, model: str, lease_ms: int = 10_000) -> None:
+        self._redis = redis
+        self._blocking = blocking
+        self._model = model
+        self._lease_ms = lease_ms
+        self._orphan_cursor = "0-0"
+
+    # ------------------------------------------------------------ gateway
+
+    async def submit(self, job: Job, limit: int) -> Outcome:
+        """Admit and queue a job: `OK`, `DUPLICATE` if its id was submitted before, `FULL` above `limit` live jobs."""
+        arguments = [job.request_id, keys.GROUP, codec.encode(job), limit, job.timeout_ms]
+        return scripts.outcome(await scripts.SUBMIT.run(self._redis, self._names(job.request_id), arguments))
+
+    async def cancel(self, request_id: str) -> Outcome:
+        """End a request now; its verifier learns at its next commit. A request that ended before is left as it is."""
+        arguments = [request_id, keys.GROUP, _CANCELLED]
+        return scripts.outcome(await scripts.CANCEL.run(self._redis, self._names(request_id), arguments))
+
+    # ------------------------------------------------------------ verifier
+
+    async def next_job(self, owner: str, block_ms: int) -> str | None:
+        """The id of a job that nobody was given yet, waiting up to `block_ms` for one."""
+        stream = keys.jobs(self._model)
+        try:
+            reply = await self._blocking.xreadgroup(keys.GROUP, owner, {stream: ">"}, count=1, block=block_ms)
+        except ResponseError as error:
+            # The stream expired, or Redis came back empty: make the group again, from the start of the backlog.
+            if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
+                raise
+            await self.ensure_group()
+            return None
+        for _, entries in reply or []:
+            for _, fields in entries:
+                if fields:  # an entry that was trimmed away comes without fields
+                    return str(fields[b"r"].decode())
+        return None
+
+    async def ensure_group(self) -> None:
+        """Make the consumer group if it is missing and keep the stream alive."""
+        stream = keys.jobs(self._model)
+        try:
+            await self._redis.xgroup_create(stream, keys.GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+        await self._redis.pexpire(stream, scripts.STREAM_TTL_MS)
+
+    async def orphans(self, owner: str, idle_ms: int, count: int = 64) -> list[str]:
+        """Ids of jobs that some verifier was given at least `idle_ms` ago and has not ended; most are still held."""
+        try:
+            reply = await self._redis.xautoclaim(
+                keys.jobs(self._model), keys.GROUP, owner, idle_ms, start_id=self._orphan_cursor, count=count
+            )
+        except ResponseError as error:
+            if not str(error).startswith("NOGROUP"):
+                raise
+            await self.ensure_group()
+            return []
+        # Carrying the cursor forward keeps early entries from starving late ones.
+        self._orphan_cursor = reply[0].decode() if isinstance(reply[0], bytes) else str(reply[0])
+        return [fields[b"r"].decode() for _, fields in reply[1] if fields]
+
+    async def claim(self, request_id: str, owner: str) -> Claim | Outcome:
+        """Raise the epoch and take the lease, or say why not. A passed deadline or poison ends the job here."""
+        arguments = [request_id, keys.GROUP, owner, self._lease_ms, _DEADLINE, _POISON]
+        reply = await scripts.CLAIM.run(self._redis, self._names(request_id), arguments)
+        result = scripts.outcome(reply)
+        if result is not Outcome.OK:
+            return result
+        _, epoch, committed, payload, remaining_ms = reply
+        return Claim(
+            job=codec.decode_job(payload), epoch=int(epoch), committed=int(committed), remaining_ms=int(remaining_ms)
+        )
+
+    async def commit(
+        self,
+        appends: Sequence[Append],
+        renewals: Sequence[Renewal] = (),
+        hints: Sequence[tuple[str, bytes]] = (),
+    ) -> list[Outcome]:
+        """Send a round's commits, renewals and hints (inbox key, message) in one round trip.
+
+        Returns one outcome per append, then one per renewal. `DUPLICATE` means that an earlier try got through.
+        Hints go first: a drafter that hears sooner drafts sooner, and nothing depends on it.
+        """
+        try:
+            return await self._commit(appends, renewals, hints)
+        except NoScriptError:
+            for script in (scripts.COMMIT, scripts.RENEW):
+                await self._redis.script_load(script.source)
+            return await self._commit(appends, renewals, ())
+
+    async def _commit(
+        self, appends: Sequence[Append], renewals: Sequence[Renewal], hints: Sequence[tuple[str, bytes]]
+    ) -> list[Outcome]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for key, message in hints:
+            pipeline.xadd(key, {"m": message}, maxlen=INBOX_MAXLEN, approximate=True)
+        for append in appends:
+            chunk = append.chunk
+            arguments = [append.request_id, keys.GROUP, append.epoch, append.base, len(chunk.tokens)]
+            arguments += [codec.encode(chunk), self._lease_ms, int(chunk.finish is not Finish.NONE)]
+            scripts.COMMIT.queue(pipeline, self._names(append.request_id), arguments)
+        for renewal in renewals:
+            arguments = [renewal.request_id, keys.GROUP, renewal.epoch, self._lease_ms]
+            scripts.RENEW.queue(pipeline, self._names(renewal.request_id), arguments)
+        replies = await pipeline.execute()
+        return [scripts.outcome(reply) for reply in replies[len(hints) :]]
+
+    async def release(self, request_id: str, epoch: int) -> Outcome:
+        """Give a claim back so that a peer takes it over at once."""
+        arguments = [request_id, keys.GROUP, epoch]
+        return scripts.outcome(await scripts.RELEASE.run(self._redis, self._names(request_id), arguments))
+
+    # ------------------------------------------------------------ anyone
+
+    async def read_job(self, request_id: str) -> Job | None:
+        """The job itself, or None once it is gone."""
+        payload = await self._redis.hget(keys.job(request_id), "payload")
+        return None if payload is None else codec.decode_job(payload)
+
+    async def read_log(self, request_id: str) -> list[tuple[int, Chunk]]:
+        """Every chunk so far with the offset at which it starts."""
+        entries = await self._redis.xrange(keys.log(request_id))
+        return [parse_entry(entry_id, fields) for entry_id, fields in entries]
+
+    def _names(self, request_id: str) -> list[str]:
+        return scripts.names(request_id, self._model)
+
+
+INBOX_MAXLEN = 1000  # hints are worthless when old; about one minute of a busy verifier
+
+
+def parse_entry(entry_id: bytes, fields: dict[bytes, bytes]) -> tuple[int, Chunk]:
+    """A log entry as (offset at which the chunk starts, chunk). Raises `CodecError` for foreign entries."""
+    chunk = codec.decode_chunk(fields.get(b"c", b""))
+    end = int(entry_id.partition(b"-")[0])
+    return end - len(chunk.tokens), chunk

@@ -1,0 +1,51 @@
+"""Every Redis key, in one place. Each key that these functions name is given a TTL by whoever writes it."""
+
+from typing import Final
+
+PREFIX: Final = "draftmesh"
+GROUP: Final = "verifiers"  # the consumer group on every job stream
+
+
+def job(request_id: str) -> str:
+    """Hash: payload, epoch, owner, lease, committed, state, deadline."""
+    return f"{PREFIX}:{{{request_id}}}:job"
+
+
+def log(request_id: str) -> str:
+    """Stream: the committed chunks; entry id `<end offset>-1`, or `-2` for a terminal chunk without tokens."""
+    return f"{PREFIX}:{{{request_id}}}:log"
+
+
+def jobs(model: str) -> str:
+    """Stream: request ids waiting for, or held by, a verifier of this model."""
+    return f"{PREFIX}:jobs:{model}"
+
+
+def admitted(model: str) -> str:
+    """Sorted set: live request ids scored by deadline; the admission semaphore."""
+    return f"{PREFIX}:admitted:{model}"
+
+
+def inbox(instance: str) -> str:
+    """Stream: hints for one drafter, or proposals for one verifier."""
+    return f"{PREFIX}:inbox:{instance}"
+
+
+def wake(instance: str) -> str:
+    """Stream: wakes one gateway's follower when a request joins."""
+    return f"{PREFIX}:wake:{instance}"
+
+
+def card(instance: str) -> str:
+    """String: one process's card, expiring when its heartbeat stops."""
+    return f"{PREFIX}:card:{instance}"
+
+
+def cards() -> str:
+    """Set: ids of the processes that registered."""
+    return f"{PREFIX}:cards"
+
+
+def vocabulary(fingerprint: str) -> str:
+    """String: a deflated vocabulary-only GGUF, addressed by its content."""
+    return f"{PREFIX}:vocabulary:{fingerprint}"

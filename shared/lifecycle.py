@@ -1,0 +1,87 @@
+"""How a service lives: it runs until asked to stop, then drains; if one of its loops dies, the process ends.
+
+A process that lost a loop must not stand there looking healthy, so loops run in a TaskGroup. The first SIGINT or
+SIGTERM sets `stop`; a second one ends the process at once.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+import typer
+
+from shared.broker import DISCONNECTED, BrokerError, Reconnect
+from shared.errors import StartError
+from shared.messages import Card
+from shared.registry import HEARTBEAT_S, Registry
+
+logger = structlog.get_logger()
+
+
+def instance_name(service: str) -> str:
+    """A fresh name for this process: readable, unique, and new after every restart."""
+    return f"{service}-{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `main(stop)` to its end and exit: 0 after a clean stop, 2 for a `StartError`, 1 if it died."""
+    try:
+        import uvloop
+
+        loop_factory: Any = uvloop.new_event_loop
+    except ImportError:
+        loop_factory = None
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        try:
+            runner.run(_supervised(main))
+        except (BrokerError, StartError) as error:
+            typer.echo(f"error: {error}", err=True)
+            sys.exit(2)
+        except BaseExceptionGroup as group:
+            start_errors = group.subgroup((BrokerError, StartError))
+            if start_errors is not None:
+                typer.echo(f"error: {_leaves(start_errors)[0]}", err=True)
+                sys.exit(2)
+            for leaf in _leaves(group):
+                logger.error("service_failed", exc_info=leaf)
+            sys.exit(1)
+
+
+def _leaves(group: "BaseExceptionGroup[BaseException]") -> list[BaseException]:
+    leaves: list[BaseException] = []
+    for error in group.exceptions:
+        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves
+
+
+async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+
+    def ask() -> None:
+        if stop.is_set():
+            os._exit(1)  # asked twice: someone is in a hurry, and nothing committed can be lost
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask)
+    await main(stop)
+
+
+async def heartbeat(registry: Registry, card: Callable[[], Card]) -> None:
+    """Publish `card()` for ever; Redis going away is survived and logged once."""
+    reconnect = Reconnect("heartbeat")
+    while True:
+        try:
+            await registry.beat(card())
+            reconnect.succeeded()
+        except DISCONNECTED as error:
+            await reconnect.failed(error)
+            continue
+        await asyncio.sleep(HEARTBEAT_S)

@@ -1,0 +1,361 @@
+"""The only module that touches llama_cpp: load a model, put rows in, take logits out, manage sequences.
+
+A failed assert inside ggml kills the process, so ranges are checked here before every call. Not thread-safe: one
+thread owns a `Context`. `llama_decode` releases the GIL. Upstream: llama.cpp's `include/llama.h`.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import llama_cpp.llama_cpp as C
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+logger = structlog.get_logger()
+
+MAX_LEAVES: Final = 8  # sequence ids one row may carry; seq_cp and seq_rm scan all cells, so keep few
+CACHE_TYPES: Final = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
+
+_ERROR_LEVEL: Final = 4  # GGML_LOG_LEVEL_ERROR in ggml.h
+
+
+class LlamaError(RuntimeError):
+    """llama.cpp refused; the message says what was asked of it."""
+
+
+@C.llama_log_callback  # type: ignore[untyped-decorator]
+def _log(level: int, text: bytes, _: Any) -> None:
+    if level == _ERROR_LEVEL:
+        logger.debug("llama_error", text=text.decode(errors="replace").strip())
+
+
+_started = False
+
+
+def _start() -> None:
+    global _started
+    if not _started:
+        C.llama_log_set(_log, ctypes.c_void_p(0))
+        C.llama_backend_init()
+        _started = True
+
+
+@dataclass(frozen=True, slots=True)
+class BackendDevice:
+    """A device that this build of llama.cpp can see; memory in bytes."""
+
+    handle: int
+    name: str  # ggml's own name, e.g. "CUDA0"
+    description: str
+    kind: str  # "cpu", "gpu", "igpu", "accel"
+    memory_free: int
+    memory_total: int
+
+
+def backend_devices() -> list[BackendDevice]:
+    """Every ggml device in ggml's order."""
+    _start()
+    folder = Path(C.__file__).parent / "lib"
+    base = ctypes.CDLL(str(next(folder.glob("*ggml-base.*"))))
+    registry = ctypes.CDLL(str(next(path for path in folder.glob("*ggml.*") if "ggml." in path.name)))
+    registry.ggml_backend_dev_count.restype = ctypes.c_size_t
+    registry.ggml_backend_dev_get.restype = ctypes.c_void_p
+    registry.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    for name in ("ggml_backend_dev_name", "ggml_backend_dev_description"):
+        getattr(base, name).restype = ctypes.c_char_p
+        getattr(base, name).argtypes = [ctypes.c_void_p]
+    base.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
+    base.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    base.ggml_backend_dev_memory.restype = None
+    devices = []
+    for index in range(registry.ggml_backend_dev_count()):
+        handle = registry.ggml_backend_dev_get(index)
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        base.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+        devices.append(
+            BackendDevice(
+                handle=handle,
+                name=base.ggml_backend_dev_name(handle).decode(),
+                description=base.ggml_backend_dev_description(handle).decode(),
+                kind={0: "cpu", 1: "gpu", 2: "igpu"}.get(base.ggml_backend_dev_type(handle), "accel"),
+                memory_free=free.value,
+                memory_total=total.value,
+            )
+        )
+    return devices
+
+
+def build_info() -> str:
+    """What this llama.cpp was built with, for cache keys: instruction sets and backends."""
+    _start()
+    return str(C.llama_print_system_info().decode())
+
+
+class Model:
+    """A loaded GGUF: weights and vocabulary, or the vocabulary alone. Free it with `close`."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        vocab_only: bool = False,
+        device: BackendDevice | None = None,
+        gpu_layers: int = -1,
+        tensor_split: Sequence[float] = (),
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        """Load `path`. `device` None means CPU. Raises `LlamaError` if it is not a model that llama.cpp can load."""
+        _start()
+        params = C.llama_model_default_params()
+        params.vocab_only = vocab_only
+        params.n_gpu_layers = 0 if device is None or device.kind == "cpu" else gpu_layers
+        handles = [] if device is None or device.kind == "cpu" else [device.handle]
+        self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles, None)
+        params.devices = ctypes.cast(self._devices, ctypes.c_void_p)
+        if tensor_split:
+            self._split = (ctypes.c_float * C.llama_max_devices())(*tensor_split)
+            params.tensor_split = ctypes.cast(self._split, ctypes.POINTER(ctypes.c_float))
+            params.devices = None  # a split over all devices, in ggml's order
+
+        def report(fraction: float, _: Any) -> bool:
+            if progress is not None:
+                progress(fraction)
+            return True
+
+        self._progress = C.llama_progress_callback(report)
+        params.progress_callback = self._progress
+        self.path = Path(path)
+        self.handle = C.llama_model_load_from_file(str(path).encode(), params)
+        if not self.handle:
+            raise LlamaError(f"{path}: llama.cpp cannot load this file as a GGUF model")
+        self.vocabulary = Vocabulary(self.handle)
+
+    @property
+    def n_ctx_train(self) -> int:
+        return int(C.llama_model_n_ctx_train(self.handle))
+
+    @property
+    def n_layer(self) -> int:
+        return int(C.llama_model_n_layer(self.handle))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all tensors."""
+        return int(C.llama_model_size(self.handle))
+
+    @property
+    def description(self) -> str:
+        buffer = ctypes.create_string_buffer(128)
+        C.llama_model_desc(self.handle, buffer, len(buffer))
+        return buffer.value.decode(errors="replace")
+
+    @property
+    def can_roll_back(self) -> bool:
+        """False for recurrent and hybrid models, whose state cannot drop its last tokens."""
+        return not (C.llama_model_is_recurrent(self.handle) or C.llama_model_is_hybrid(self.handle))
+
+    @property
+    def sliding_window(self) -> bool:
+        return int(C.llama_model_n_swa(self.handle)) > 0
+
+    def metadata(self, key: str) -> str | None:
+        """A metadata value as text, or None."""
+        return self.vocabulary.metadata(key)
+
+    def close(self) -> None:
+        if self.handle:
+            C.llama_model_free(self.handle)
+            self.handle = None
+
+
+class Vocabulary:
+    """Tokens, text and the chat template of a model. Valid while its `Model` is open."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._vocab = C.llama_model_get_vocab(model)
+        self.n_tokens = int(C.llama_vocab_n_tokens(self._vocab))
+        self.bos = int(C.llama_vocab_bos(self._vocab))
+        self.add_bos = bool(C.llama_vocab_get_add_bos(self._vocab))
+        self.eog = tuple(token for token in range(self.n_tokens) if C.llama_vocab_is_eog(self._vocab, token))
+
+    def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> list[int]:
+        """Token ids of `text`; `add_special` adds the model's BOS, `parse_special` reads `<|…|>` as tokens."""
+        data = text.encode()
+        size = len(data) + 8
+        while True:
+            tokens = (C.llama_token * size)()
+            count = C.llama_tokenize(self._vocab, data, len(data), tokens, size, add_special, parse_special)
+            if count >= 0:
+                return list(tokens[:count])
+            size = -count
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes of a token; control tokens are empty unless `special`."""
+        size = 64
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            count = C.llama_token_to_piece(self._vocab, token, buffer, size, 0, special)
+            if count >= 0:
+                return buffer.raw[:count]
+            size = -count
+
+    def is_control(self, token: int) -> bool:
+        return bool(C.llama_vocab_is_control(self._vocab, token))
+
+    def texts(self) -> list[bytes]:
+        """Every token's raw text as the model file has it: what two vocabularies are compared by."""
+        return [C.llama_vocab_get_text(self._vocab, token) or b"" for token in range(self.n_tokens)]
+
+    def metadata(self, key: str) -> str | None:
+        size = 4096
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            count = int(C.llama_model_meta_val_str(self._model, key.encode(), buffer, size))
+            if count < 0:
+                return None
+            if count < size:
+                return buffer.raw[:count].decode(errors="replace")
+            size = count + 1
+
+    def chat_template(self, name: str | None = None) -> str | None:
+        """The model's chat template (Jinja), or None."""
+        text = C.llama_model_chat_template(self._model, name.encode() if name else None)
+        return text.decode(errors="replace") if text else None
+
+
+class Rows:
+    """The rows of one decode, in order. A row is one token at one position of one or more sequences."""
+
+    __slots__ = ("outputs", "positions", "sequences", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.positions: list[int] = []
+        self.sequences: list[tuple[int, ...]] = []
+        self.outputs: list[bool] = []
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, token: int, position: int, sequences: tuple[int, ...], output: bool) -> int:
+        """Append a row and return its index."""
+        self.tokens.append(token)
+        self.positions.append(position)
+        self.sequences.append(sequences)
+        self.outputs.append(output)
+        return len(self.tokens) - 1
+
+    def extend(self, tokens: Iterable[int], position: int, sequence: int) -> None:
+        """Append a run of tokens of one sequence from `position` on, without logits."""
+        for token in tokens:
+            self.add(token, position, (sequence,), False)
+            position += 1
+
+
+class Context:
+    """The KV cache and the decode call. `unified=False` gives each sequence a stream of its own."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int,
+        sequences: int,
+        unified: bool,
+        threads: int,
+        max_rows: int = 512,
+        cache_type_k: str = "f16",
+        cache_type_v: str = "f16",
+        flash_attn: bool | None = None,
+        offload_kv: bool = True,
+    ) -> None:
+        """`n_ctx` is per sequence; the product is allocated. `flash_attn` None lets llama.cpp choose."""
+        params = C.llama_context_default_params()
+        params.n_ctx = n_ctx * sequences
+        params.n_batch = params.n_ubatch = max_rows
+        params.n_seq_max = sequences
+        params.n_threads = params.n_threads_batch = threads
+        params.kv_unified = unified
+        params.swa_full = True  # a window that forgot tokens could not be rolled back to
+        params.flash_attn_type = -1 if flash_attn is None else int(flash_attn)
+        params.type_k, params.type_v = CACHE_TYPES[cache_type_k], CACHE_TYPES[cache_type_v]
+        params.offload_kqv = offload_kv
+        params.no_perf = True
+        self.handle = C.llama_init_from_model(model.handle, params)
+        if not self.handle:
+            raise LlamaError(
+                f"{model.path.name}: no context of {sequences} x {n_ctx} tokens, {cache_type_k}/{cache_type_v} cache"
+                " (too little memory, or a cache type that needs flash attention)"
+            )
+        self.n_ctx = int(C.llama_n_ctx_seq(self.handle)) if not unified else n_ctx
+        self.sequences = sequences
+        self.unified = unified
+        self.max_rows = max_rows
+        self.n_vocab = model.vocabulary.n_tokens
+        self._memory = C.llama_get_memory(self.handle)
+        self._tokens = np.zeros(max_rows, np.int32)
+        self._positions = np.zeros(max_rows, np.int32)
+        self._sequence_counts = np.ones(max_rows, np.int32)
+        self._sequence_ids = np.zeros((max_rows, MAX_LEAVES), np.int32)
+        self._outputs = np.zeros(max_rows, np.int8)
+        addresses = self._sequence_ids.ctypes.data + np.arange(max_rows, dtype=np.uint64) * 4 * MAX_LEAVES
+        self._sequence_pointers = np.ascontiguousarray(addresses, np.uint64)
+        self._batch = C.llama_batch(
+            0,
+            ctypes.cast(self._tokens.ctypes.data, ctypes.POINTER(C.llama_token)),
+            None,
+            ctypes.cast(self._positions.ctypes.data, ctypes.POINTER(C.llama_pos)),
+            ctypes.cast(self._sequence_counts.ctypes.data, ctypes.POINTER(ctypes.c_int32)),
+            ctypes.cast(self._sequence_pointers.ctypes.data, ctypes.POINTER(ctypes.POINTER(C.llama_seq_id))),
+            ctypes.cast(self._outputs.ctypes.data, ctypes.POINTER(ctypes.c_int8)),
+        )
+
+    def decode(self, rows: Rows) -> None:
+        """Run the model over `rows`. Raises `LlamaError`; the cache is then unchanged for these rows."""
+        count = len(rows)
+        if not 0 < count <= self.max_rows:
+            raise LlamaError(f"a decode takes 1 to {self.max_rows} rows, not {count}")
+        self._tokens[:count] = rows.tokens
+        self._positions[:count] = rows.positions
+        self._outputs[:count] = rows.outputs
+        for index, ids in enumerate(rows.sequences):
+            self._sequence_counts[index] = len(ids)
+            self._sequence_ids[index, : len(ids)] = ids
+        if self._tokens[:count].min() < 0 or self._tokens[:count].max() >= self.n_vocab:
+            raise LlamaError("a token id lies outside the vocabulary")
+        if self._positions[:count].max() >= self.n_ctx:
+            raise LlamaError(f"a position lies beyond the context of {self.n_ctx} tokens")
+        self._batch.n_tokens = count
+        status = C.llama_decode(self.handle, self._batch)
+        if status != 0:
+            raise LlamaError(f"llama_decode failed with status {status} on {count} rows")
+
+    def logits(self, row: int) -> npt.NDArray[np.float32]:
+        """Row `row`'s logits, float32 of the vocabulary's size; a view that the next decode overwrites."""
+        pointer = C.llama_get_logits_ith(self.handle, row)
+        if not pointer:
+            raise LlamaError(f"row {row} of the last decode has no logits")
+        values = (ctypes.c_float * self.n_vocab).from_address(ctypes.addressof(pointer.contents))
+        return np.ndarray(self.n_vocab, np.float32, buffer=memoryview(values))
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Forget everything of `sequence` from position `length` on."""
+        if not C.llama_memory_seq_rm(self._memory, sequence, length, -1):
+            raise LlamaError(f"this model cannot drop the tokens of sequence {sequence} from {length} on")
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Make `target` hold the first `length` tokens of `source`, sharing or copying cells."""
+        C.llama_memory_seq_rm(self._memory, target, -1, -1)
+        # In the streams layout a partial copy fails an assert, so copy whole and drop the tail.
+        C.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        self.truncate(target, length)
+
+    def close(self) -> None:
+        if self.handle:
+            C.llama_free(self.handle)
+            self.handle = None

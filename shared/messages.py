@@ -1,0 +1,226 @@
+"""Every value that crosses a process border, frozen and typed; `codec` turns them into bytes and back.
+
+Two planes share this file but never a key: `Job` and `Chunk` are durable, everything under "hints" may be lost.
+Fields are only ever appended with a default, so that processes of two releases understand each other.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+# Ids come from outside: a negative or huge one must fail in the codec, not inside llama.cpp.
+TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Count = Annotated[int, Meta(ge=0)]
+Hash64 = Annotated[int, Meta(ge=0, lt=1 << 64)]
+Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class Speculation(StrEnum):
+    """Whether drafts are verified: where they pay, whatever there is, or never."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    OFF = "off"
+
+
+class Finish(StrEnum):
+    """Why a request ended; `NONE` while it goes on."""
+
+    NONE = ""
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    ERROR = "error"
+
+
+class Sampling(Struct, frozen=True, array_like=True, kw_only=True):
+    """The parameters of the law and the seed of its noise; defaults leave the model's distribution unchanged."""
+
+    seed: Hash64
+    temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 1.0
+    top_k: Count = 0  # 0: off
+    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    min_p: Probability = 0.0
+    presence_penalty: Annotated[float, Meta(ge=-100.0, le=100.0)] = 0.0
+    frequency_penalty: Annotated[float, Meta(ge=-100.0, le=100.0)] = 0.0
+    repetition_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
+    logit_bias: tuple[tuple[TokenId, float], ...] = ()
+
+
+# ---------------------------------------------------------------- durable plane
+
+
+class Job(Struct, frozen=True, array_like=True, kw_only=True, tag="job"):
+    """One request as the verifier needs it: token ids and parameters, no text."""
+
+    request_id: Name
+    model: Name
+    prompt: Annotated[tuple[TokenId, ...], Meta(min_length=1)]
+    sampling: Sampling
+    max_tokens: Annotated[int, Meta(ge=1)]
+    speculation: Speculation = Speculation.AUTO
+    top_logprobs: Annotated[int, Meta(ge=-1, le=20)] = -1  # -1: no logprobs; 0: the chosen token's only
+    cache_prompt: bool = True  # reuse resident prefixes; never changes the answer under strict exactness
+    timeout_ms: Annotated[int, Meta(gt=0)] = 3_600_000
+
+
+class TokenLogprob(Struct, frozen=True, array_like=True):
+    """Log-probability of a committed token under the target, with the likeliest alternatives, best first."""
+
+    logprob: float
+    top: tuple[tuple[TokenId, float], ...] = ()
+
+
+class Chunk(Struct, frozen=True, array_like=True, kw_only=True, tag="chunk"):
+    """One commit in the output log. The entry id carries its end offset, so the chunk itself has none."""
+
+    tokens: tuple[TokenId, ...]
+    sources: tuple[str, ...] = ()  # per token: the drafter that guessed it, "" where the target drew it unaided
+    drafted: Count = 0  # draft rows verified in this round
+    accepted: Count = 0  # of which the target agreed with
+    reason: str = ""  # why no draft was verified, empty if some were
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish = Finish.NONE
+    detail: str = ""  # a fixed sentence for people when finish is an error
+    cached: Count = 0  # prompt tokens taken from the prefix cache; in the first chunk of each claim
+
+
+# ---------------------------------------------------------------- hints: verifier to drafter
+
+
+class Open(Struct, frozen=True, array_like=True, kw_only=True, tag="open"):
+    """A request to draft for. The prompt is in the job; `committed` is what was already decided."""
+
+    request_id: Name
+    reply_to: Name  # the verifier whose inbox takes proposals
+    epoch: Count
+    eog: tuple[TokenId, ...]
+    n_vocab: Count  # ids at or above are never proposed
+    lead: Annotated[int, Meta(ge=0, le=1024)]
+    committed: tuple[TokenId, ...] = ()
+
+
+class Commit(Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
+    """The target decided `tokens` after offset `base`; keep `lead` tokens beyond."""
+
+    request_id: Name
+    epoch: Count
+    base: Count
+    tokens: tuple[TokenId, ...]
+    lead: Annotated[int, Meta(ge=0, le=1024)]
+
+
+class Close(Struct, frozen=True, array_like=True, kw_only=True, tag="close"):
+    """Stop drafting for a request."""
+
+    request_id: Name
+
+
+# ---------------------------------------------------------------- hints: drafter to verifier
+
+
+class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal"):
+    """A chain of guesses hung from the prefix that `base` and `prefix_hash` name.
+
+    `scores` are the drafter's confidence per token in [0, 1]; the verifier calibrates them per drafter.
+    `step_us` is what one more token costs the drafter now, in microseconds (0: nothing worth waiting for).
+    """
+
+    request_id: Name
+    epoch: Count
+    base: Count
+    prefix_hash: Hash64
+    tokens: Annotated[tuple[TokenId, ...], Meta(min_length=1, max_length=256)]
+    scores: Annotated[tuple[Probability, ...], Meta(min_length=1, max_length=256)]
+    drafter: Name
+    step_us: Count = 0
+
+
+class Hello(Struct, frozen=True, array_like=True, kw_only=True, tag="hello"):
+    """A drafter joined or left: look at the registry now instead of at the next heartbeat."""
+
+    drafter: Name
+
+
+# ---------------------------------------------------------------- cards: who is there
+
+
+class RequestStatus(Struct, frozen=True, array_like=True, kw_only=True):
+    """One running request as `status` shows it."""
+
+    request_id: Name
+    offset: Count
+    tokens_per_round: float
+    drafters: tuple[str, ...] = ()
+    reason: str = ""  # why it is not speculating; empty if it is
+
+
+class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
+    """What one drafter's proposals were worth to one verifier since it started."""
+
+    drafter: Name
+    drafted: Count
+    accepted: Count
+    rounds: Count
+    stale: Count
+
+
+class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="verifier"):
+    """A verifier's heartbeat: what it serves, how, and what it counted."""
+
+    id: Name
+    host: str
+    pid: Count
+    model: Name
+    fingerprint: Name  # of the vocabulary
+    n_vocab: Count
+    n_ctx: Count  # tokens one request may use, prompt and answer
+    slots: Count
+    device: str
+    exactness: str  # "strict" or "law"
+    exactness_note: str
+    layout: str  # "streams" or "unified"
+    speculation: Speculation
+    row_ms: tuple[tuple[Count, float], ...] = ()  # measured decode time by row count
+    tokens_per_second: float = 0.0
+    counters: dict[str, Count] = {}
+    accepted_per_position: tuple[Count, ...] = ()
+    drafters: tuple[DrafterCounts, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()  # drafter id, reason
+    requests: tuple[RequestStatus, ...] = ()
+    draining: bool = False
+    created: Count = 0  # unix seconds, stable for the life of the process
+
+
+class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="drafter"):
+    """A drafter's heartbeat. An empty fingerprint means that it needs no vocabulary (lookup)."""
+
+    id: Name
+    host: str
+    pid: Count
+    kind: Name  # "model" or "lookup"
+    model: str
+    fingerprint: str
+    n_vocab: Count
+    device: str
+    capacity: Count
+    sessions: Count
+    tokens_per_second: float
+
+
+class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gateway"):
+    """A gateway's heartbeat."""
+
+    id: Name
+    host: str
+    pid: Count
+    url: str
+    streams: Count
+
+
+Card = VerifierCard | DrafterCard | GatewayCard
+Hint = Open | Commit | Close
+Reply = Proposal | Hello

@@ -1,0 +1,71 @@
+"""The command-line options that several commands share, each with its environment twin and one help text."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+DEFAULT_REDIS = "redis://127.0.0.1:7072/0"  # where `draftmesh up` puts its embedded Valkey
+DEFAULT_PORT = 7071
+
+
+class Exactness(StrEnum):
+    """How exact answers must be: bit for bit, in law, or bit for bit where that costs nothing."""
+
+    AUTO = "auto"
+    STRICT = "strict"
+    LAW = "law"
+
+
+class Switch(StrEnum):
+    """An option that the product can also decide by itself."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+def _option(*names: str, env: str, help: str, **more: object) -> object:
+    return typer.Option(*names, envvar=f"DRAFTMESH_{env}", help=help, show_envvar=True, **more)  # type: ignore[arg-type]
+
+
+Redis = Annotated[str, _option("--redis", env="REDIS", help="Redis or Valkey that all processes share.")]
+Host = Annotated[str, _option("--host", env="HOST", help="Address to listen on.")]
+Port = Annotated[int, _option("--port", env="PORT", help="Port to listen on.", min=0, max=65535)]
+TargetModel = Annotated[
+    str, _option("--target-model", env="TARGET_MODEL", help="GGUF path, hf:user/repo:QUANT, or 'default'.")
+]
+TargetDevice = Annotated[
+    str, _option("--target-device", env="TARGET_DEVICE", help="auto, cpu, cuda:0, rocm:0, vulkan:0, metal.")
+]
+DraftModels = Annotated[
+    list[str],
+    _option("--draft-model", env="DRAFT_MODEL", help="Model that guesses ahead; repeat for several drafters."),
+]
+DraftModel = Annotated[
+    str, _option("--draft-model", env="DRAFT_MODEL", help="Model that guesses ahead; without one: lookup only.")
+]
+DraftDevices = Annotated[
+    list[str], _option("--draft-device", env="DRAFT_DEVICE", help="Device per --draft-model, in order.")
+]
+DraftDevice = Annotated[str, _option("--draft-device", env="DRAFT_DEVICE", help="Device of the draft model.")]
+ContextSize = Annotated[
+    int, _option("--ctx", env="CTX", help="Tokens that one request may use; 0: the model's own, at most 4096.", min=0)
+]
+Parallel = Annotated[int, _option("--parallel", env="PARALLEL", help="Requests served at once.", min=1, max=64)]
+Threads = Annotated[int, _option("--threads", env="THREADS", help="CPU threads; 0: a fair share.", min=0)]
+CacheTypeK = Annotated[
+    str, _option("--cache-type-k", env="CACHE_TYPE_K", help="Type of cached keys; auto, f16, bf16, q8_0, …")
+]
+CacheTypeV = Annotated[
+    str, _option("--cache-type-v", env="CACHE_TYPE_V", help="Type of cached values; auto, f16, bf16, q8_0, …")
+]
+FlashAttention = Annotated[Switch, _option("--flash-attn", env="FLASH_ATTN", help="Flash attention.")]
+ExactnessLevel = Annotated[
+    Exactness, _option("--exactness", env="EXACTNESS", help="Bit for bit (strict), in law, or what costs nothing.")
+]
+GpuLayers = Annotated[int, _option("--gpu-layers", env="GPU_LAYERS", help="Layers on the GPU; -1: all.", min=-1)]
+TensorSplit = Annotated[
+    str, _option("--tensor-split", env="TENSOR_SPLIT", help="Shares per GPU, such as 3,1; empty: one device.")
+]
+LogLevel = Annotated[str, _option("--log-level", env="LOG_LEVEL", help="debug, info, warning or error.")]

@@ -1,0 +1,256 @@
+"""The law of the next token and the draw from it: one function for the verifier, the drafters and the tests.
+
+`law` applies logit bias, penalties, top-k, top-p, min-p and temperature, in llama.cpp's order. `draw` samples the law
+exactly, as a pure function of the law, the seed and the offset: Gumbel noise from a counter-based hash, no state.
+Pure numpy. Sources: Gumbel-max, Maddison et al. 2014; shared noise, Daliri et al. 2024; SplitMix64, Steele et al. 2014.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.messages import Sampling
+
+Floats = npt.NDArray[np.float64]
+Logits = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+
+# Ids further below the maximum than this many nats are drawn as one lump, which is split only when it wins:
+# exact, and seldom enough (the lump holds at most n_vocab * e^-12 of the head's mass) not to cost anything.
+HEAD_NATS: Final = 12.0
+_MASK: Final = (1 << 64) - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_LUMP: Final = -1  # the noise key of the lump and of the choice inside it; no token has these ids
+_INSIDE: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A distribution over token ids: the head one by one, the improbable rest as a lump.
+
+    `ids` ascend; `logp` are float64 log-probabilities. `rest` are the ids of the lump, `rest_logp` theirs.
+    """
+
+    ids: Ids
+    logp: Floats
+    rest: Ids
+    rest_logp: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The drawn token, and by how many nats its perturbed score beat the next best (inf if it had no rival)."""
+
+    token: int
+    gap: float
+
+
+class History:
+    """Token counts for penalties. Push a token on the way down a path, pop it on the way back."""
+
+    __slots__ = ("_output", "_prompt")
+
+    def __init__(self, prompt: "list[int] | tuple[int, ...]" = (), output: "list[int] | tuple[int, ...]" = ()) -> None:
+        self._prompt = frozenset(prompt)
+        self._output: dict[int, int] = {}
+        for token in output:
+            self.push(token)
+
+    def push(self, token: int) -> None:
+        self._output[token] = self._output.get(token, 0) + 1
+
+    def pop(self, token: int) -> None:
+        if self._output[token] == 1:
+            del self._output[token]
+        else:
+            self._output[token] -= 1
+
+    @property
+    def output(self) -> Mapping[int, int]:
+        return self._output
+
+    @property
+    def seen(self) -> frozenset[int]:
+        return self._prompt | self._output.keys()
+
+
+_NO_IDS: Final[Ids] = np.empty(0, np.int64)
+_NO_FLOATS: Final[Floats] = np.empty(0, np.float64)
+
+
+def needs_history(sampling: Sampling) -> bool:
+    """Whether the law depends on earlier tokens, so that a caller without penalties can skip counting."""
+    return bool(sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1.0)
+
+
+def law(logits: Logits, sampling: Sampling, history: History | None = None) -> Law:
+    """The distribution of the next token given its float32 `logits` of shape [n_vocab].
+
+    Presence and frequency penalties count output tokens (OpenAI), the repetition penalty prompt and output (Keskar et
+    al. 2019). Temperature 0 is a point mass on the largest logit, the lowest id on a tie.
+    """
+    logits = _adjusted(logits, sampling, history)
+    if sampling.temperature == 0.0:
+        return Law(np.array([int(np.argmax(logits))]), np.zeros(1), _NO_IDS, _NO_FLOATS)
+    ids = _truncated(logits, sampling)
+    if ids is not None:
+        return Law(ids, _log_softmax(logits[ids].astype(np.float64) / sampling.temperature), _NO_IDS, _NO_FLOATS)
+    return _untruncated(logits, sampling.temperature)
+
+
+def _adjusted(logits: Logits, sampling: Sampling, history: History | None) -> Logits:
+    if not sampling.logit_bias and (history is None or not needs_history(sampling)):
+        return logits
+    logits = logits.copy()
+    for token, bias in sampling.logit_bias:
+        if token < logits.size:
+            logits[token] += np.float32(bias)
+    if history is None:
+        return logits
+    if sampling.repetition_penalty != 1.0 and history.seen:
+        seen = np.fromiter(history.seen, np.int64)
+        values = logits[seen]
+        penalty = np.float32(sampling.repetition_penalty)
+        logits[seen] = np.where(values > 0, values / penalty, values * penalty)
+    if (sampling.presence_penalty or sampling.frequency_penalty) and history.output:
+        used = np.fromiter(history.output.keys(), np.int64)
+        counts = np.fromiter(history.output.values(), np.float32)
+        logits[used] -= np.float32(sampling.presence_penalty) + np.float32(sampling.frequency_penalty) * counts
+    return logits
+
+
+def _truncated(logits: Logits, sampling: Sampling) -> Ids | None:
+    """The surviving ids, ascending, or None if nothing is truncated."""
+    if not sampling.top_k and sampling.top_p >= 1.0 and sampling.min_p <= 0.0:
+        return None
+    top = float(logits.max())
+    ids: Ids | None = None
+    if 0 < sampling.top_k < logits.size:
+        ids = _top_k(logits, top, sampling.top_k)
+    if sampling.top_p < 1.0:
+        ids = _top_p(logits, top, sampling.top_p, ids)
+    if sampling.min_p > 0.0:
+        pool = np.arange(logits.size) if ids is None else ids
+        ids = pool[logits[pool] >= top + np.log(sampling.min_p)]
+    return None if ids is None else np.sort(ids)
+
+
+def _within(logits: Logits, top: float, nats: float) -> Ids:
+    return np.flatnonzero(logits >= top - nats)
+
+
+def _top_k(logits: Logits, top: float, k: int) -> Ids:
+    """The k best ids. Comparing with a bound first leaves a handful to sort instead of the vocabulary."""
+    nats = HEAD_NATS
+    pool = _within(logits, top, nats)
+    while pool.size < k:
+        nats *= 2
+        # A -inf logit (a hard ban by bias) is never within a bound; the rest of the vocabulary is.
+        pool = _within(logits, top, nats) if nats < 1e4 else np.arange(logits.size)
+    return pool[np.argsort(-logits[pool], kind="stable")[:k]]
+
+
+def _top_p(logits: Logits, top: float, p: float, ids: Ids | None) -> Ids:
+    """The fewest best ids whose probability reaches p; the one that crosses it belongs to them."""
+    if ids is not None:
+        pool, mass = ids, float(np.exp(logits[ids].astype(np.float64) - top).sum())
+    else:
+        mass = float(np.exp(logits - np.float32(top)).sum(dtype=np.float64))
+        nats, pool = HEAD_NATS, _within(logits, top, HEAD_NATS)
+        while np.exp(logits[pool].astype(np.float64) - top).sum() < p * mass and pool.size < logits.size:
+            nats *= 2
+            pool = _within(logits, top, nats) if nats < 1e4 else np.arange(logits.size)
+    pool = pool[np.argsort(-logits[pool], kind="stable")]
+    cumulative = np.cumsum(np.exp(logits[pool].astype(np.float64) - top))
+    return pool[: int(np.searchsorted(cumulative, p * mass)) + 1]
+
+
+def _untruncated(logits: Logits, temperature: float) -> Law:
+    top = float(logits.max())
+    head = _within(logits, top, HEAD_NATS * temperature)
+    scaled = (logits.astype(np.float32) - np.float32(top)) / np.float32(temperature)
+    mass = float(np.exp(scaled).sum(dtype=np.float64))
+    log_mass = np.log(mass)
+    if head.size == logits.size:
+        rest = _NO_IDS
+    else:
+        inside = np.zeros(logits.size, bool)
+        inside[head] = True
+        rest = np.flatnonzero(~inside)
+    return Law(head, scaled[head].astype(np.float64) - log_mass, rest, scaled[rest].astype(np.float64) - log_mass)
+
+
+def _log_softmax(values: Floats) -> Floats:
+    values = values - values.max()
+    return np.asarray(values - np.log(np.exp(values).sum()), np.float64)
+
+
+def draw(law: Law, seed: int, offset: int) -> Draw:
+    """The law's token at `offset` under `seed`: argmax of log-probability plus keyed Gumbel noise.
+
+    The same law, seed and offset always give the same token, and laws that are close mostly give the same token too.
+    """
+    if law.ids.size == 1 and law.rest.size == 0:
+        return Draw(int(law.ids[0]), float("inf"))
+    key = _key(seed, offset)
+    scores = law.logp + _gumbel(key, law.ids)
+    if law.rest.size:
+        lump = np.exp(law.rest_logp).sum()
+        with np.errstate(divide="ignore"):
+            lump_score = float(np.log(lump) + _gumbel(key, np.array([_LUMP]))[0])
+        if lump_score > scores.max():
+            cumulative = np.cumsum(np.exp(law.rest_logp))
+            uniform = _uniform(key, np.array([_INSIDE]))[0]
+            index = min(int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")), law.rest.size - 1)
+            return Draw(int(law.rest[index]), lump_score - float(scores.max()))
+    best = int(np.argmax(scores))
+    winner = scores[best]
+    scores[best] = -np.inf
+    return Draw(int(law.ids[best]), float(winner - scores.max()))
+
+
+def greedy_gap(logits: Logits) -> float:
+    """By how many nats the largest logit beats the second: what `Draw.gap` is at temperature 0."""
+    best, second = np.partition(logits, -2)[-2:][::-1]
+    return float(best) - float(second)
+
+
+def log_probabilities(logits: Logits, token: int, top: int) -> tuple[float, tuple[tuple[int, float], ...]]:
+    """The target's own log-probability of `token`, before bias, penalties, truncation and temperature, and the
+    `top` likeliest ids with theirs, best first."""
+    values = logits.astype(np.float64)
+    peak = values.max()
+    normaliser = peak + np.log(np.exp(values - peak).sum())
+    best = _top_k(logits, float(peak), top) if top else _NO_IDS
+    return float(values[token] - normaliser), tuple((int(i), float(values[i] - normaliser)) for i in best)
+
+
+def choice_seed(seed: int, index: int) -> int:
+    """The seed of choice `index` of a request; choice 0 keeps the request's own, so that n=1 and n>1 agree on it."""
+    return seed if index == 0 else _mix((seed + index * _GOLDEN) & _MASK)
+
+
+def _mix(value: int) -> int:
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def _key(seed: int, offset: int) -> int:
+    return _mix((_mix((seed + _GOLDEN) & _MASK) + (offset + 1) * _GOLDEN) & _MASK)
+
+
+def _uniform(key: int, ids: Ids) -> Floats:
+    """One number in (0, 1) per id: SplitMix64's output function over key + id * golden ratio."""
+    value = ids.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    value ^= value >> np.uint64(31)
+    return np.asarray(((value >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53, np.float64)
+
+
+def _gumbel(key: int, ids: Ids) -> Floats:
+    return np.asarray(-np.log(-np.log(_uniform(key, ids))), np.float64)
