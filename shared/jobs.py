@@ -167,20 +167,19 @@ class JobStore:
         arguments = [request_id, keys.GROUP, epoch]
         return scripts.outcome(await scripts.RELEASE.run(self._redis, self._names(request_id), arguments))
 
-    # ------------------------------------------------------------ anyone
-
-    async def read_job(self, request_id: str) -> Job | None:
-        """The job itself, or None once it is gone."""
-        payload = await self._redis.hget(keys.job(request_id), "payload")
-        return None if payload is None else codec.decode_job(payload)
-
-    async def read_log(self, request_id: str) -> list[tuple[int, Chunk]]:
-        """Every chunk so far with the offset at which it starts."""
-        entries = await self._redis.xrange(keys.log(request_id))
-        return [parse_entry(entry_id, fields) for entry_id, fields in entries]
-
     def _names(self, request_id: str) -> list[str]:
         return scripts.names(request_id, self._model)
+
+
+async def read_job(redis: Redis, request_id: str) -> Job | None:
+    """The job itself, or None once it is gone."""
+    payload = await redis.hget(keys.job(request_id), "payload")
+    return None if payload is None else codec.decode_job(payload)
+
+
+async def read_log(redis: Redis, request_id: str) -> list[tuple[int, Chunk]]:
+    """Every chunk so far with the offset at which it starts."""
+    return [parse_entry(entry_id, fields) for entry_id, fields in await redis.xrange(keys.log(request_id))]
 
 
 INBOX_MAXLEN = 1000  # hints are worthless when old; about one minute of a busy verifier

@@ -296,6 +296,7 @@ class Context:
         self.sequences = sequences
         self.unified = unified
         self.max_rows = max_rows
+        self.can_roll_back = model.can_roll_back
         self.n_vocab = model.vocabulary.n_tokens
         self._memory = C.llama_get_memory(self.handle)
         self._tokens = np.zeros(max_rows, np.int32)

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 # Ids come from outside: a negative or huge one must fail in the codec, not inside llama.cpp.
 TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Count = Annotated[int, Meta(ge=0)]
-Hash64 = Annotated[int, Meta(ge=0, lt=1 << 64)]
+Hash64 = Annotated[int, Meta(ge=0)]  # MessagePack itself ends at 64 bits
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 

@@ -214,8 +214,10 @@ def draw(law: Law, seed: int, offset: int) -> Draw:
 
 def greedy_gap(logits: Logits) -> float:
     """By how many nats the largest logit beats the second: what `Draw.gap` is at temperature 0."""
-    best, second = np.partition(logits, -2)[-2:][::-1]
-    return float(best) - float(second)
+    best = int(np.argmax(logits))
+    others = logits.copy()
+    others[best] = -np.inf
+    return float(logits[best]) - float(others.max())
 
 
 def log_probabilities(logits: Logits, token: int, top: int) -> tuple[float, tuple[tuple[int, float], ...]]:

@@ -1,0 +1,78 @@
+"""`draftmesh drafter`: guess ahead with a small model, or by lookup when no model is named."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Annotated
+
+import structlog
+import typer
+
+from services.drafter.lookup_proposer import LookupProposer
+from services.drafter.worker import Worker
+from shared import lifecycle, logs, options
+from shared.broker import connect
+from shared.messages import DrafterCard
+
+logger = structlog.get_logger()
+
+LOOKUP_CAPACITY = 256  # sessions cost a few hundred kilobytes each and no compute worth mentioning
+
+
+def main(
+    redis: options.Redis = options.DEFAULT_REDIS,
+    draft_model: options.DraftModel = "",
+    draft_device: options.DraftDevice = "auto",
+    ctx: options.ContextSize = 0,
+    parallel: options.Parallel = 8,
+    threads: options.Threads = 0,
+    gpu_layers: options.GpuLayers = -1,
+    log_level: options.LogLevel = "info",
+    name: Annotated[str, typer.Option(envvar="DRAFTMESH_NAME", help="Name shown by status; default: made up.")] = "",
+) -> None:
+    """Guess what the target will say; nothing depends on it."""
+    logs.configure("drafter", log_level)
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with connect(redis) as broker:
+            instance = name or lifecycle.instance_name("drafter")
+            if not draft_model:
+                lookup = LookupProposer()
+                await Worker(broker, lookup, _lookup_card(instance, lookup)).run(stop)
+                return
+            # Only a model drafter pays for importing llama.cpp.
+            from services.drafter.load import ModelDrafter
+
+            drafter = await asyncio.to_thread(
+                ModelDrafter, draft_model, draft_device, ctx, parallel, threads, gpu_layers
+            )
+            await drafter.publish_vocabulary(broker.redis)
+            logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
+            await Worker(broker, drafter.proposer, drafter.card(instance)).run(stop)
+            drafter.close()
+
+    lifecycle.run(serve)
+
+
+def _lookup_card(instance: str, proposer: LookupProposer) -> Callable[[float], DrafterCard]:
+    def card(tokens_per_second: float) -> DrafterCard:
+        return DrafterCard(
+            id=instance,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            kind="lookup",
+            model="",
+            fingerprint="",
+            n_vocab=0,
+            device="cpu",
+            capacity=LOOKUP_CAPACITY,
+            sessions=proposer.sessions,
+            tokens_per_second=tokens_per_second,
+        )
+
+    return card
+
+
+if __name__ == "__main__":
+    typer.run(main)

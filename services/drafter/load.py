@@ -1,0 +1,73 @@
+"""From options to a model drafter that is ready: file, device, context, vocabulary."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+from services.drafter.model_proposer import ModelProposer
+from shared import devices, models
+from shared.commands import Redis
+from shared.errors import StartError
+from shared.llama import Context, LlamaError, Model, backend_devices
+from shared.messages import DrafterCard
+from shared.registry import Registry
+from shared.vocabulary import fingerprint, vocabulary_gguf
+
+DEFAULT_CONTEXT = 4096
+
+
+class ModelDrafter:
+    """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be had."""
+
+    def __init__(self, spec: str, device: str, ctx: int, parallel: int, threads: int, gpu_layers: int) -> None:
+        self.path = models.resolve(spec, "--draft-model")
+        self.name = models.model_name(self.path)
+        present = backend_devices()
+        chosen = devices.choose(device, present, "--draft-device")
+        self.device = devices.name_of(chosen, present)
+        try:
+            self._model = Model(self.path, device=chosen, gpu_layers=gpu_layers)
+        except LlamaError as error:
+            raise StartError("--draft-model", spec, str(error)) from None
+        if not self._model.can_roll_back:
+            raise StartError("--draft-model", spec, "a recurrent or hybrid model cannot take back guesses")
+        try:
+            self._context = Context(
+                self._model,
+                n_ctx=min(ctx or DEFAULT_CONTEXT, self._model.n_ctx_train),
+                sequences=parallel,
+                unified=True,
+                threads=threads or devices.available_cores(),
+            )
+        except LlamaError as error:
+            raise StartError("--ctx", ctx, f"{error}; lower --ctx or --parallel") from None
+        self.proposer = ModelProposer(self._context)
+        self.fingerprint = fingerprint(self._model.vocabulary.texts())
+
+    async def publish_vocabulary(self, redis: Redis) -> None:
+        """Put our vocabulary where verifiers can compare it."""
+        gguf = await asyncio.to_thread(vocabulary_gguf, self.path)
+        await Registry(redis).publish_vocabulary(self.fingerprint, gguf)
+
+    def card(self, instance: str) -> Callable[[float], DrafterCard]:
+        def card(tokens_per_second: float) -> DrafterCard:
+            return DrafterCard(
+                id=instance,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                kind="model",
+                model=self.name,
+                fingerprint=self.fingerprint,
+                n_vocab=self._context.n_vocab,
+                device=self.device,
+                capacity=self._context.sequences,
+                sessions=self.proposer.sessions,
+                tokens_per_second=tokens_per_second,
+            )
+
+        return card
+
+    def close(self) -> None:
+        self._context.close()
+        self._model.close()

@@ -1,0 +1,183 @@
+"""The drafter's loops: read hints, step while there is work, publish every guess at once, and say who we are.
+
+Nothing here can fail a request: whatever is lost or late costs acceptance. A gap in the commits is mended by reading
+the request's log again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from services.drafter.proposer import Draft, Opening, Proposer
+from shared import codec, drafts
+from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
+from shared.jobs import read_job, read_log
+from shared.lifecycle import heartbeat
+from shared.messages import Close, Commit, DrafterCard, Hello, Hint, Open, Proposal, Reply, VerifierCard
+from shared.registry import Registry
+
+logger = structlog.get_logger()
+
+
+class Worker:
+    """One drafter process between Redis and its proposer."""
+
+    def __init__(self, broker: Broker, proposer: Proposer, card: Callable[[float], DrafterCard]) -> None:
+        """`card` gives our card for the tokens per second we reach now."""
+        self._redis = broker.redis
+        self._proposer = proposer
+        self._registry = Registry(broker.redis)
+        self._card = card
+        self._instance = card(0.0).id
+        self._inbox: drafts.Inbox[Hint] = drafts.Inbox(broker.blocking, self._instance, codec.decode_hint)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="drafter")
+        self._hints: list[Hint] = []
+        self._news = asyncio.Event()
+        self._requests: dict[str, Open] = {}
+        self._stopping = False
+        self._tokens = 0
+        self._rate = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Draft until `stop`, then leave; nobody depends on us."""
+        await self._registry.beat(self._current_card())
+        await self._greet()
+        async with asyncio.TaskGroup() as group:
+            loops = [
+                group.create_task(self._read_inbox(), name="inbox"),
+                group.create_task(heartbeat(self._registry, self._current_card), name="heartbeat"),
+                group.create_task(self._measure(), name="measure"),
+                group.create_task(self._draft(), name="draft"),
+            ]
+            await stop.wait()
+            self._stopping = True
+            self._news.set()
+            await loops[-1]
+            for task in loops:
+                task.cancel()
+        with contextlib.suppress(*DISCONNECTED):
+            await self._registry.leave(self._instance)
+            await self._greet()
+        self._thread.shutdown()
+
+    def _current_card(self) -> DrafterCard:
+        return self._card(self._rate)
+
+    async def _measure(self) -> None:
+        while True:
+            before = self._tokens
+            await asyncio.sleep(2.0)
+            self._rate = (self._tokens - before) / 2.0
+
+    async def _greet(self) -> None:
+        """Tell every verifier to look at the registry now."""
+        cards = await self._registry.list()
+        hello: list[tuple[str, Hint | Reply]] = [
+            (card.id, Hello(drafter=self._instance)) for card in cards if isinstance(card, VerifierCard)
+        ]
+        await drafts.send(self._redis, hello)
+
+    async def _read_inbox(self) -> None:
+        reconnect = Reconnect("inbox")
+        while True:
+            try:
+                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
+                    self._hints += await self._inbox.read(BLOCK_MS)
+                reconnect.succeeded()
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+                self._inbox.rewind()
+                continue
+            if self._hints:
+                self._news.set()
+
+    # ------------------------------------------------------------ drafting
+
+    async def _draft(self) -> None:
+        loop = asyncio.get_running_loop()
+        reconnect = Reconnect("draft")
+        found: list[Draft] = []
+        while not self._stopping:
+            self._news.clear()
+            await self._take_hints(loop)
+            try:
+                if self._proposer.busy:
+                    # What the last step found travels while the next one computes.
+                    step = loop.run_in_executor(self._thread, self._proposer.step)
+                    try:
+                        await self._publish(found)
+                    finally:
+                        found = await step
+                    reconnect.succeeded()
+                    continue
+                await self._publish(found)
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+            found = []
+            await self._news.wait()
+
+    async def _publish(self, found: list[Draft]) -> None:
+        messages: list[tuple[str, Hint | Reply]] = []
+        for draft in found:
+            opened = self._requests.get(draft.request_id)
+            if opened is None:
+                continue
+            self._tokens += len(draft.tokens)
+            proposal = Proposal(
+                request_id=draft.request_id,
+                epoch=opened.epoch,
+                base=draft.base,
+                prefix_hash=draft.prefix_hash,
+                tokens=draft.tokens,
+                scores=draft.scores,
+                drafter=self._instance,
+                step_us=self._proposer.step_us,
+            )
+            messages.append((opened.reply_to, proposal))
+        if messages:
+            await drafts.send(self._redis, messages)
+
+    async def _take_hints(self, loop: asyncio.AbstractEventLoop) -> None:
+        hints, self._hints = self._hints, []
+        for hint in hints:
+            if isinstance(hint, Open):
+                await self._open(loop, hint)
+            elif isinstance(hint, Commit):
+                opened = self._requests.get(hint.request_id)
+                if opened is None or opened.epoch != hint.epoch:
+                    continue
+                known = await loop.run_in_executor(
+                    self._thread, self._proposer.commit, hint.request_id, hint.base, hint.tokens, hint.lead
+                )
+                if not known:
+                    await self._open(loop, opened)
+            elif isinstance(hint, Close):
+                self._requests.pop(hint.request_id, None)
+                await loop.run_in_executor(self._thread, self._proposer.close, hint.request_id)
+
+    async def _open(self, loop: asyncio.AbstractEventLoop, hint: Open) -> None:
+        """Read the job, and what is committed by now, and start; a request that is gone by now is nobody's loss."""
+        try:
+            job = await read_job(self._redis, hint.request_id)
+            if job is None:
+                return
+            committed = [token for _, chunk in await read_log(self._redis, hint.request_id) for token in chunk.tokens]
+        except (*DISCONNECTED, codec.CodecError) as error:
+            logger.debug("open_failed", request=hint.request_id, error=type(error).__name__)
+            return
+        if len(committed) < len(hint.committed):
+            committed = list(hint.committed)
+        self._requests[hint.request_id] = hint
+        opening = Opening(
+            request_id=hint.request_id,
+            prompt=job.prompt,
+            committed=tuple(committed),
+            sampling=job.sampling,
+            eog=frozenset(hint.eog),
+            n_vocab=hint.n_vocab,
+            lead=hint.lead,
+        )
+        await loop.run_in_executor(self._thread, self._proposer.open, opening)

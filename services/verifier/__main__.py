@@ -1,0 +1,71 @@
+"""`draftmesh verifier`: load the target, measure it, serve."""
+
+import asyncio
+from typing import Annotated
+
+import structlog
+import typer
+
+from services.verifier.load import TargetSettings, load
+from services.verifier.worker import Worker
+from shared import lifecycle, logs, options
+from shared.broker import connect
+from shared.messages import Speculation
+
+logger = structlog.get_logger()
+
+
+def main(
+    redis: options.Redis = options.DEFAULT_REDIS,
+    target_model: options.TargetModel = "default",
+    target_device: options.TargetDevice = "auto",
+    ctx: options.ContextSize = 0,
+    parallel: options.Parallel = 8,
+    threads: options.Threads = 0,
+    cache_type_k: options.CacheTypeK = "auto",
+    cache_type_v: options.CacheTypeV = "auto",
+    flash_attn: options.FlashAttention = options.Switch.AUTO,
+    exactness: options.ExactnessLevel = options.Exactness.AUTO,
+    gpu_layers: options.GpuLayers = -1,
+    tensor_split: options.TensorSplit = "",
+    speculation: Annotated[
+        Speculation,
+        typer.Option(
+            envvar="DRAFTMESH_SPECULATION", help="Verify drafts where they pay (auto), always, or never (off)."
+        ),
+    ] = Speculation.AUTO,
+    lease: Annotated[
+        float,
+        typer.Option(envvar="DRAFTMESH_LEASE", min=0.5, help="Seconds after which a silent verifier is replaced."),
+    ] = 10.0,
+    log_level: options.LogLevel = "info",
+) -> None:
+    """Own the target model and decide every token."""
+    logs.configure("verifier", log_level)
+    settings = TargetSettings(
+        target_model=target_model,
+        target_device=target_device,
+        ctx=ctx,
+        parallel=parallel,
+        threads=threads,
+        cache_type_k=cache_type_k,
+        cache_type_v=cache_type_v,
+        flash_attn=flash_attn,
+        exactness=exactness,
+        gpu_layers=gpu_layers,
+        tensor_split=tensor_split,
+        speculation=speculation,
+    )
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with connect(redis) as broker:
+            loaded = await asyncio.to_thread(load, settings)
+            instance = lifecycle.instance_name("verifier")
+            logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
+            await Worker(broker, loaded, speculation, instance, int(lease * 1000)).run(stop)
+
+    lifecycle.run(serve)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,173 @@
+"""What this model on this device costs and keeps: decode time by row count, and whether logits are bit-exact.
+
+The answers are cached on disk by model file, device and build, so that only the first start pays for them.
+"""
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import structlog
+
+from shared.llama import Rows
+from shared.sampling import Logits
+from shared.target import Target
+
+logger = structlog.get_logger()
+
+ROW_COUNTS: Final = (1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 32)
+# Any text will do as long as its logits are those of real text; long enough to cross llama.cpp's kernel borders.
+PROBE_TEXT: Final = (
+    "The harbour master kept two books. In the first he wrote what every ship declared: grain, copper, salted fish, "
+    "forty bolts of linen. In the second he wrote what he believed, and over the years the second book grew thicker. "
+    "def total(items):\n    return sum(item.price * item.count for item in items)\n"
+)
+_REPEATS: Final = 3
+_VERSION: Final = 2  # of what is measured; raise it when the meaning of the cached numbers changes
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """Largest differences in logits between two ways to compute the same row; 0.0 is bit-equal."""
+
+    single_row: float  # one row alone against many in one decode
+    rows: float  # two or more rows against many
+    neighbours: float  # with other sequences in the same decode
+    cells: float  # after another sequence was freed and its cells reused
+
+    @property
+    def at_no_cost(self) -> bool:
+        """Bit for bit without padding a single row."""
+        return self.single_row == 0.0 and self.with_padding
+
+    @property
+    def with_padding(self) -> bool:
+        """Bit for bit if no sequence ever has a single row."""
+        return self.rows == self.neighbours == self.cells == 0.0
+
+    @property
+    def noise(self) -> float:
+        return max(self.single_row, self.rows, self.neighbours, self.cells)
+
+
+class _Prober:
+    """Runs rows of the probe text through a target whose sequences are all free."""
+
+    def __init__(self, target: Target, tokens: list[int]) -> None:
+        self._target = target
+        self._tokens = tokens
+
+    def decode(self, runs: list[tuple[int, int, int]]) -> list[Logits]:
+        """Runs of (sequence, start, count) in one decode; the logits of the first run's rows."""
+        rows = Rows()
+        for index, (sequence, start, count) in enumerate(runs):
+            for position in range(start, start + count):
+                rows.add(self._tokens[position], position, (sequence,), index == 0)
+        self._target.decode(rows)
+        return [self._target.logits(row).copy() for row in range(runs[0][2])]
+
+    def clear(self) -> None:
+        for sequence in range(self._target.sequences):
+            self._target.truncate(sequence, 0)
+
+    def measure_rows(self) -> dict[int, float]:
+        """Milliseconds by row count, the median of a few decodes at a short context."""
+        start = min(32, len(self._tokens) // 3)
+        self.clear()
+        self.decode([(0, 0, start)])
+        most = min(len(self._tokens) - start, self._target.max_rows, self._target.n_ctx - start)
+        times: dict[int, list[float]] = {count: [] for count in ROW_COUNTS if count <= most}
+        for repeat in range(_REPEATS + 1):
+            for count, samples in times.items():
+                began = time.perf_counter()
+                self.decode([(0, start, count)])
+                if repeat:  # the first pass warms up
+                    samples.append((time.perf_counter() - began) * 1000)
+                self._target.truncate(0, start)
+        self.clear()
+        measured = {count: float(np.median(samples)) for count, samples in times.items()}
+        # More rows cannot cost less; what says so is noise, and the scheduler would chase it.
+        return dict(zip(measured, np.maximum.accumulate(list(measured.values())).tolist(), strict=True))
+
+    def measure_exactness(self) -> Exactness:
+        count = min(len(self._tokens), 72, self._target.n_ctx)
+        self.clear()
+        reference = self.decode([(0, 0, count)])
+        self.clear()
+        tail = 6
+        single = self._in_pieces(reference, count, [count - tail] + [1] * tail)
+        rows = max(self._in_pieces(reference, count, [width] * (count // width + 1)) for width in (2, 5, 9, count // 2))
+        neighbours = cells = 0.0
+        if self._target.sequences > 1:
+            self.clear()
+            self.decode([(1, 0, count // 2)])
+            found = self.decode([(0, 0, count // 2), (1, count // 2, 3)])
+            found += self.decode([(0, count // 2, count - count // 2), (1, count // 2 + 3, 2)])
+            neighbours = _difference(reference, found)
+            self.clear()
+            self.decode([(1, 0, count // 2)])
+            found = self.decode([(0, 0, count // 2)])
+            self._target.truncate(1, 0)
+            found += self.decode([(0, count // 2, count - count // 2)])
+            cells = _difference(reference, found)
+        self.clear()
+        return Exactness(single, rows, neighbours, cells)
+
+    def _in_pieces(self, reference: list[Logits], count: int, widths: list[int]) -> float:
+        self._target.truncate(0, 0)
+        found: list[Logits] = []
+        for width in widths:
+            start = len(found)
+            width = min(width, count - start)
+            if width == 1 and widths[0] != 1 and len(set(widths)) == 1:
+                break  # a remainder of one row is not what this probe is about
+            if width > 0:
+                found += self.decode([(0, start, width)])
+        return _difference(reference, found)
+
+
+def _difference(one: list[Logits], other: list[Logits]) -> float:
+    return float(max(np.abs(a - b).max() for a, b in zip(one, other, strict=False)))
+
+
+def measure_rows(target: Target, tokens: list[int]) -> dict[int, float]:
+    """Decode time in milliseconds by row count. Leaves every sequence empty."""
+    return _Prober(target, tokens).measure_rows()
+
+
+def measure_exactness(target: Target, tokens: list[int]) -> Exactness:
+    """How far logits depend on what else is decoded. Leaves every sequence empty."""
+    return _Prober(target, tokens).measure_exactness()
+
+
+class Cache:
+    """Measurements on disk, one small JSON file per model, device, build and context layout."""
+
+    def __init__(self, folder: Path, model: Path, **conditions: object) -> None:
+        stat = model.stat()
+        identity = [str(model.resolve()), stat.st_size, stat.st_mtime_ns, _VERSION, sorted(conditions.items())]
+        name = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
+        self._path = folder / f"{name}.json"
+
+    def load(self) -> tuple[dict[int, float], Exactness] | None:
+        """What an earlier start measured, or None; a damaged file counts as none."""
+        try:
+            data = json.loads(self._path.read_text())
+            return {int(count): float(ms) for count, ms in data["rows"].items()}, Exactness(**data["exactness"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def store(self, rows: dict[int, float], exactness: Exactness) -> None:
+        """Keep the measurements; a read-only disk only costs the next start a second."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
+            temporary.write_text(json.dumps({"rows": rows, "exactness": asdict(exactness)}))
+            temporary.replace(self._path)
+        except OSError as error:
+            logger.warning("calibration_not_cached", error=str(error))

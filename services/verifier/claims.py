@@ -1,0 +1,94 @@
+"""Takes jobs while there are free slots: new ones at once, those of a lost verifier when their lease has ended."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from shared.broker import BLOCK_MS, DISCONNECTED, Reconnect
+from shared.commands import Redis
+from shared.jobs import Claim, JobStore, read_log
+from shared.scripts import Outcome
+
+logger = structlog.get_logger()
+
+ORPHAN_CHECK_S: Final = 2.0
+ORPHAN_IDLE_MS: Final = 2000  # the lease decides; this only keeps verifiers from asking for the same job at once
+
+
+class Claims:
+    """Claimed jobs on their way to the round loop, each with a slot kept for it."""
+
+    def __init__(self, redis: Redis, store: JobStore, instance: str, slots: int, arrived: Callable[[], None]) -> None:
+        self._redis = redis
+        self._store = store
+        self._instance = instance
+        self._held: set[str] = set()
+        self._slots = slots
+        self._arrived = arrived
+        self._ready: list[tuple[Claim, list[int]]] = []
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def __bool__(self) -> bool:
+        return bool(self._ready)
+
+    def take(self) -> tuple[Claim, list[int]]:
+        """The next claimed job with the tokens that were committed before; its slot stays kept until `done`."""
+        return self._ready.pop(0)
+
+    def done(self, request_id: str) -> None:
+        """The request left its slot."""
+        self._held.discard(request_id)
+        self._room.set()
+
+    async def run_new(self) -> None:
+        """Claim new jobs for ever."""
+        reconnect = Reconnect("claims")
+        while True:
+            if len(self._held) >= self._slots:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            try:
+                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
+                    request_id = await self._store.next_job(self._instance, BLOCK_MS)
+                reconnect.succeeded()
+                if request_id is not None:
+                    await self._claim(request_id)
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+
+    async def run_orphans(self) -> None:
+        """Look for ever for jobs whose verifier is gone, and for entries whose delivery to us was lost."""
+        reconnect = Reconnect("orphans")
+        while True:
+            await asyncio.sleep(ORPHAN_CHECK_S)
+            try:
+                if len(self._held) < self._slots:
+                    for request_id in await self._store.orphans(self._instance, ORPHAN_IDLE_MS):
+                        if request_id not in self._held and len(self._held) < self._slots:
+                            await self._claim(request_id)
+                reconnect.succeeded()
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+
+    async def _claim(self, request_id: str) -> None:
+        self._held.add(request_id)
+        claimed = False
+        try:
+            claim = await self._store.claim(request_id, self._instance)
+            if isinstance(claim, Outcome):
+                logger.debug("claim_refused", request=request_id, outcome=claim)
+                return
+            output: list[int] = []
+            if claim.committed:
+                for _, chunk in await read_log(self._redis, request_id):
+                    output += chunk.tokens
+            claimed = True
+            self._ready.append((claim, output))
+            self._arrived()
+        finally:
+            if not claimed:
+                self.done(request_id)

@@ -1,0 +1,74 @@
+"""Sends what rounds decided to Redis, in order, while the next decode runs; learns there what was cancelled or lost.
+
+Nothing is dropped while Redis is away: the batch in hand is sent again until it gets through (commits are
+idempotent), and after a few rounds the queue is full, so decoding stops by itself.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from services.verifier.generation import Generation
+from shared.broker import DISCONNECTED, Reconnect
+from shared.jobs import Append, JobStore, Renewal
+from shared.scripts import Outcome
+
+logger = structlog.get_logger()
+
+_BACKLOG_ROUNDS = 4
+
+
+@dataclass(slots=True)
+class Batch:
+    """One round's messages."""
+
+    appends: list[tuple[Generation, Append]] = field(default_factory=list)
+    renewals: list[tuple[Generation, Renewal]] = field(default_factory=list)
+    hints: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.appends or self.renewals or self.hints)
+
+
+class Committer:
+    """`put` queues a batch; `run` sends; `on_lost` hears of every request that must not go on."""
+
+    def __init__(self, store: JobStore, on_lost: Callable[[Generation, Outcome], None]) -> None:
+        self._store = store
+        self._on_lost = on_lost
+        self._queue: asyncio.Queue[Batch] = asyncio.Queue(_BACKLOG_ROUNDS)
+
+    async def put(self, batch: Batch) -> None:
+        """Queue a round's messages; waits while Redis is too far behind."""
+        if batch:
+            await self._queue.put(batch)
+
+    async def flush(self) -> None:
+        """Wait until everything queued has been answered."""
+        await self._queue.join()
+
+    async def run(self) -> None:
+        """Send for ever."""
+        reconnect = Reconnect("committer")
+        while True:
+            batch = await self._queue.get()
+            hints = batch.hints
+            while True:
+                try:
+                    outcomes = await self._store.commit(
+                        [append for _, append in batch.appends], [renewal for _, renewal in batch.renewals], hints
+                    )
+                    break
+                except DISCONNECTED as error:
+                    hints = []  # old news by the time Redis is back
+                    await reconnect.failed(error)
+            reconnect.succeeded()
+            generations = [generation for generation, _ in (*batch.appends, *batch.renewals)]
+            for generation, outcome in zip(generations, outcomes, strict=True):
+                if outcome not in (Outcome.OK, Outcome.DUPLICATE):
+                    if outcome is Outcome.GAP:
+                        logger.error("commit_gap", request=generation.job.request_id, offset=generation.offset)
+                    self._on_lost(generation, outcome)
+            self._queue.task_done()

@@ -1,0 +1,87 @@
+"""The drafters as the verifier sees them: who may help, how good each was, how long its next draft takes. No I/O."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.verifier.acceptance import Acceptance
+from shared.messages import DrafterCard, DrafterCounts
+
+# Two model drafters per request: their union in the trie already catches most of what either knows, and a third
+# would rather help another request.
+MODELS_PER_REQUEST: Final = 2
+_STEP_WEIGHT: Final = 0.2  # of a new step time; a drafter's load changes within a few steps
+
+
+@dataclass(slots=True, eq=False)
+class Drafter:
+    """One drafter. Counts are of this verifier's rounds only."""
+
+    card: DrafterCard
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    step_ms: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
+    rounds: int = 0
+    stale: int = 0
+    requests: int = 0  # that we asked it to draft for
+
+    def observe_step(self, step_us: int) -> None:
+        step_ms = step_us / 1000
+        self.step_ms = step_ms if not self.step_ms else self.step_ms + _STEP_WEIGHT * (step_ms - self.step_ms)
+
+    @property
+    def counts(self) -> DrafterCounts:
+        return DrafterCounts(
+            drafter=self.card.id,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            rounds=self.rounds,
+            stale=self.stale,
+        )
+
+
+class Drafters:
+    """All drafters that registered and agree with the target's vocabulary."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Drafter] = {}
+        self.refused: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> Drafter:
+        return self._known[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[Drafter]:
+        return iter(self._known.values())
+
+    def update(self, cards: Iterable[DrafterCard]) -> tuple[set[str], set[str]]:
+        """Take over the living; returns the names that joined and those that are gone."""
+        living = {card.id: card for card in cards if card.id not in self.refused}
+        joined, gone = living.keys() - self._known.keys(), self._known.keys() - living.keys()
+        for name in gone:
+            del self._known[name]
+        for name, card in living.items():
+            if name in self._known:
+                self._known[name].card = card
+            else:
+                self._known[name] = Drafter(card)
+        return joined, gone
+
+    def assign(self, present: Iterable[str] = ()) -> list[str]:
+        """Drafters that a request should gain besides those it has: one lookup, the least loaded models."""
+        present = set(present) & self._known.keys()
+        kinds = [self._known[name].card.kind for name in present]
+        wanted = {"lookup": 1 - kinds.count("lookup"), "model": MODELS_PER_REQUEST - kinds.count("model")}
+        chosen = []
+        for kind, number in wanted.items():
+            free = [
+                drafter
+                for name, drafter in self._known.items()
+                if drafter.card.kind == kind and name not in present and drafter.requests < drafter.card.capacity
+            ]
+            free.sort(key=lambda drafter: (drafter.requests, drafter.step_ms, drafter.card.id))
+            chosen += [drafter.card.id for drafter in free[: max(0, number)]]
+        return chosen

@@ -1,0 +1,375 @@
+"""The round: choose rows for all requests together, decode once, walk, settle. No I/O; one thread at a time.
+
+Every token that leaves here was drawn by the target from logits of its own row, so drafts, neighbours and timing
+change how many tokens a round gives and never which.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.verifier.drafters import Drafters
+from services.verifier.generation import Generation, Session
+from services.verifier.scheduler import MAX_WIDTH, Candidate, Choice, choose
+from services.verifier.trie import Node
+from services.verifier.walk import Walk, walk
+from shared.jobs import Claim
+from shared.llama import Rows
+from shared.messages import Chunk, Finish, Proposal, Speculation
+from shared.sequences import Sequences
+from shared.speedup import RowCosts
+from shared.target import Target
+
+# Prefill rows per round while others decode: what keeps their inter-token latency bounded. Alone, a whole batch.
+SHARED_PREFILL_ROWS: Final = 128
+
+# Rounds without a verified draft after which model drafters rest, and how often and long they try again: their
+# guesses are judged without rows, so a probe costs the verifier nothing.
+QUIET_ROUNDS: Final = 16
+PROBE_EVERY: Final = 256
+PROBE_ROUNDS: Final = 8
+
+OFF = "speculation is off for this request"
+NO_ROLLBACK = "this model cannot take back rejected drafts"
+NO_DRAFTER = "no drafter is connected"
+NO_DRAFT = "no draft was ready in time"
+TOO_DEAR = "rows cost too much here: even perfect drafts would not pay"
+TOO_POOR = "the drafts are accepted too seldom to pay for their rows"
+PREFILL = "reading the prompt"
+
+
+@dataclass(slots=True)
+class Entry:
+    """One request's part of a decode. `rows` maps trie nodes to row indices; empty while its prompt is unfinished."""
+
+    generation: Generation
+    computed: list[int]  # context tokens that this decode computes, in order
+    chain: list[Node] = field(default_factory=list)
+    rows: dict[Node, int] = field(default_factory=dict)
+    walk: Walk | None = None
+
+
+@dataclass(slots=True)
+class Round:
+    """A decode to run, or only a wait when `rows` is empty."""
+
+    rows: Rows
+    entries: list[Entry]
+    wait_ms: float = 0.0
+    prefill_rows: int = 0
+    decode_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class Gain:
+    """What a round gave one request: a chunk to commit at `base`, or none while it prefills."""
+
+    generation: Generation
+    base: int
+    chunk: Chunk | None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the card and the metrics show; microseconds where the name says so."""
+
+    values: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(
+            (
+                "requests", "rounds", "tokens", "prompt_tokens", "cached_tokens", "drafts", "draft_tokens",
+                "accepted_tokens", "decodes", "decode_us", "busy_us", "padding_rows",
+            ),
+            0,
+        )
+    )  # fmt: skip
+    accepted_per_position: list[int] = field(default_factory=lambda: [0] * MAX_WIDTH)
+
+    def add(self, name: str, amount: int) -> None:
+        self.values[name] += amount
+
+
+class Engine:
+    """All running requests of one target."""
+
+    def __init__(
+        self,
+        target: Target,
+        costs: RowCosts,
+        eog: Sequence[int],
+        *,
+        min_rows: int = 1,
+        speculation: Speculation = Speculation.AUTO,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`min_rows` 2 keeps float weights bit-exact: no sequence ever enters a decode with a single row."""
+        self.target = target
+        self.costs = costs
+        self.eog = frozenset(eog)
+        self.drafters = Drafters()
+        self.sequences = Sequences(target)
+        self.running: list[Generation] = []
+        self.counters = Counters()
+        self._min_rows = min_rows
+        self._speculation = speculation
+        self._clock = clock
+
+    # ------------------------------------------------------------ requests
+
+    def admit(self, claim: Claim, output: list[int]) -> Generation:
+        """Take a claimed request in; `output` are the tokens that earlier claims committed. Needs a free slot."""
+        job = claim.job
+        slot = self.sequences.acquire([*job.prompt, *output], job.cache_prompt)
+        speculation = job.speculation
+        if self._speculation is Speculation.OFF or not self.target.can_roll_back:
+            speculation = Speculation.OFF
+        elif speculation is Speculation.AUTO:
+            speculation = self._speculation
+        generation = Generation.start(claim, output, slot, speculation)
+        self.running.append(generation)
+        self.counters.add("requests", 1)
+        self.counters.add("prompt_tokens", len(job.prompt))
+        self.counters.add("cached_tokens", generation.cached)
+        return generation
+
+    def drop(self, generation: Generation) -> None:
+        """Let a request go; its computed prefix stays resident."""
+        self.running.remove(generation)
+        self.sequences.release(generation.slot)
+        for name in generation.sessions:
+            if name in self.drafters:
+                self.drafters[name].requests -= 1
+
+    # ------------------------------------------------------------ drafters
+
+    def enlist(self, generation: Generation) -> list[str]:
+        """Give the request the drafters that it lacks and forget those that are gone; returns whom to tell."""
+        generation.sessions = {name: session for name, session in generation.sessions.items() if name in self.drafters}
+        if generation.speculation is Speculation.OFF or generation.lost:
+            return []
+        chosen = self.drafters.assign(generation.sessions)
+        now_ms = self._clock() * 1000
+        for name in chosen:
+            self.drafters[name].requests += 1
+            # It reads the prompt first; nobody waits for it before its first proposal.
+            generation.sessions[name] = Session(name, expected_ms=now_ms)
+        return chosen
+
+    def take(self, proposals: Sequence[Proposal], now_ms: float) -> None:
+        """Take proposals of running requests into their tries."""
+        running = {generation.job.request_id: generation for generation in self.running}
+        for proposal in proposals:
+            generation = running.get(proposal.request_id)
+            if generation is not None and generation.claim.epoch == proposal.epoch:
+                generation.propose(proposal, self.drafters, now_ms)
+
+    def lead(self, generation: Generation, name: str, lead: int) -> int:
+        """How many tokens a drafter should keep ahead: none while model drafts do not pay, but for probes."""
+        quiet = generation.quiet_rounds
+        if quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
+            return lead
+        return lead if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
+
+    # ------------------------------------------------------------ choose
+
+    def plan(self, may_wait: bool = True) -> Round:
+        """The next decode, or how long to wait for drafts first."""
+        now_ms = self._clock() * 1000
+        decoding = [generation for generation in self.running if generation.uncomputed == 1]
+        prefilling = [generation for generation in self.running if generation.uncomputed > 1]
+        budget = SHARED_PREFILL_ROWS if decoding else self.target.max_rows
+        prefill_rows = min(sum(generation.uncomputed for generation in prefilling), budget)
+        chains = [generation.best_chain(self.drafters, self.eog) for generation in decoding]
+        candidates = [
+            generation.candidate(nodes, chances, self.drafters, self.target.n_ctx, self.eog, now_ms)
+            for generation, (nodes, chances) in zip(decoding, chains, strict=True)
+        ]
+        choice = choose(
+            candidates,
+            self.costs,
+            prefill_rows,
+            not self.target.unified,
+            self.target.max_rows,
+            may_wait and not prefilling,
+        )
+        widths = self._widths(decoding, candidates, choice)
+        patience = self._patience(decoding, candidates) if may_wait else 0.0
+        if may_wait and (choice.wait_ms or patience):
+            return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience))
+        round = Round(Rows(), [], prefill_rows=prefill_rows)
+        for generation, (nodes, _), width in zip(decoding, chains, widths, strict=True):
+            self._add_decoding(round, generation, nodes[:width], 1 + max(widths))
+        for generation in prefilling:
+            budget -= self._add_prefill(round, generation, budget, 1 + max(widths, default=0))
+        return round
+
+    def _widths(self, decoding: list[Generation], candidates: list[Candidate], choice: Choice) -> list[int]:
+        """The scheduler's widths, except for requests that want every draft verified; and why there are none."""
+        widths = list(choice.widths)
+        share = self.target.max_rows // max(1, len(decoding)) - 1
+        for index, (generation, candidate) in enumerate(zip(decoding, candidates, strict=True)):
+            if generation.speculation is Speculation.ALWAYS:
+                widths[index] = min(len(candidate.ready), candidate.limit, MAX_WIDTH, share)
+            generation.quiet_rounds = 0 if widths[index] else generation.quiet_rounds + 1
+            generation.reason = "" if widths[index] else self._reason(generation, candidate)
+        return widths
+
+    def _reason(self, generation: Generation, candidate: Candidate) -> str:
+        if not self.target.can_roll_back:
+            return NO_ROLLBACK
+        if generation.speculation is Speculation.OFF:
+            return OFF
+        if not generation.sessions:
+            return NO_DRAFTER
+        most = min(MAX_WIDTH, self.target.max_rows - 1)
+        if all((1 + width) / self.costs(1 + width) <= 1 / self.costs(1) for width in range(1, most + 1)):
+            return TOO_DEAR
+        resting = generation.quiet_rounds >= QUIET_ROUNDS
+        return TOO_POOR if candidate.ready or resting else NO_DRAFT
+
+    def _patience(self, decoding: list[Generation], candidates: list[Candidate]) -> float:
+        """How long requests that insist on drafts wait for the first one: bounded, and only while one is due."""
+        waits = [
+            candidate.arrival.first_ms
+            for generation, candidate in zip(decoding, candidates, strict=True)
+            if generation.speculation is Speculation.ALWAYS and not candidate.ready and candidate.arrival is not None
+        ]
+        return max(waits, default=0.0) * 1.5
+
+    # ------------------------------------------------------------ fill
+
+    def _add_decoding(self, round: Round, generation: Generation, chain: list[Node], widest: int) -> None:
+        rows, slot = round.rows, generation.slot
+        position = len(slot.tokens)
+        entry = Entry(generation, computed=[generation.context[-1]], chain=chain)
+        entry.rows[generation.trie.root] = rows.add(generation.context[-1], position, (slot.id,), True)
+        for node in chain:
+            position += 1
+            entry.rows[node] = rows.add(node.token, position, (slot.id,), True)
+        # In streams llama.cpp cuts a batch into pieces of equal width, so a row of padding is cheaper than a piece.
+        wanted = self._min_rows if self.target.unified else max(widest, self._min_rows)
+        self._pad(rows, slot.id, position + 1, wanted - len(entry.rows))
+        round.entries.append(entry)
+
+    def _add_prefill(self, round: Round, generation: Generation, budget: int, width: int) -> int:
+        """Add as much of the prompt as fits; the last token's row gives the first draw. Returns the rows used."""
+        size = min(generation.uncomputed, budget, self.target.max_rows - len(round.rows) - self._min_rows)
+        if size <= 0:
+            return 0
+        start = len(generation.slot.tokens)
+        tokens = generation.context[start : start + size]
+        entry = Entry(generation, computed=tokens)
+        round.rows.extend(tokens, start, generation.slot.id)
+        if size == generation.uncomputed:
+            round.rows.outputs[-1] = True
+            entry.rows[generation.trie.root] = len(round.rows) - 1
+        if self._min_rows > 1 and (size < self._min_rows or size - width == 1):
+            # The piece beyond the common width must not be a single row either.
+            self._pad(round.rows, generation.slot.id, start + size, 1)
+        generation.reason = PREFILL
+        round.entries.append(entry)
+        return size
+
+    def _pad(self, rows: Rows, slot: int, position: int, count: int) -> None:
+        count = min(count, self.target.n_ctx - position, self.target.max_rows - len(rows))
+        if count > 0:
+            rows.extend([rows.tokens[-1]] * count, position, slot)
+            self.counters.add("padding_rows", count)
+
+    # ------------------------------------------------------------ decode and walk: in the target's thread
+
+    def run(self, round: Round) -> None:
+        """Decode the rows, walk every request that has logits, and drop from the cache what was not accepted."""
+        started = self._clock()
+        self.target.decode(round.rows)
+        round.decode_ms = (self._clock() - started) * 1000
+        for entry in round.entries:
+            generation = entry.generation
+            if entry.rows:
+                job = generation.job
+                entry.walk = walk(
+                    generation.trie.root,
+                    entry.rows,
+                    self.target.logits,
+                    job.sampling,
+                    generation.history,
+                    self.eog,
+                    generation.room(self.target.n_ctx),
+                    job.top_logprobs,
+                )
+            accepted = entry.walk.path if entry.walk else []
+            self.sequences.settle(generation.slot, [*entry.computed, *(node.token for node in accepted)])
+
+    # ------------------------------------------------------------ settle
+
+    def settle(self, round: Round) -> list[Gain]:
+        """Turn a finished round into chunks, verdicts and statistics."""
+        now_ms = self._clock() * 1000
+        self.counters.add("decodes", 1)
+        self.counters.add("decode_us", int(round.decode_ms * 1000))
+        if not round.prefill_rows and round.entries:
+            self.costs.observe(len(round.rows), round.decode_ms)
+        return [self._settle(entry, now_ms) for entry in round.entries]
+
+    def _settle(self, entry: Entry, now_ms: float) -> Gain:
+        generation, result = entry.generation, entry.walk
+        base = generation.offset
+        if result is None:
+            return Gain(generation, base, None)
+        self._judge(entry, result)
+        sources = [self._source(node) for node in result.path]
+        sources += [""] * (len(result.tokens) - len(sources))
+        generation.settle(result.tokens, self.drafters, now_ms)
+        generation.rounds += 1
+        self.counters.add("rounds", 1)
+        self.counters.add("tokens", len(result.tokens))
+        finish = Finish.NONE
+        if result.ended:
+            finish = Finish.STOP
+        elif generation.room(self.target.n_ctx) <= 0:
+            finish = Finish.LENGTH
+        chunk = Chunk(
+            tokens=tuple(result.tokens),
+            sources=tuple(sources) if any(sources) else (),
+            drafted=len(entry.chain),
+            accepted=len(result.path),
+            reason=generation.reason,
+            logprobs=tuple(result.logprobs),
+            finish=finish,
+            cached=generation.cached if generation.first_chunk else 0,
+        )
+        generation.first_chunk = False
+        return Gain(generation, base, chunk)
+
+    def _judge(self, entry: Entry, result: Walk) -> None:
+        """Tell every drafter what became of its guesses, verified or not, and count the verified ones.
+
+        A guess that got no row is judged too where the target drew at its place: so a drafter that does not pay now
+        is known to be worth it again without spending rows on probes.
+        """
+        nodes = [entry.generation.trie.root, *result.path]
+        for node, drawn in zip(nodes, result.drawn, strict=False):
+            for child in node.children.values():
+                for name, score in child.scores.items():
+                    if name in self.drafters:
+                        self.drafters[name].acceptance.learn(score, child.token == drawn)
+        if not entry.chain:
+            return
+        self.counters.add("drafts", 1)
+        self.counters.add("draft_tokens", len(entry.chain))
+        self.counters.add("accepted_tokens", len(result.path))
+        for position in range(len(result.path)):
+            self.counters.accepted_per_position[position] += 1
+        accepted = set(result.path)
+        for name in {name for node in entry.chain for name in node.scores if name in self.drafters}:
+            drafter = self.drafters[name]
+            drafter.rounds += 1
+            drafter.drafted += sum(name in node.scores for node in entry.chain)
+            drafter.accepted += sum(name in node.scores for node in accepted)
+
+    def _source(self, node: Node) -> str:
+        """Whom an accepted token is credited to: the drafter whose confidence in it was worth most."""
+        known = [name for name in node.scores if name in self.drafters]
+        if not known:
+            return next(iter(node.scores), "")
+        return max(known, key=lambda name: self.drafters[name].acceptance.estimate(node.scores[name]))

@@ -1,0 +1,175 @@
+"""One request while a verifier holds it: what is committed, what is guessed, who guesses. No I/O, no model."""
+
+from dataclasses import dataclass, field
+
+from services.verifier.drafters import Drafters
+from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
+from services.verifier.trie import Node, Trie
+from shared.jobs import Claim
+from shared.messages import Job, Proposal, RequestStatus, Speculation
+from shared.sampling import History, needs_history
+from shared.sequences import Slot
+
+# Two hops through Redis on one host; refined per drafter by what is seen.
+FIRST_HOP_MS = 1.0
+
+
+@dataclass(slots=True)
+class Session:
+    """One drafter's work on this request. `expected_ms` is when its next draft should be here (monotonic clock)."""
+
+    drafter: str
+    expected_ms: float
+    hop_ms: float = FIRST_HOP_MS
+    committed_ms: float | None = None  # when it last had to start anew; None once it answered
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """`context` is prompt and output; the slot's tokens are the part of it whose keys and values are computed."""
+
+    claim: Claim
+    slot: Slot
+    trie: Trie
+    context: list[int]
+    speculation: Speculation
+    cached: int
+    history: History | None
+    sessions: dict[str, Session] = field(default_factory=dict)
+    rounds: int = 0
+    committed_now: int = 0  # tokens committed by this claim
+    reason: str = "nothing decoded yet"
+    first_chunk: bool = True
+    quiet_rounds: int = 0  # in a row without a verified draft
+    lost: bool = False  # cancelled, taken over or gone: stop without a word
+
+    @classmethod
+    def start(cls, claim: Claim, output: list[int], slot: Slot, speculation: Speculation) -> "Generation":
+        job = claim.job
+        return cls(
+            claim=claim,
+            slot=slot,
+            trie=Trie(job.prompt, output),
+            context=[*job.prompt, *output],
+            speculation=speculation,
+            cached=len(slot.tokens),
+            history=History(job.prompt, output) if needs_history(job.sampling) else None,
+        )
+
+    @property
+    def job(self) -> Job:
+        return self.claim.job
+
+    @property
+    def offset(self) -> int:
+        return self.trie.offset
+
+    @property
+    def uncomputed(self) -> int:
+        """Context tokens without keys and values; one while decoding, more while prefilling."""
+        return len(self.context) - len(self.slot.tokens)
+
+    def room(self, n_ctx: int) -> int:
+        """Output tokens that may still be committed."""
+        return min(self.job.max_tokens - self.offset, n_ctx - len(self.context))
+
+    # ------------------------------------------------------------ guesses
+
+    def propose(self, proposal: Proposal, drafters: Drafters, now_ms: float) -> None:
+        """Take a proposal into the trie; whatever does not fit is dropped and counted."""
+        session = self.sessions.get(proposal.drafter)
+        if session is None or proposal.drafter not in drafters:
+            return
+        drafter = drafters[proposal.drafter]
+        attached = self.trie.attach(
+            proposal.base, proposal.prefix_hash, proposal.tokens, proposal.scores, proposal.drafter
+        )
+        if not attached:
+            drafter.stale += 1
+            return
+        drafter.observe_step(proposal.step_us)
+        if session.committed_ms is not None and proposal.step_us:
+            hop_ms = max(0.1, now_ms - session.committed_ms - drafter.step_ms)
+            session.hop_ms += 0.2 * (min(hop_ms, 1000.0) - session.hop_ms)
+        session.committed_ms = None
+        session.expected_ms = now_ms + drafter.step_ms
+
+    def best_chain(self, drafters: Drafters, eog: frozenset[int]) -> tuple[list[Node], list[float]]:
+        """The likeliest path from the root with the acceptance of each of its nodes."""
+        nodes: list[Node] = []
+        chances: list[float] = []
+        node = self.trie.root
+        while node.children and len(nodes) < MAX_WIDTH:
+            best, chance = max(
+                ((child, self.chance(child, drafters)) for child in node.children.values()), key=lambda pair: pair[1]
+            )
+            nodes.append(best)
+            chances.append(chance)
+            if best.token in eog:
+                break
+            node = best
+        return nodes, chances
+
+    @staticmethod
+    def chance(node: Node, drafters: Drafters) -> float:
+        """Calibrated acceptance of a node: the best of what its drafters' confidences are worth."""
+        return max(
+            (drafters[name].acceptance.estimate(score) for name, score in node.scores.items() if name in drafters),
+            default=0.0,
+        )
+
+    def arrival(self, chain: list[Node], drafters: Drafters, now_ms: float) -> Arrival | None:
+        """When the next draft beyond `chain` should come, or None if none is worth waiting for."""
+        tip = chain[-1] if chain else None
+        best: Arrival | None = None
+        for session in self.sessions.values():
+            if session.drafter not in drafters or not drafters[session.drafter].step_ms:
+                continue
+            if tip is not None and session.drafter not in tip.scores:
+                continue  # it is drafting elsewhere, or has not caught up
+            drafter = drafters[session.drafter]
+            if now_ms > session.expected_ms + 2 * drafter.step_ms + 10.0:
+                continue  # overdue: silent or gone, and never worth a second wait
+            first_ms = max(0.05, session.expected_ms - now_ms)
+            if best is None or first_ms < best.first_ms:
+                best = Arrival(first_ms, drafter.step_ms, drafter.acceptance.mean)
+        return best
+
+    def candidate(
+        self,
+        chain: list[Node],
+        chances: list[float],
+        drafters: Drafters,
+        n_ctx: int,
+        eog: frozenset[int],
+        now_ms: float,
+    ) -> Candidate:
+        """What the scheduler needs to know."""
+        limit = 0 if self.speculation is Speculation.OFF else max(0, self.room(n_ctx) - 1)
+        ended = bool(chain) and chain[-1].token in eog
+        arrival = None if ended or not limit else self.arrival(chain, drafters, now_ms)
+        return Candidate(ready=tuple(chances), limit=limit, arrival=arrival)
+
+    # ------------------------------------------------------------ verdicts
+
+    def settle(self, tokens: list[int], drafters: Drafters, now_ms: float) -> None:
+        """The target decided `tokens`: re-root the trie and expect each drafter to react."""
+        self.trie.advance(tokens)
+        self.context.extend(tokens)
+        self.committed_now += len(tokens)
+        alive = {name for child in self.trie.root.children.values() for name in child.scores}
+        for session in self.sessions.values():
+            if session.drafter in alive or session.drafter not in drafters:
+                continue
+            session.committed_ms = now_ms
+            session.expected_ms = now_ms + session.hop_ms + drafters[session.drafter].step_ms
+
+    @property
+    def status(self) -> RequestStatus:
+        return RequestStatus(
+            request_id=self.job.request_id,
+            offset=self.offset,
+            tokens_per_round=self.committed_now / self.rounds if self.rounds else 0.0,
+            drafters=tuple(self.sessions),
+            reason=self.reason,
+        )

@@ -1,0 +1,166 @@
+"""From options to a target that is ready: file, device, context layout, measured costs, and how exact it is.
+
+Exactness decides the layout. *Strict* needs one KV stream per sequence, flash attention and a cache type whose kernels
+do not depend on the number of rows; a probe tells whether this device keeps the promise. *Law* takes the unified
+cache, where widths may differ.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from services.verifier.calibrate import PROBE_TEXT, Cache, Exactness, measure_exactness, measure_rows
+from shared import devices, models, options
+from shared.errors import StartError
+from shared.folders import cache_folder
+from shared.llama import CACHE_TYPES, BackendDevice, Context, LlamaError, Model, backend_devices, build_info
+from shared.messages import Speculation
+from shared.speedup import RowCosts
+
+logger = structlog.get_logger()
+
+DEFAULT_CONTEXT: Final = 4096  # as many models' laptops' memory allows for several requests at once
+_STRICT_CACHE: Final = "bf16"  # with flash attention its CPU kernels give equal bits for any number of rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSettings:
+    """The verifier's options as given; names as on the command line."""
+
+    target_model: str = models.DEFAULT
+    target_device: str = devices.AUTO
+    ctx: int = 0
+    parallel: int = 8
+    threads: int = 0
+    cache_type_k: str = "auto"
+    cache_type_v: str = "auto"
+    flash_attn: options.Switch = options.Switch.AUTO
+    exactness: options.Exactness = options.Exactness.AUTO
+    gpu_layers: int = -1
+    tensor_split: str = ""
+    speculation: Speculation = Speculation.AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A target, and what is known about it."""
+
+    model: Model
+    context: Context
+    costs: RowCosts
+    device: str
+    level: str  # "strict" or "law"
+    note: str  # why, for people
+    noise: float  # largest difference in logits that the probe saw
+    min_rows: int
+
+
+def load(settings: TargetSettings, say: Callable[[str], None] = logger.debug) -> Loaded:
+    """Load and measure. Raises `StartError` naming the option that cannot be had."""
+    for option, value in (("--cache-type-k", settings.cache_type_k), ("--cache-type-v", settings.cache_type_v)):
+        if value != "auto" and value not in CACHE_TYPES:
+            raise StartError(option, value, f"must be auto, {', '.join(CACHE_TYPES)}")
+    path = models.resolve(settings.target_model, "--target-model", say)
+    present = backend_devices()
+    device = devices.choose(settings.target_device, present, "--target-device")
+    split = devices.parse_tensor_split(settings.tensor_split)
+    try:
+        model = Model(path, device=device, gpu_layers=settings.gpu_layers, tensor_split=split)
+    except LlamaError as error:
+        raise StartError("--target-model", settings.target_model, str(error)) from None
+    return _Loader(settings, path, model, device, devices.name_of(device, present)).load()
+
+
+class _Loader:
+    def __init__(
+        self, settings: TargetSettings, path: Path, model: Model, device: BackendDevice, device_name: str
+    ) -> None:
+        self._settings = settings
+        self._path = path
+        self._model = model
+        self._device = device
+        self._device_name = device_name
+        self._n_ctx = settings.ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
+        if self._n_ctx > model.n_ctx_train:
+            raise StartError("--ctx", settings.ctx, f"the model was trained for at most {model.n_ctx_train} tokens")
+        self._threads = settings.threads or devices.available_cores()
+
+    def load(self) -> Loaded:
+        wanted = self._settings.exactness
+        if not self._model.can_roll_back:
+            return self._without_rollback(wanted)
+        if wanted is not options.Exactness.LAW:
+            context = self._context(strict=True)
+            rows, exactness = self._measure(context, "streams")
+            if exactness.at_no_cost:
+                return self._loaded(context, rows, "strict", "logits are bit-equal however they are computed", 0.0, 1)
+            if wanted is options.Exactness.STRICT:
+                if exactness.with_padding:
+                    note = "bit-equal with at least two rows per decode, so single rows are padded"
+                    return self._loaded(context, rows, "strict", note, 0.0, 2)
+                raise StartError(
+                    "--exactness",
+                    "strict",
+                    f"this device, model and cache type cannot hold it: logits vary by up to {exactness.noise:.3g};"
+                    " use law, or --cache-type-k bf16 --cache-type-v bf16 --flash-attn on",
+                )
+            context.close()
+        context = self._context(strict=False)
+        rows, exactness = self._measure(context, "unified")
+        note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode"
+        return self._loaded(context, rows, "law", note, exactness.noise, 1)
+
+    def _without_rollback(self, wanted: options.Exactness) -> Loaded:
+        if wanted is options.Exactness.STRICT:
+            raise StartError("--exactness", "strict", "this model cannot drop tokens, so it cannot be probed; use law")
+        context = self._context(strict=False)
+        note = "a recurrent or hybrid model: its state cannot be rolled back, so it decodes plainly"
+        return self._loaded(context, {1: 1.0}, "law", note, 0.0, 1)
+
+    def _context(self, strict: bool) -> Context:
+        settings = self._settings
+        default = _STRICT_CACHE if strict else "f16"
+        flash = {options.Switch.ON: True, options.Switch.OFF: False}.get(settings.flash_attn, True if strict else None)
+        try:
+            return Context(
+                self._model,
+                n_ctx=self._n_ctx,
+                sequences=settings.parallel,
+                unified=not strict,
+                threads=self._threads,
+                cache_type_k=default if settings.cache_type_k == "auto" else settings.cache_type_k,
+                cache_type_v=default if settings.cache_type_v == "auto" else settings.cache_type_v,
+                flash_attn=flash,
+            )
+        except LlamaError as error:
+            raise StartError("--ctx", self._n_ctx, f"{error}; lower --ctx or --parallel") from None
+
+    def _measure(self, context: Context, layout: str) -> tuple[dict[int, float], Exactness]:
+        settings = self._settings
+        cache = Cache(
+            cache_folder() / "calibration",
+            self._path,
+            device=self._device.description,
+            build=build_info(),
+            layout=layout,
+            threads=self._threads,
+            cache_types=(settings.cache_type_k, settings.cache_type_v, settings.flash_attn),
+            gpu_layers=settings.gpu_layers,
+            tensor_split=settings.tensor_split,
+            sequences=min(settings.parallel, 2),
+        )
+        found = cache.load()
+        if found is None:
+            logger.info("calibration_started", layout=layout)
+            tokens = self._model.vocabulary.tokenize(PROBE_TEXT)
+            found = measure_rows(context, tokens), measure_exactness(context, tokens)
+            cache.store(*found)
+        return found
+
+    def _loaded(
+        self, context: Context, rows: dict[int, float], level: str, note: str, noise: float, min_rows: int
+    ) -> Loaded:
+        return Loaded(self._model, context, RowCosts(rows), self._device_name, level, note, noise, min_rows)

@@ -1,0 +1,288 @@
+"""The verifier's loops: claim jobs, collect proposals, run rounds, commit, and say who we are.
+
+One thread owns the target; this event loop does everything else and never touches the engine while a round runs.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from services.verifier.claims import Claims
+from services.verifier.committer import Batch, Committer
+from services.verifier.engine import Engine, Gain, Round
+from services.verifier.generation import Generation
+from services.verifier.introductions import Introductions
+from services.verifier.load import Loaded
+from services.verifier.scheduler import MAX_WIDTH
+from shared import codec, drafts, keys, models
+from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
+from shared.jobs import Append, JobStore, Renewal
+from shared.messages import Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
+from shared.registry import HEARTBEAT_S, Registry
+from shared.scripts import Outcome
+
+logger = structlog.get_logger()
+
+LEAD: Final = MAX_WIDTH + 8  # tokens a drafter keeps ahead: one full round and the start of the next
+RATE_WINDOW_S: Final = 10.0
+
+
+class Worker:
+    """One verifier process between Redis and its engine."""
+
+    def __init__(
+        self, broker: Broker, loaded: Loaded, speculation: Speculation, instance: str, lease_ms: int = 10_000
+    ) -> None:
+        self._redis = broker.redis
+        self._loaded = loaded
+        self._instance = instance
+        self._speculation = speculation
+        self._model = models.model_name(loaded.model.path)
+        vocabulary = loaded.model.vocabulary
+        self._engine = Engine(
+            loaded.context, loaded.costs, vocabulary.eog, min_rows=loaded.min_rows, speculation=speculation
+        )
+        self._store = JobStore(broker.redis, broker.blocking, self._model, lease_ms)
+        self._claims = Claims(broker.redis, self._store, instance, loaded.context.sequences, self._wake)
+        self._registry = Registry(broker.redis)
+        self._introductions = Introductions(self._registry, vocabulary, loaded.model.path)
+        self._committer = Committer(self._store, self._lose)
+        self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
+        self._proposals: list[Proposal] = []
+        self._news = asyncio.Event()  # something for the round loop: a claim, a proposal, a loss, a stop
+        self._look_around = asyncio.Event()
+        self._joined = False  # drafters came or went since the round loop last looked
+        self._draining = False
+        self._created = int(time.time())
+        self._committed: deque[tuple[float, int]] = deque(maxlen=4096)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop`; then give every claim back, so that another verifier goes on, and leave."""
+        await self._store.ensure_group()
+        await self._introductions.publish()
+        async with asyncio.TaskGroup() as group:
+            loops = [
+                group.create_task(loop, name=name)
+                for name, loop in (
+                    ("committer", self._committer.run()),
+                    ("new", self._claims.run_new()),
+                    ("orphans", self._claims.run_orphans()),
+                    ("inbox", self._read_inbox()),
+                    ("registry", self._stay_known()),
+                )
+            ]
+            rounds = group.create_task(self._rounds(), name="rounds")
+            await stop.wait()
+            self._draining = True
+            self._wake()
+            await rounds
+            with suppress(*DISCONNECTED):
+                await self._hand_back()
+            for task in loops:
+                task.cancel()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._loaded.context.close)
+        self._thread.shutdown()
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    # ------------------------------------------------------------ rounds
+
+    async def _rounds(self) -> None:
+        loop = asyncio.get_running_loop()
+        engine = self._engine
+        while not self._draining:
+            self._news.clear()
+            began = time.perf_counter()
+            farewells = self._drop_lost()
+            if farewells or self._claims or self._joined:
+                await self._arrange(farewells)
+            if not engine.running:
+                await self._news.wait()
+                continue
+            self._take_proposals()
+            round = engine.plan()
+            if round.wait_ms:
+                round = await self._wait_for_drafts(round.wait_ms)
+            if len(round.rows):
+                await loop.run_in_executor(self._thread, engine.run, round)
+                self._take_proposals()
+                await self._committer.put(self._settle(engine.settle(round)))
+            engine.counters.add("busy_us", int((time.perf_counter() - began) * 1e6))
+
+    async def _wait_for_drafts(self, wait_ms: float) -> Round:
+        """Plan again at each arrival until rows are worth more than waiting, at the latest when the time is up."""
+        deadline = time.perf_counter() + wait_ms / 1000
+        while (remaining := deadline - time.perf_counter()) > 0 and not (self._draining or self._claims):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(remaining):
+                    await self._news.wait()
+            self._news.clear()
+            self._take_proposals()
+            round = self._engine.plan()
+            if not round.wait_ms:
+                return round
+        return self._engine.plan(may_wait=False)
+
+    async def _arrange(self, hints: list[tuple[str, Hint]]) -> None:
+        """Admit what was claimed, give drafters to those that lack some, and tell the drafters."""
+        loop = asyncio.get_running_loop()
+        while self._claims:
+            claim, output = self._claims.take()
+            await loop.run_in_executor(self._thread, self._engine.admit, claim, output)
+        self._joined = False
+        for generation in self._engine.running:
+            hints += [(name, self._open(generation)) for name in self._engine.enlist(generation)]
+        batch = Batch(hints=[(keys.inbox(name), codec.encode(hint)) for name, hint in hints])
+        await self._committer.put(batch)
+
+    def _open(self, generation: Generation) -> Open:
+        job = generation.job
+        return Open(
+            request_id=job.request_id,
+            reply_to=self._instance,
+            epoch=generation.claim.epoch,
+            eog=tuple(sorted(self._engine.eog)),
+            n_vocab=self._engine.target.n_vocab,
+            lead=LEAD,
+            committed=tuple(generation.context[len(job.prompt) :]),
+        )
+
+    def _drop_lost(self) -> list[tuple[str, Hint]]:
+        farewells = []
+        for generation in [generation for generation in self._engine.running if generation.lost]:
+            farewells += self._end(generation)
+        return farewells
+
+    def _end(self, generation: Generation) -> list[tuple[str, Hint]]:
+        request_id = generation.job.request_id
+        self._engine.drop(generation)
+        self._claims.done(request_id)
+        return [(name, Close(request_id=request_id)) for name in generation.sessions]
+
+    def _lose(self, generation: Generation, outcome: Outcome) -> None:
+        if not generation.lost and generation in self._engine.running:
+            logger.info("request_lost", request=generation.job.request_id, outcome=outcome)
+            generation.lost = True
+            self._wake()
+
+    def _settle(self, gains: list[Gain]) -> Batch:
+        """A finished round as messages: commits, signs of life for those that still read their prompt, hints."""
+        batch = Batch()
+        hints: list[tuple[str, Hint]] = []
+        for gain in gains:
+            generation, chunk = gain.generation, gain.chunk
+            request_id, epoch = generation.job.request_id, generation.claim.epoch
+            if chunk is None:
+                batch.renewals.append((generation, Renewal(request_id, epoch)))
+                continue
+            append = Append(request_id=request_id, epoch=epoch, base=gain.base, chunk=chunk)
+            batch.appends.append((generation, append))
+            self._committed.append((time.monotonic(), len(chunk.tokens)))
+            if chunk.finish is not Finish.NONE:
+                hints += self._end(generation)
+                continue
+            for name in generation.sessions:
+                lead = self._engine.lead(generation, name, LEAD)
+                commit = Commit(request_id=request_id, epoch=epoch, base=gain.base, tokens=chunk.tokens, lead=lead)
+                hints.append((name, commit))
+        batch.hints = [(keys.inbox(name), codec.encode(hint)) for name, hint in hints]
+        return batch
+
+    async def _hand_back(self) -> None:
+        await self._committer.flush()
+        farewells: list[tuple[str, Hint | Reply]] = []
+        for generation in list(self._engine.running):
+            if not generation.lost:
+                await self._store.release(generation.job.request_id, generation.claim.epoch)
+            farewells += self._end(generation)
+        while self._claims:
+            claim, _ = self._claims.take()
+            await self._store.release(claim.job.request_id, claim.epoch)
+        await drafts.send(self._redis, farewells)
+        await self._registry.leave(self._instance)
+
+    # ------------------------------------------------------------ hints and cards
+
+    def _take_proposals(self) -> None:
+        now_ms = time.perf_counter() * 1000
+        waiting, self._proposals = self._proposals, []
+        self._engine.take(waiting, now_ms)
+
+    async def _read_inbox(self) -> None:
+        reconnect = Reconnect("inbox")
+        while True:
+            try:
+                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
+                    replies = await self._inbox.read(BLOCK_MS)
+                reconnect.succeeded()
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+                self._inbox.rewind()
+                continue
+            for reply in replies:
+                if isinstance(reply, Proposal):
+                    self._proposals.append(reply)
+                    self._wake()
+                else:
+                    self._look_around.set()
+
+    async def _stay_known(self) -> None:
+        """Heartbeat, and look for drafters: every few seconds, or at once when one says hello."""
+        reconnect = Reconnect("registry")
+        while True:
+            try:
+                await self._registry.beat(self._card())
+                await self._store.ensure_group()
+                await self._introductions.publish()
+                joined, gone = await self._introductions.meet(self._engine.drafters)
+                reconnect.succeeded()
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+                continue
+            if joined or gone:
+                logger.info("drafters_changed", joined=sorted(joined), gone=sorted(gone))
+                self._joined = True
+                self._wake()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._look_around.wait()
+            self._look_around.clear()
+
+    def _card(self) -> VerifierCard:
+        engine, loaded = self._engine, self._loaded
+        now = time.monotonic()
+        recent = sum(tokens for moment, tokens in self._committed if now - moment < RATE_WINDOW_S)
+        positions = engine.counters.accepted_per_position
+        return VerifierCard(
+            id=self._instance,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            model=self._model,
+            fingerprint=self._introductions.fingerprint,
+            n_vocab=engine.target.n_vocab,
+            n_ctx=engine.target.n_ctx,
+            slots=engine.target.sequences,
+            device=loaded.device,
+            exactness=loaded.level,
+            exactness_note=loaded.note,
+            layout="unified" if engine.target.unified else "streams",
+            speculation=self._speculation,
+            row_ms=engine.costs.table,
+            tokens_per_second=recent / RATE_WINDOW_S,
+            counters=dict(engine.counters.values),
+            accepted_per_position=tuple(positions),
+            drafters=tuple(drafter.counts for drafter in engine.drafters),
+            refused=tuple(engine.drafters.refused.items()),
+            requests=tuple(generation.status for generation in engine.running),
+            draining=self._draining,
+            created=self._created,
+        )

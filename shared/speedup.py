@@ -1,0 +1,68 @@
+"""What speculation is worth: expected tokens per round, the cost of rows, the best width. Pure.
+
+E(a, g) = (1 - a^(g+1)) / (1 - a) tokens per round for a chain of g drafts, each accepted with probability a
+(Leviathan et al. 2023). With drafts always ready the speed-up over plain decoding is E(a, g) / v(g + 1), where v is
+the decode time by row count in units of one row.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+
+
+def expected_tokens(alpha: float, width: int) -> float:
+    """Tokens per round, the target's own included, for `width` drafts accepted with probability `alpha` each."""
+    if not 0.0 <= alpha <= 1.0 or width < 0:
+        raise ValueError(f"alpha {alpha} must lie in [0, 1] and width {width} must not be negative")
+    if alpha == 1.0:
+        return width + 1.0
+    return float((1.0 - alpha ** (width + 1)) / (1.0 - alpha))
+
+
+def best_width(alpha: float, cost: Callable[[int], float], limit: int) -> tuple[int, float]:
+    """The draft width up to `limit` with the highest speed-up over plain decoding, and that speed-up.
+
+    `cost(rows)` is the decode time of `rows` rows in any unit; width 0 (speed-up 1) if no width pays.
+    """
+    best = (0, 1.0)
+    for width in range(1, limit + 1):
+        speedup = expected_tokens(alpha, width) * cost(1) / cost(width + 1)
+        if speedup > best[1]:
+            best = (width, speedup)
+    return best
+
+
+class RowCosts:
+    """Decode time in milliseconds by row count: measured at a few counts, interpolated between, refined as it runs."""
+
+    # A decode is an outlier more often than the machine changes; this forgets within some twenty rounds.
+    _WEIGHT = 0.1
+
+    def __init__(self, measured: Mapping[int, float]) -> None:
+        """`measured` maps row counts to milliseconds and must hold at least one positive entry."""
+        if not measured or min(measured) < 1 or min(measured.values()) <= 0:
+            raise ValueError("row costs need at least one row count with a positive time")
+        self._counts = sorted(measured)
+        self._ms = [measured[count] for count in self._counts]
+
+    def __call__(self, rows: int) -> float:
+        """Milliseconds for one decode of `rows` rows; beyond the table by the slope of its end."""
+        if len(self._counts) == 1:
+            return self._ms[0] * max(1.0, rows / self._counts[0])
+        upper = min(max(bisect_left(self._counts, rows), 1), len(self._counts) - 1)
+        x0, x1, y0, y1 = self._counts[upper - 1], self._counts[upper], self._ms[upper - 1], self._ms[upper]
+        return max(y0 + (y1 - y0) * (rows - x0) / (x1 - x0), self._ms[0])
+
+    def observe(self, rows: int, ms: float) -> None:
+        """Move the entries next to `rows` towards a decode that took `ms`; outliers move them no further than twice."""
+        ratio = min(max(ms / self(rows), 0.5), 2.0)
+        upper = min(bisect_left(self._counts, rows), len(self._counts) - 1)
+        touched = {upper} if self._counts[upper] <= rows or upper == 0 else {upper - 1, upper}
+        for index in touched:
+            self._ms[index] *= 1.0 + self._WEIGHT * (ratio - 1.0)
+        # More rows never cost less: an entry that fell behind is lifted, one that ran ahead lifts those after it.
+        for index in range(1, len(self._ms)):
+            self._ms[index] = max(self._ms[index], self._ms[index - 1])
+
+    @property
+    def table(self) -> tuple[tuple[int, float], ...]:
+        return tuple(zip(self._counts, self._ms, strict=True))

@@ -1,0 +1,36 @@
+"""What verifier and drafters need of a model: rows in, logits out, sequences that can be cut and copied.
+
+`shared.llama.Context` is the real one; tests use toys.
+"""
+
+from typing import Protocol
+
+from shared.llama import Rows
+from shared.sampling import Logits
+
+
+class Target(Protocol):
+    """One context. All calls come from one thread."""
+
+    n_ctx: int  # tokens per sequence
+    n_vocab: int
+    sequences: int
+    max_rows: int  # rows per decode
+    can_roll_back: bool  # False: tokens cannot be dropped (recurrent and hybrid models)
+    unified: bool  # one KV cache for all sequences; False: a stream for each
+
+    def decode(self, rows: Rows) -> None:
+        """Compute all rows; raises `LlamaError` and changes nothing if it cannot."""
+        ...
+
+    def logits(self, row: int) -> Logits:
+        """Logits of a row of the last decode that asked for them."""
+        ...
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Forget the sequence's tokens from `length` on."""
+        ...
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Make `target` hold the first `length` tokens of `source`."""
+        ...
