@@ -1,0 +1,90 @@
+"""Toy partners that make logic fast: a target whose logits are a hash of the whole prefix, and a plain loop over it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shared import prefix, sampling
+from shared.llama import LlamaError, Rows
+from shared.messages import Job, Sampling
+from shared.sampling import Logits
+
+VOCABULARY = 64
+EOG = 1
+DEFAULT_SAMPLING = Sampling(seed=11)
+
+
+def logits_after(tokens: Sequence[int], n_vocab: int = VOCABULARY, sharpness: float = 2.0) -> Logits:
+    """The toy model: logits that depend on every token of the prefix and on nothing else."""
+    seed = prefix.extend_all(prefix.EMPTY, tokens)
+    return (np.random.default_rng(seed).standard_normal(n_vocab) * sharpness).astype(np.float32)
+
+
+class ToyTarget:
+    """Checks what llama.cpp would abort on: positions without gaps, free cells, known sequences."""
+
+    def __init__(
+        self, n_ctx: int = 256, sequences: int = 4, max_rows: int = 64, unified: bool = True, sharpness: float = 2.0
+    ) -> None:
+        self.n_ctx = n_ctx
+        self.n_vocab = VOCABULARY
+        self.sequences = sequences
+        self.max_rows = max_rows
+        self.can_roll_back = True
+        self.unified = unified
+        self.sharpness = sharpness
+        self.cells: list[list[int]] = [[] for _ in range(sequences)]
+        self.decodes: list[Rows] = []
+        self._logits: dict[int, Logits] = {}
+
+    def decode(self, rows: Rows) -> None:
+        if not 0 < len(rows) <= self.max_rows:
+            raise LlamaError(f"{len(rows)} rows")
+        self.decodes.append(rows)
+        self._logits = {}
+        for row, (token, position, ids, output) in enumerate(
+            zip(rows.tokens, rows.positions, rows.sequences, rows.outputs, strict=True)
+        ):
+            assert len(ids) == 1, "the toy knows chains only"
+            cells = self.cells[ids[0]]
+            assert position == len(cells) < self.n_ctx, "positions follow each other"
+            cells.append(token)
+            if output:
+                self._logits[row] = logits_after(cells, sharpness=self.sharpness)
+
+    def logits(self, row: int) -> Logits:
+        return self._logits[row]
+
+    def truncate(self, sequence: int, length: int) -> None:
+        del self.cells[sequence][length:]
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        self.cells[target] = self.cells[source][:length]
+
+
+def plain_answer(job: Job, eog: Sequence[int] = (EOG,), n_ctx: int = 256, sharpness: float = 2.0) -> list[int]:
+    """What the toy target says to a job, one token at a time and with no engine at all."""
+    context = list(job.prompt)
+    output: list[int] = []
+    history = sampling.History(job.prompt)
+    while len(output) < job.max_tokens and len(context) < n_ctx:
+        law = sampling.law(logits_after(context, sharpness=sharpness), job.sampling, history)
+        token = sampling.draw(law, job.sampling.seed, len(output)).token
+        if token in eog:
+            break
+        context.append(token)
+        output.append(token)
+        history.push(token)
+    return output
+
+
+def job(
+    name: str = "r1",
+    prompt: Sequence[int] = (5, 6, 7),
+    max_tokens: int = 24,
+    sampling: Sampling = DEFAULT_SAMPLING,
+    **options: Any,
+) -> Job:
+    """A job with a temperature-1 law unless said otherwise."""
+    return Job(request_id=name, model="toy", prompt=tuple(prompt), sampling=sampling, max_tokens=max_tokens, **options)
