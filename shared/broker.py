@@ -10,15 +10,16 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import structlog
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio import Redis as Client
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.commands import Redis
@@ -26,7 +27,15 @@ from shared.commands import Redis
 logger = structlog.get_logger()
 
 BLOCK_MS = 2000  # how long one blocking read waits; bounds how late a stop is noticed
-DISCONNECTED = (RedisConnectionError, RedisTimeoutError, OSError, TimeoutError)
+# Full or demoted counts as away too: what cannot be written now is tried again until it can.
+DISCONNECTED = (
+    RedisConnectionError,
+    RedisTimeoutError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    OSError,
+    TimeoutError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,8 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
             retry=Retry(ExponentialWithJitterBackoff(), 3),
         )
     )
+    pool: Any = redis.connection_pool
+    pool.connection_class = type("CancellableConnection", (_Cancellable, pool.connection_class), {})
     blocking = Client(
         connection_pool=BlockingConnectionPool.from_url(
             url,
@@ -77,6 +88,27 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
             await blocking.aclose()
         await redis.connection_pool.disconnect()
         await blocking.connection_pool.disconnect()
+
+
+class _Cancellable:
+    """Mixed into a connection class: a write that is cancelled ends, on every Python.
+
+    redis-py bounds writes with `asyncio.wait_for`, which on Python 3.11 may swallow a cancellation (cpython#86296):
+    the cancelled task then goes on for ever.
+    """
+
+    socket_timeout: float | None
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        limit, self.socket_timeout = self.socket_timeout, None
+        connection = cast(AbstractConnection, super())
+        try:
+            async with asyncio.timeout(limit):
+                await connection.send_packed_command(command, check_health)
+        except TimeoutError:
+            raise RedisTimeoutError("Timeout writing to socket") from None
+        finally:
+            self.socket_timeout = limit
 
 
 class BrokerError(RuntimeError):

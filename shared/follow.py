@@ -5,7 +5,7 @@ terminal chunk last. If Redis loses the log or goes back in time, it gets `LogLo
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -34,7 +34,7 @@ class LogFollower:
         self._cursors: dict[str, str] = {}
         self._joined = asyncio.Event()
 
-    async def follow(self, request_id: str, offset: int = 0) -> AsyncIterator[Chunk]:
+    async def follow(self, request_id: str, offset: int = 0) -> AsyncGenerator[Chunk, None]:
         """The chunks of a request from token `offset` on; ends after the terminal chunk. Raises `LogLost`."""
         queue: asyncio.Queue[tuple[int, Chunk] | LogLost] = asyncio.Queue()
         key = keys.log(request_id)
@@ -42,8 +42,8 @@ class LogFollower:
         # Entries end at offset+1 or later, or are the terminal chunk at `<offset>-2`.
         self._cursors[key] = f"{offset}-1"
         self._joined.set()
-        await self._wake()
         try:
+            await self._wake()
             while True:
                 item = await queue.get()
                 if isinstance(item, LogLost):

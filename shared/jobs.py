@@ -79,10 +79,9 @@ class JobStore:
         try:
             reply = await self._blocking.xreadgroup(keys.GROUP, owner, {stream: ">"}, count=1, block=block_ms)
         except ResponseError as error:
-            # The stream expired, or Redis came back empty: make the group again, from the start of the backlog.
-            if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
+            if not _group_is_missing(error):
                 raise
-            await self.ensure_group()
+            await self.ensure_group()  # from the start of the backlog
             return None
         for _, entries in reply or []:
             for _, fields in entries:
@@ -107,7 +106,7 @@ class JobStore:
                 keys.jobs(self._model), keys.GROUP, owner, idle_ms, start_id=self._orphan_cursor, count=count
             )
         except ResponseError as error:
-            if not str(error).startswith("NOGROUP"):
+            if not _group_is_missing(error):
                 raise
             await self.ensure_group()
             return []
@@ -180,6 +179,11 @@ async def read_job(redis: Redis, request_id: str) -> Job | None:
 async def read_log(redis: Redis, request_id: str) -> list[tuple[int, Chunk]]:
     """Every chunk so far with the offset at which it starts."""
     return [parse_entry(entry_id, fields) for entry_id, fields in await redis.xrange(keys.log(request_id))]
+
+
+def _group_is_missing(error: ResponseError) -> bool:
+    """Whether the stream or its group vanished: expired, flushed, or Redis came back empty."""
+    return str(error).startswith(("NOGROUP", "UNBLOCKED", "The XGROUP subcommand requires"))
 
 
 INBOX_MAXLEN = 1000  # hints are worthless when old; about one minute of a busy verifier

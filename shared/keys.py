@@ -46,6 +46,6 @@ def cards() -> str:
     return f"{PREFIX}:cards"
 
 
-def vocabulary(fingerprint: str) -> str:
+def vocabulary(digest: str) -> str:
     """String: a deflated vocabulary-only GGUF, addressed by its content."""
-    return f"{PREFIX}:vocabulary:{fingerprint}"
+    return f"{PREFIX}:vocabulary:{digest}"

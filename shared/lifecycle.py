@@ -74,12 +74,19 @@ async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     await main(stop)
 
 
-async def heartbeat(registry: Registry, card: Callable[[], Card]) -> None:
-    """Publish `card()` for ever; Redis going away is survived and logged once."""
+async def nothing() -> None:
+    """What a heartbeat does besides, unless told otherwise."""
+
+
+async def heartbeat(
+    registry: Registry, card: Callable[[], Card], besides: Callable[[], Awaitable[None]] = nothing
+) -> None:
+    """Publish `card()` and do what comes `besides`, for ever; Redis going away is survived and logged once."""
     reconnect = Reconnect("heartbeat")
     while True:
         try:
             await registry.beat(card())
+            await besides()
             reconnect.succeeded()
         except DISCONNECTED as error:
             await reconnect.failed(error)

@@ -175,7 +175,8 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     host: str
     pid: Count
     model: Name
-    fingerprint: Name  # of the vocabulary
+    fingerprint: Name  # of the token ids' texts
+    vocabulary: Name  # where the vocabulary-only GGUF lies, chat template included
     n_vocab: Count
     n_ctx: Count  # tokens one request may use, prompt and answer
     slots: Count
@@ -204,6 +205,7 @@ class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="draft
     kind: Name  # "model" or "lookup"
     model: str
     fingerprint: str
+    vocabulary: str
     n_vocab: Count
     device: str
     capacity: Count

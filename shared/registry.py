@@ -1,16 +1,20 @@
 """Who is there: each process keeps one card alive by heartbeat and anyone can list the living.
 
-A card that is not renewed for `CARD_TTL_MS` is gone, whatever became of its process. Vocabularies are stored once
-per fingerprint as deflated vocabulary-only GGUFs, so that another machine needs nothing but the Redis URL.
+A card that is not renewed for `CARD_TTL_MS` is gone, whatever became of its process. Vocabularies are stored under
+the digest of their bytes as deflated vocabulary-only GGUFs, so that another machine needs nothing but the Redis URL.
 """
 
+import asyncio
+import hashlib
 import zlib
+from pathlib import Path
 from typing import Final
 
 from shared import codec, keys
 from shared.commands import Redis
 from shared.drafts import INBOX_TTL_MS
 from shared.messages import Card
+from shared.vocabulary import vocabulary_gguf
 
 CARD_TTL_MS: Final = 10_000
 HEARTBEAT_S: Final = 2.0
@@ -60,21 +64,36 @@ class Registry:
             await self._redis.srem(keys.cards(), *dead)
         return cards
 
-    async def publish_vocabulary(self, fingerprint: str, gguf: bytes) -> None:
-        """Store a vocabulary-only GGUF under its fingerprint."""
-        await self._redis.set(keys.vocabulary(fingerprint), zlib.compress(gguf, 6), px=VOCABULARY_TTL_MS)
+    async def publish_vocabulary(self, digest: str, gguf: bytes) -> None:
+        """Store a vocabulary-only GGUF under its digest."""
+        await self._redis.set(keys.vocabulary(digest), zlib.compress(gguf, 6), px=VOCABULARY_TTL_MS)
 
-    async def keep_vocabulary(self, fingerprint: str) -> bool:
+    async def keep_vocabulary(self, digest: str) -> bool:
         """Renew a stored vocabulary; False if it is not there (any more)."""
-        return bool(await self._redis.pexpire(keys.vocabulary(fingerprint), VOCABULARY_TTL_MS))
+        return bool(await self._redis.pexpire(keys.vocabulary(digest), VOCABULARY_TTL_MS))
 
-    async def fetch_vocabulary(self, fingerprint: str) -> bytes | None:
+    async def fetch_vocabulary(self, digest: str) -> bytes | None:
         """The vocabulary-only GGUF, or None if nobody published it."""
-        data = await self._redis.get(keys.vocabulary(fingerprint))
+        data = await self._redis.get(keys.vocabulary(digest))
         if data is None:
             return None
         inflater = zlib.decompressobj()
         gguf = inflater.decompress(data, MAX_VOCABULARY_BYTES)
         if inflater.unconsumed_tail:
-            raise ValueError(f"the vocabulary {fingerprint} inflates beyond {MAX_VOCABULARY_BYTES} bytes")
+            raise ValueError(f"the vocabulary {digest} inflates beyond {MAX_VOCABULARY_BYTES} bytes")
         return gguf
+
+
+class VocabularyKeeper:
+    """Keeps one model file's vocabulary in Redis for as long as somebody calls `keep` now and then."""
+
+    def __init__(self, registry: Registry, path: Path) -> None:
+        """Reads the file's metadata. Raises `NotGGUF` or `OSError`."""
+        self._registry = registry
+        self._path = path
+        self.digest = hashlib.sha256(vocabulary_gguf(path)).hexdigest()[:32]
+
+    async def keep(self) -> None:
+        """Renew the stored copy, or store it again if Redis lost it."""
+        if not await self._registry.keep_vocabulary(self.digest):
+            await self._registry.publish_vocabulary(self.digest, await asyncio.to_thread(vocabulary_gguf, self._path))

@@ -1,18 +1,18 @@
 """Toy partners that make logic fast: a target whose logits are a hash of the whole prefix, and a plain loop over it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from shared import prefix, sampling
 from shared.llama import LlamaError, Rows
-from shared.messages import Job, Sampling
+from shared.messages import DrafterCard, Job, Sampling
 from shared.sampling import Logits
 
 VOCABULARY = 64
 EOG = 1
-DEFAULT_SAMPLING = Sampling(seed=11)
+DEFAULT_SAMPLING = Sampling(seed=11, logit_bias=((EOG, -100.0),))  # answers that do not end by themselves
 
 
 def logits_after(tokens: Sequence[int], n_vocab: int = VOCABULARY, sharpness: float = 2.0) -> Logits:
@@ -25,8 +25,16 @@ class ToyTarget:
     """Checks what llama.cpp would abort on: positions without gaps, free cells, known sequences."""
 
     def __init__(
-        self, n_ctx: int = 256, sequences: int = 4, max_rows: int = 64, unified: bool = True, sharpness: float = 2.0
+        self,
+        n_ctx: int = 256,
+        sequences: int = 4,
+        max_rows: int = 64,
+        unified: bool = True,
+        sharpness: float = 2.0,
+        took: Callable[[int], None] = lambda rows: None,
     ) -> None:
+        """`took` is told the rows of every decode, so that a fake clock can move."""
+        self._took = took
         self.n_ctx = n_ctx
         self.n_vocab = VOCABULARY
         self.sequences = sequences
@@ -42,6 +50,7 @@ class ToyTarget:
         if not 0 < len(rows) <= self.max_rows:
             raise LlamaError(f"{len(rows)} rows")
         self.decodes.append(rows)
+        self._took(len(rows))
         self._logits = {}
         for row, (token, position, ids, output) in enumerate(
             zip(rows.tokens, rows.positions, rows.sequences, rows.outputs, strict=True)
@@ -88,3 +97,21 @@ def job(
 ) -> Job:
     """A job with a temperature-1 law unless said otherwise."""
     return Job(request_id=name, model="toy", prompt=tuple(prompt), sampling=sampling, max_tokens=max_tokens, **options)
+
+
+def drafter_card(name: str, kind: str = "model") -> DrafterCard:
+    """The card of a drafter that fits any target."""
+    return DrafterCard(
+        id=name,
+        host="h",
+        pid=1,
+        kind=kind,
+        model="m",
+        fingerprint="",
+        vocabulary="",
+        n_vocab=VOCABULARY,
+        device="cpu",
+        capacity=8,
+        sessions=0,
+        tokens_per_second=0.0,
+    )

@@ -14,6 +14,7 @@ from services.drafter.worker import Worker
 from shared import lifecycle, logs, options
 from shared.broker import connect
 from shared.messages import DrafterCard
+from shared.registry import Registry, VocabularyKeeper
 
 logger = structlog.get_logger()
 
@@ -47,9 +48,10 @@ def main(
             drafter = await asyncio.to_thread(
                 ModelDrafter, draft_model, draft_device, ctx, parallel, threads, gpu_layers
             )
-            await drafter.publish_vocabulary(broker.redis)
+            keeper = VocabularyKeeper(Registry(broker.redis), drafter.path)
+            await keeper.keep()
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
-            await Worker(broker, drafter.proposer, drafter.card(instance)).run(stop)
+            await Worker(broker, drafter.proposer, drafter.card(instance, keeper.digest), keeper.keep).run(stop)
             drafter.close()
 
     lifecycle.run(serve)
@@ -64,6 +66,7 @@ def _lookup_card(instance: str, proposer: LookupProposer) -> Callable[[float], D
             kind="lookup",
             model="",
             fingerprint="",
+            vocabulary="",
             n_vocab=0,
             device="cpu",
             capacity=LOOKUP_CAPACITY,

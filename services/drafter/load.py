@@ -1,18 +1,15 @@
 """From options to a model drafter that is ready: file, device, context, vocabulary."""
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable
 
 from services.drafter.model_proposer import ModelProposer
 from shared import devices, models
-from shared.commands import Redis
 from shared.errors import StartError
 from shared.llama import Context, LlamaError, Model, backend_devices
 from shared.messages import DrafterCard
-from shared.registry import Registry
-from shared.vocabulary import fingerprint, vocabulary_gguf
+from shared.vocabulary import fingerprint
 
 DEFAULT_CONTEXT = 4096
 
@@ -45,12 +42,9 @@ class ModelDrafter:
         self.proposer = ModelProposer(self._context)
         self.fingerprint = fingerprint(self._model.vocabulary.texts())
 
-    async def publish_vocabulary(self, redis: Redis) -> None:
-        """Put our vocabulary where verifiers can compare it."""
-        gguf = await asyncio.to_thread(vocabulary_gguf, self.path)
-        await Registry(redis).publish_vocabulary(self.fingerprint, gguf)
+    def card(self, instance: str, vocabulary: str) -> Callable[[float], DrafterCard]:
+        """Our card for a rate of tokens per second; `vocabulary` is where ours lies in Redis."""
 
-    def card(self, instance: str) -> Callable[[float], DrafterCard]:
         def card(tokens_per_second: float) -> DrafterCard:
             return DrafterCard(
                 id=instance,
@@ -59,6 +53,7 @@ class ModelDrafter:
                 kind="model",
                 model=self.name,
                 fingerprint=self.fingerprint,
+                vocabulary=vocabulary,
                 n_vocab=self._context.n_vocab,
                 device=self.device,
                 capacity=self._context.sequences,

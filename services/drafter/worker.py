@@ -6,16 +6,15 @@ the request's log again.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
 from services.drafter.proposer import Draft, Opening, Proposer
-from shared import codec, drafts
+from shared import codec, drafts, lifecycle
 from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
 from shared.jobs import read_job, read_log
-from shared.lifecycle import heartbeat
 from shared.messages import Close, Commit, DrafterCard, Hello, Hint, Open, Proposal, Reply, VerifierCard
 from shared.registry import Registry
 
@@ -25,8 +24,15 @@ logger = structlog.get_logger()
 class Worker:
     """One drafter process between Redis and its proposer."""
 
-    def __init__(self, broker: Broker, proposer: Proposer, card: Callable[[float], DrafterCard]) -> None:
-        """`card` gives our card for the tokens per second we reach now."""
+    def __init__(
+        self,
+        broker: Broker,
+        proposer: Proposer,
+        card: Callable[[float], DrafterCard],
+        keep: Callable[[], Awaitable[None]] = lifecycle.nothing,
+    ) -> None:
+        """`card` gives our card for the tokens per second we reach now; `keep` runs with every heartbeat."""
+        self._keep = keep
         self._redis = broker.redis
         self._proposer = proposer
         self._registry = Registry(broker.redis)
@@ -45,10 +51,11 @@ class Worker:
         """Draft until `stop`, then leave; nobody depends on us."""
         await self._registry.beat(self._current_card())
         await self._greet()
+        beats = lifecycle.heartbeat(self._registry, self._current_card, self._keep)
         async with asyncio.TaskGroup() as group:
             loops = [
                 group.create_task(self._read_inbox(), name="inbox"),
-                group.create_task(heartbeat(self._registry, self._current_card), name="heartbeat"),
+                group.create_task(beats, name="heartbeat"),
                 group.create_task(self._measure(), name="measure"),
                 group.create_task(self._draft(), name="draft"),
             ]

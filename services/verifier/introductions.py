@@ -10,8 +10,8 @@ import structlog
 from services.verifier.drafters import Drafters
 from shared.llama import LlamaError, Model, Vocabulary
 from shared.messages import DrafterCard
-from shared.registry import Registry
-from shared.vocabulary import fingerprint, first_difference, vocabulary_gguf
+from shared.registry import Registry, VocabularyKeeper
+from shared.vocabulary import fingerprint, first_difference
 
 logger = structlog.get_logger()
 
@@ -22,16 +22,18 @@ class Introductions:
     def __init__(self, registry: Registry, vocabulary: Vocabulary, path: Path) -> None:
         self._registry = registry
         self._texts = vocabulary.texts()
-        self._path = path
+        self._keeper = VocabularyKeeper(registry, path)
         self.fingerprint = fingerprint(self._texts)
         self._verdicts: dict[str, str] = {self.fingerprint: "", "": ""}  # empty: welcome
 
+    @property
+    def vocabulary(self) -> str:
+        """Where the target's vocabulary lies in Redis."""
+        return self._keeper.digest
+
     async def publish(self) -> None:
         """Keep the target's vocabulary in Redis, for gateways and drafters that have no copy of the model."""
-        if not await self._registry.keep_vocabulary(self.fingerprint):
-            await self._registry.publish_vocabulary(
-                self.fingerprint, await asyncio.to_thread(vocabulary_gguf, self._path)
-            )
+        await self._keeper.keep()
 
     async def meet(self, drafters: Drafters) -> tuple[set[str], set[str]]:
         """Bring `drafters` up to date with the registry; returns the ids that joined and those that left."""
@@ -50,7 +52,7 @@ class Introductions:
 
     async def _verdict(self, card: DrafterCard) -> str | None:
         if card.fingerprint not in self._verdicts:
-            gguf = await self._registry.fetch_vocabulary(card.fingerprint)
+            gguf = await self._registry.fetch_vocabulary(card.vocabulary)
             if gguf is None:
                 return None
             reason = await asyncio.to_thread(self._compare, gguf)

@@ -268,6 +268,7 @@ class Worker:
             pid=os.getpid(),
             model=self._model,
             fingerprint=self._introductions.fingerprint,
+            vocabulary=self._introductions.vocabulary,
             n_vocab=engine.target.n_vocab,
             n_ctx=engine.target.n_ctx,
             slots=engine.target.sequences,

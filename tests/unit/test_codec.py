@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared import codec
-from shared.messages import Chunk, Commit, DrafterCard, Finish, Hello, Open, Proposal, Sampling, TokenLogprob
-from tests.toys import job
+from shared.messages import Chunk, Commit, Finish, Hello, Open, Proposal, Sampling, TokenLogprob
+from tests.toys import drafter_card, job
 
 CHUNK = Chunk(
     tokens=(1, 2), sources=("d", ""), drafted=3, accepted=1, finish=Finish.STOP, logprobs=(TokenLogprob(-0.5),)
@@ -77,8 +77,5 @@ def test_an_oversized_message_is_refused_before_it_is_parsed() -> None:
 
 
 def test_cards_survive_the_wire() -> None:
-    card = DrafterCard(
-        id="d", host="h", pid=1, kind="lookup", model="", fingerprint="", n_vocab=0, device="cpu", capacity=8,
-        sessions=0, tokens_per_second=0.0,
-    )  # fmt: skip
+    card = drafter_card("d")
     assert codec.decode_card(codec.encode(card)) == card

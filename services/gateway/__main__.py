@@ -1,0 +1,63 @@
+"""`python -P -m services.gateway`: starts one gateway from options or their environment twins."""
+
+from typing import Annotated
+
+import typer
+
+from services.gateway.service import Settings, serve
+from shared import lifecycle, logs, options
+from shared.errors import StartError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+MaxRequests = Annotated[
+    int,
+    typer.Option(
+        "--max-requests",
+        envvar="DRAFTMESH_MAX_REQUESTS",
+        help="Requests per model that may run or wait at once; more are answered with 429.",
+        min=1,
+    ),
+]
+ApiKeys = Annotated[
+    list[str],
+    typer.Option(
+        "--api-key", envvar="DRAFTMESH_API_KEY", help="Key that clients must send; repeat for several. None: open."
+    ),
+]
+RequestTimeout = Annotated[
+    float,
+    typer.Option(
+        "--request-timeout", envvar="DRAFTMESH_REQUEST_TIMEOUT", help="Seconds that one request may take.", min=1
+    ),
+]
+
+
+@app.command()
+def main(
+    redis: options.Redis = options.DEFAULT_REDIS,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = options.DEFAULT_PORT,
+    max_requests: MaxRequests = 256,
+    api_key: ApiKeys = [],  # noqa: B006 - typer copies it
+    request_timeout: RequestTimeout = 3600.0,
+    log_level: options.LogLevel = "info",
+) -> None:
+    """Speak HTTP to clients for the models that verifiers on this Redis serve."""
+    if log_level.lower() not in ("debug", "info", "warning", "error"):
+        typer.echo(f"error: {StartError('--log-level', log_level, 'debug, info, warning or error')}", err=True)
+        raise typer.Exit(2)
+    logs.configure("gateway", log_level)
+    settings = Settings(
+        redis=redis,
+        host=host,
+        port=port,
+        max_requests=max_requests,
+        request_timeout_s=request_timeout,
+        api_keys=[key for key in api_key if key],
+    )
+    lifecycle.run(lambda stop: serve(settings, stop))
+
+
+if __name__ == "__main__":
+    app()

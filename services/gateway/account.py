@@ -1,0 +1,88 @@
+"""One request's account: when its tokens came and how it ended; one log line and one set of observations at its end."""
+
+import time
+from collections.abc import Sequence
+
+import structlog
+
+from services.gateway.errors import ApiError
+from services.gateway.generation import Delta, Event, Finished
+from services.gateway.metrics import Metrics
+from services.gateway.preparation import Prepared
+from services.gateway.stats import DraftStatistics
+
+logger = structlog.get_logger()
+
+
+class Account:
+    """Open it when a request arrives, close it once when it ends."""
+
+    def __init__(self, metrics: Metrics, request_id: str) -> None:
+        self._metrics = metrics
+        self._request_id = request_id
+        self._started = time.monotonic()
+        self._first: float | None = None
+        self._last: dict[int, float] = {}
+        self._prepared: Prepared | None = None
+        self._tokens = 0
+        self._statistics = DraftStatistics()
+        self._outcome = "error"
+
+    def prepare(self, prepared: Prepared) -> None:
+        """The request was admissible."""
+        self._prepared = prepared
+
+    def saw(self, events: Sequence[Event]) -> None:
+        """Events were read, now."""
+        now = time.monotonic()
+        for event in events:
+            if isinstance(event, Finished):
+                self._statistics.merge(event.statistics)
+                self._outcome = "length" if "length" in (event.reason, self._outcome) else event.reason
+            elif event.pieces:
+                self._saw_tokens(event, now)
+
+    def _saw_tokens(self, delta: Delta, now: float) -> None:
+        assert self._prepared is not None
+        model, count = self._prepared.model.name, len(delta.pieces)
+        self._tokens += count
+        if self._first is None:
+            self._first = now
+            self._metrics.first_token.labels(model).observe(now - self._started)
+        previous = self._last.get(delta.choice)
+        if previous is not None:
+            self._metrics.inter_token.labels(model).observe((now - previous) / count)
+        self._last[delta.choice] = now
+
+    def fail(self, error: ApiError) -> None:
+        """The request was refused or failed."""
+        outcomes = {499: "cancelled", 503: "refused", 504: "deadline"}
+        self._outcome = outcomes.get(error.status, "refused" if error.status < 500 else "error")
+
+    def leave(self) -> None:
+        """The client went away."""
+        self._outcome = "disconnected"
+
+    def close(self) -> None:
+        """Log and count the end."""
+        now = time.monotonic()
+        model = self._prepared.model.name if self._prepared else ""
+        prompt_tokens = self._prepared.prompt_tokens if self._prepared else 0
+        self._metrics.requests.labels(model, self._outcome).inc()
+        if self._prepared:
+            self._metrics.prompt_tokens.labels(model).inc(prompt_tokens)
+            self._metrics.generation_tokens.labels(model).inc(self._tokens)
+            self._metrics.duration.labels(model).observe(now - self._started)
+        logger.info(
+            "request_finished",
+            request_id=self._request_id,
+            model=model,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=self._tokens,
+            rounds=self._statistics.rounds,
+            drafted=self._statistics.drafted,
+            accepted=self._statistics.accepted,
+            ttft_ms=None if self._first is None else round((self._first - self._started) * 1000, 1),
+            total_ms=round((now - self._started) * 1000, 1),
+            finish=self._outcome,
+        )

@@ -1,0 +1,38 @@
+"""How many requests run here, and whether new ones are still taken."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from services.gateway.errors import unavailable
+
+
+class Activity:
+    """Counts running requests; once draining, refuses new ones and tells when the last has ended."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.draining = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Hold a place while a request runs. Raises a 503 `ApiError` while draining."""
+        if self.draining:
+            raise unavailable("This gateway is shutting down; try again shortly.", "draining")
+        self.running += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.running -= 1
+            if not self.running:
+                self._idle.set()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new requests and wait up to `timeout_s` for the running ones."""
+        self.draining = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()

@@ -1,0 +1,104 @@
+"""The HTTP application: every response carries a request id, every error has OpenAI's shape and a fixed sentence."""
+
+import math
+import uuid
+from typing import Final
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from redis.exceptions import RedisError
+
+from services.gateway import routes
+from services.gateway.answering import Endpoint
+from services.gateway.chat import ChatCall
+from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, unavailable
+from services.gateway.gateway import GATEWAY, REQUEST_ID, Gateway
+from shared.broker import DISCONNECTED
+
+logger = structlog.get_logger()
+
+MAX_BODY_BYTES: Final = 32 << 20
+_CORS_HEADERS: Final = ("authorization", "x-api-key", "content-type", "accept")
+_CORS_PREFIXES: Final = ("anthropic-", "x-stainless-")
+_OPEN: Final = frozenset({"/health", "/ready", "/metrics"})  # probes and scrapers carry no key
+_SENTENCES: Final = {404: "There is no such route.", 405: "This route does not take that method."}
+
+
+def build(gateway: Gateway) -> web.Application:
+    """The application over its parts; it owns none of them."""
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_identify, _catch, _preflight, _authenticate])
+    app[GATEWAY] = gateway
+    app.on_response_prepare.append(_decorate)
+    for prefix in ("", "/v1"):
+        app.router.add_post(f"{prefix}/chat/completions", Endpoint(ChatCall).handle)
+        app.router.add_get(f"{prefix}/models", routes.list_models)
+        app.router.add_get(f"{prefix}/models/{{id:.+}}", routes.get_model)
+    app.router.add_get("/health", routes.health)
+    app.router.add_get("/ready", routes.ready)
+    app.router.add_get("/metrics", routes.metrics)
+    return app
+
+
+@web.middleware
+async def _identify(request: web.Request, handler: Handler) -> web.StreamResponse:
+    request[REQUEST_ID] = f"req_{uuid.uuid4().hex}"
+    return await handler(request)
+
+
+@web.middleware
+async def _catch(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except ApiError as error:
+        failure = error
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        sentence = _SENTENCES.get(error.status, error.reason)
+        codes = {404: "not_found", 405: "method_not_allowed"}
+        failure = ApiError(error.status, sentence, code=codes.get(error.status))
+    except (RedisError, *DISCONNECTED):
+        failure = unavailable(REDIS_DOWN)
+    except Exception:
+        logger.exception("request_failed", request_id=request[REQUEST_ID])
+        failure = ApiError(500, INTERNAL, kind=SERVER, code="internal_error")
+    return _response(failure)
+
+
+def _response(error: ApiError) -> web.Response:
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after_s))
+        headers["retry-after-ms"] = str(int(error.retry_after_s * 1000))
+    return web.json_response(error.body(), status=error.status, headers=headers)
+
+
+@web.middleware
+async def _preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
+        return await handler(request)
+    asked = request.headers.get("Access-Control-Request-Headers", "").lower().split(",")
+    names = [name.strip() for name in asked if name.strip().startswith(_CORS_PREFIXES)]
+    return web.Response(
+        status=204,
+        headers={
+            "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+            "Access-Control-Allow-Headers": ", ".join([*_CORS_HEADERS, *names]),
+            "Access-Control-Max-Age": "600",
+        },
+    )
+
+
+@web.middleware
+async def _authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if request.path not in _OPEN:
+        request.app[GATEWAY].guard.check(request.headers)
+    return await handler(request)
+
+
+async def _decorate(request: web.Request, response: web.StreamResponse) -> None:
+    # Requests that aiohttp itself refuses never met a middleware.
+    response.headers["x-request-id"] = request.get(REQUEST_ID) or f"req_{uuid.uuid4().hex}"
+    response.headers["Access-Control-Allow-Origin"] = "*"
+    response.headers["Access-Control-Expose-Headers"] = "x-request-id, retry-after, retry-after-ms"

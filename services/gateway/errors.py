@@ -1,0 +1,64 @@
+"""The one error that a client is told about: a status, a fixed sentence and the codes that clients switch on.
+
+Dialects turn it into their own shape; nothing here knows HTTP libraries.
+"""
+
+import random
+from typing import Final
+
+# Clients that were refused together must not come back together.
+RETRY_AFTER_S: Final = (1.0, 3.0)
+
+INVALID: Final = "invalid_request_error"
+SERVER: Final = "server_error"
+
+
+class ApiError(Exception):
+    """A request that cannot be served; `param` names the field at fault, `code` is for programs."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = INVALID,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.code = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    def body(self) -> dict[str, object]:
+        """OpenAI's error object."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+def invalid(param: str | None, message: str, code: str | None = None) -> ApiError:
+    """A 400 that names the field."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def unavailable(message: str, code: str = "service_unavailable") -> ApiError:
+    """A 503 that asks the client to come back."""
+    return ApiError(503, message, kind=SERVER, code=code, retry_after_s=random.uniform(*RETRY_AFTER_S))
+
+
+def too_many() -> ApiError:
+    """A 429: the admission limit of live requests is reached."""
+    return ApiError(
+        429,
+        "Too many requests are running or waiting for this model; try again shortly.",
+        kind="rate_limit_error",
+        code="rate_limit_exceeded",
+        retry_after_s=random.uniform(*RETRY_AFTER_S),
+    )
+
+
+REDIS_DOWN: Final = "Redis does not answer; try again shortly."
+INTERNAL: Final = "The gateway failed on this request; its log says why."

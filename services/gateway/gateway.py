@@ -1,0 +1,31 @@
+"""Everything that the routes share, built once by the service and read only."""
+
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from services.gateway.activity import Activity
+from services.gateway.generation import Generator
+from services.gateway.guard import Guard
+from services.gateway.metrics import Metrics
+from services.gateway.models import ModelDirectory
+from services.gateway.sse import HEARTBEAT_S
+from shared.broker import Broker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """One gateway's parts."""
+
+    broker: Broker
+    directory: ModelDirectory
+    generator: Generator
+    guard: Guard
+    metrics: Metrics
+    timeout_ms: int
+    activity: Activity = field(default_factory=Activity)
+    heartbeat_s: float = HEARTBEAT_S
+
+
+GATEWAY = web.AppKey("gateway", Gateway)
+REQUEST_ID = web.RequestKey("request_id", str)

@@ -1,0 +1,167 @@
+"""Which models are served now and how to speak to them: never more than `fresh_s` behind the registry.
+
+A vocabulary is fetched from Redis and loaded once per digest, off the event loop.
+"""
+
+import asyncio
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from services.gateway.errors import ApiError, unavailable
+from services.gateway.template import ChatTemplate, TemplateError
+from shared.llama import LlamaError, Model
+from shared.messages import Card, VerifierCard
+from shared.registry import Registry
+
+logger = structlog.get_logger()
+
+FRESH_S: Final = 1.0  # a verifier that joins or drains is noticed within this
+DEFAULT: Final = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A model that at least one verifier serves and does not drain."""
+
+    name: str
+    fingerprint: str
+    vocabulary: str  # where its vocabulary and chat template lie
+    n_ctx: int  # the smallest of its verifiers: any of them may claim the request
+    created: int
+    exactness: str
+
+    @property
+    def system_fingerprint(self) -> str:
+        """How exact answers are, and of which vocabulary."""
+        return f"{self.exactness}-{self.fingerprint}"
+
+
+class Lexicon:
+    """A loaded vocabulary with its chat template: messages to token ids, token ids to bytes."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model  # keeps what `vocabulary` points to
+        self._vocabulary = model.vocabulary
+        self._hidden = frozenset(self._vocabulary.eog)
+        self.n_tokens = self._vocabulary.n_tokens
+        source = self._vocabulary.chat_template()
+        eos = model.metadata("tokenizer.ggml.eos_token_id")
+        self._template = (
+            None
+            if source is None
+            else ChatTemplate(source, bos=self._special(self._vocabulary.bos), eos=self._special(eos))
+        )
+
+    def prompt(self, messages: Sequence[Mapping[str, object]], variables: Mapping[str, object]) -> tuple[int, ...]:
+        """The rendered conversation as token ids, with exactly one BOS where the vocabulary wants one.
+
+        Raises `TemplateError`. May take long for long prompts: call it off the event loop.
+        """
+        if self._template is None:
+            raise TemplateError("this model has no chat template, so it cannot take messages")
+        tokens = self._vocabulary.tokenize(self._template.render(messages, variables))
+        bos = self._vocabulary.bos
+        # Not `add_special`: that would also add an EOS for vocabularies that ask for one.
+        if self._vocabulary.add_bos and tokens[:1] != [bos]:
+            tokens.insert(0, bos)
+        return tuple(tokens)
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token as they belong to an answer: nothing for control and end-of-generation tokens."""
+        return b"" if token in self._hidden or token >= self.n_tokens else self._vocabulary.piece(token)
+
+    def label(self, token: int) -> bytes:
+        """The bytes that name a token, also a control token's."""
+        # An id beyond the vocabulary would end the process inside llama.cpp, and logs come from outside.
+        return self._vocabulary.piece(token, special=True) if token < self.n_tokens else b""
+
+    def _special(self, token: int | str | None) -> str:
+        number = -1 if token is None else int(token)
+        return self.label(number).decode(errors="replace") if 0 <= number < self.n_tokens else ""
+
+
+class ModelDirectory:
+    """A cached view of the registry's cards and the vocabularies they name."""
+
+    def __init__(self, registry: Registry, fresh_s: float = FRESH_S) -> None:
+        self._registry = registry
+        self._fresh_s = fresh_s
+        self._refreshing = asyncio.Lock()
+        self._loading = asyncio.Lock()
+        self._expires = float("-inf")
+        self._lexicons: dict[str, Lexicon] = {}
+        self.last: list[Card] = []
+
+    async def cards(self) -> list[Card]:
+        """Every living card. Raises redis-py's errors; `last` keeps what was seen before."""
+        async with self._refreshing:
+            now = asyncio.get_running_loop().time()
+            if now >= self._expires:
+                self.last = await self._registry.list()
+                self._expires = now + self._fresh_s
+        return self.last
+
+    async def served(self) -> list[ServedModel]:
+        """The models that new requests may ask for, by name."""
+        by_name: defaultdict[str, list[VerifierCard]] = defaultdict(list)
+        for card in await self.cards():
+            if isinstance(card, VerifierCard) and not card.draining:
+                by_name[card.model].append(card)
+        return [_serve(by_name[name]) for name in sorted(by_name)]
+
+    async def find(self, name: str | None) -> ServedModel:
+        """The model of that name; None or "default" mean the only one. Raises a 404 or 503 `ApiError`."""
+        models = await self.served()
+        for model in models:
+            if model.name == name:
+                return model
+        if not models:
+            raise unavailable("No verifier is serving a model now; try again shortly.", "no_verifier")
+        if name in (None, DEFAULT) and len(models) == 1:
+            return models[0]
+        known = ", ".join(model.name for model in models)
+        asked = f"The model '{(name or DEFAULT)[:200]}' does not exist"
+        raise ApiError(404, f"{asked}; served: {known}.", code="model_not_found", param="model")
+
+    async def lexicon(self, vocabulary: str) -> Lexicon:
+        """The vocabulary stored there. Raises a 503 `ApiError` while nobody has published it."""
+        async with self._loading:
+            lexicon = self._lexicons.get(vocabulary)
+            if lexicon is None:
+                data = await self._registry.fetch_vocabulary(vocabulary)
+                if data is None:
+                    raise unavailable("The model's vocabulary is not published yet; try again shortly.")
+                lexicon = self._lexicons[vocabulary] = await asyncio.to_thread(_load, data)
+                logger.info("vocabulary_loaded", vocabulary=vocabulary, n_tokens=lexicon.n_tokens)
+        return lexicon
+
+
+def _serve(cards: Sequence[VerifierCard]) -> ServedModel:
+    oldest = min(cards, key=lambda card: (card.created, card.id))
+    # Token ids mean something else to another vocabulary; the oldest verifier's is the one that requests are made for.
+    peers = [card for card in cards if card.vocabulary == oldest.vocabulary]
+    return ServedModel(
+        name=oldest.model,
+        fingerprint=oldest.fingerprint,
+        vocabulary=oldest.vocabulary,
+        n_ctx=min(card.n_ctx for card in peers),
+        created=oldest.created,
+        exactness=peers[0].exactness if len({card.exactness for card in peers}) == 1 else "law",
+    )
+
+
+def _load(data: bytes) -> Lexicon:
+    with tempfile.TemporaryDirectory(prefix="draftmesh-") as folder:
+        path = Path(folder) / "vocabulary.gguf"
+        path.write_bytes(data)
+        try:
+            return Lexicon(Model(path, vocab_only=True))
+        except (LlamaError, TemplateError) as error:
+            logger.error("vocabulary_unusable", error=str(error))
+            raise ApiError(500, "The model's vocabulary cannot be loaded.", kind="server_error") from error

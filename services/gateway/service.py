@@ -1,0 +1,122 @@
+"""The gateway as a process: it serves until asked to stop, then finishes what runs and leaves the registry."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from aiohttp import web
+from redis.exceptions import RedisError
+
+from services.gateway.activity import Activity
+from services.gateway.app import build
+from services.gateway.gateway import Gateway
+from services.gateway.generation import Generator
+from services.gateway.guard import Guard
+from services.gateway.metrics import Metrics
+from services.gateway.models import ModelDirectory
+from services.gateway.sse import HEARTBEAT_S
+from shared import broker, lifecycle
+from shared.errors import StartError
+from shared.follow import LogFollower
+from shared.messages import GatewayCard
+from shared.registry import Registry
+
+logger = structlog.get_logger()
+
+DRAIN_S: Final = 20.0  # orchestrators kill after 30
+_CLOSE_S: Final = 2.0  # for handlers that are cancelled after the drain to cancel their jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one gateway runs. Port 0 takes a free one."""
+
+    redis: str
+    host: str
+    port: int
+    max_requests: int
+    request_timeout_s: float
+    api_keys: Sequence[str] = ()
+    heartbeat_s: float = HEARTBEAT_S
+    drain_s: float = DRAIN_S
+
+
+async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
+    """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
+    instance = lifecycle.instance_name("gateway")
+    async with broker.connect(settings.redis) as clients:
+        registry = Registry(clients.redis)
+        follower = LogFollower(clients.redis, clients.blocking, instance)
+        gateway = _assemble(settings, clients, registry, follower)
+        async with _listen(settings, gateway) as url, asyncio.TaskGroup() as group:
+            card = _Card(instance, url, gateway.activity)
+            loops = [
+                group.create_task(follower.run(), name="log follower"),
+                group.create_task(lifecycle.heartbeat(registry, card), name="heartbeat"),
+            ]
+            logger.info("gateway_started", url=url)
+            if started is not None:
+                started.set_result(url)
+            await stop.wait()
+            logger.info("gateway_draining", running=gateway.activity.running)
+            await gateway.activity.drain(settings.drain_s)
+            for loop in loops:
+                loop.cancel()
+        with suppress(RedisError, OSError):
+            await registry.leave(instance)
+    logger.info("gateway_stopped")
+
+
+def _assemble(settings: Settings, clients: broker.Broker, registry: Registry, follower: LogFollower) -> Gateway:
+    directory = ModelDirectory(registry)
+    activity = Activity()
+    return Gateway(
+        broker=clients,
+        directory=directory,
+        generator=Generator(clients, follower, settings.max_requests),
+        guard=Guard(settings.api_keys),
+        metrics=Metrics(lambda: directory.last, lambda: activity.running),
+        timeout_ms=int(settings.request_timeout_s * 1000),
+        activity=activity,
+        heartbeat_s=settings.heartbeat_s,
+    )
+
+
+@asynccontextmanager
+async def _listen(settings: Settings, gateway: Gateway) -> AsyncIterator[str]:
+    runner = web.AppRunner(build(gateway), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, settings.host, settings.port).start()
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise StartError("--port", settings.port, f"cannot listen on {settings.host} ({reason})") from None
+        port = runner.addresses[0][1]
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+class _Card:
+    """This gateway's card as it is now."""
+
+    def __init__(self, instance: str, url: str, activity: Activity) -> None:
+        self._instance = instance
+        self._url = url
+        self._activity = activity
+
+    def __call__(self) -> GatewayCard:
+        return GatewayCard(
+            id=self._instance,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            url=self._url,
+            streams=self._activity.running,
+        )

@@ -1,0 +1,57 @@
+"""Request fields that would change the answer and are not built: refused by name unless their value changes nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from services.gateway.errors import invalid
+
+_Harmless = Callable[[Any], bool]
+
+
+def _off(value: Any) -> bool:
+    return value in (0, "", [], {})  # also False and 0.0
+
+
+def _one(value: Any) -> bool:
+    return bool(value == 1)
+
+
+def _true(value: Any) -> bool:
+    return value is True
+
+
+def _not_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and value <= 0
+
+
+def _text_format(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") == "text"
+
+
+def _text_only(value: Any) -> bool:
+    return bool(value == ["text"])
+
+
+_RULES: Final[dict[_Harmless, str]] = {
+    _off: "functions grammar json_schema grammar_string regex regex_pattern ebnf structured_outputs audio "
+    "web_search_options logits_processors samplers mirostat mirostat_mode dry_multiplier xtc_probability "
+    "dynatemp_range smoothing_factor top_a chat_template ignore_eos min_tokens min_new_tokens stop_token_ids bad_words "
+    "banned_strings allowed_token_ids include_stop_str_in_output continue_final_message echo use_beam_search lora "
+    "truncate_prompt_tokens reasoning_budget_tokens",
+    _one: "typical_p tfs best_of tfs_z",
+    _true: "add_generation_prompt skip_special_tokens",
+    _not_positive: "top_n_sigma",
+    _text_format: "response_format",
+    _text_only: "modalities",
+}
+_HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.items() for name in names.split()}
+
+
+def refuse_unbuilt(payload: Mapping[str, Any]) -> None:
+    """Raises a 400 `ApiError` naming the first field that asks for something that does not exist yet."""
+    for name, value in payload.items():
+        harmless = _HARMLESS.get(name, _off if name.startswith("guided_") else None)
+        if harmless is not None and not harmless(value):
+            raise invalid(name, f"'{name}' with this value is not supported.", "unsupported_parameter")
+    if payload.get("tools") and payload.get("tool_choice") != "none":
+        raise invalid("tools", "'tools' are not supported unless 'tool_choice' is \"none\".", "unsupported_parameter")

@@ -1,0 +1,103 @@
+"""Following logs: every token once and in order, whenever one starts to read."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared import keys
+from shared.broker import Broker
+from shared.follow import LogFollower, LogLost
+from shared.jobs import Append, JobStore
+from shared.messages import Chunk, Finish
+from tests.toys import job
+
+
+@pytest.fixture
+async def follower(broker: Broker) -> AsyncIterator[LogFollower]:
+    follower = LogFollower(broker.redis, broker.blocking, "gateway")
+    task = asyncio.create_task(follower.run())
+    yield follower
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def start(broker: Broker, name: str) -> JobStore:
+    store = JobStore(broker.redis, broker.blocking, "toy")
+    await store.submit(job(name), 100)
+    await store.claim(name, "v")
+    return store
+
+
+async def commit(store: JobStore, name: str, base: int, tokens: tuple[int, ...], finish: Finish = Finish.NONE) -> None:
+    await store.commit([Append(request_id=name, epoch=1, base=base, chunk=Chunk(tokens=tokens, finish=finish))])
+
+
+async def tokens_of(follower: LogFollower, name: str, offset: int = 0) -> list[int]:
+    return [token async for chunk in follower.follow(name, offset) for token in chunk.tokens]
+
+
+async def test_a_reader_from_the_start_and_a_late_one_see_the_same(broker: Broker, follower: LogFollower) -> None:
+    store = await start(broker, "r1")
+    early = asyncio.create_task(tokens_of(follower, "r1"))
+    await commit(store, "r1", 0, (4, 5))
+    await commit(store, "r1", 2, (6,))
+    await commit(store, "r1", 3, (7,), Finish.STOP)
+    assert await early == [4, 5, 6, 7] == await tokens_of(follower, "r1")
+
+
+async def test_reading_resumes_at_an_offset(broker: Broker, follower: LogFollower) -> None:
+    store = await start(broker, "r1")
+    await commit(store, "r1", 0, (4, 5))
+    await commit(store, "r1", 2, (6, 7))
+    await commit(store, "r1", 4, (), Finish.STOP)
+    assert await tokens_of(follower, "r1", 2) == [6, 7]
+    assert await tokens_of(follower, "r1", 4) == []
+
+
+async def test_many_logs_share_one_reader(broker: Broker, follower: LogFollower) -> None:
+    names = [f"r{index}" for index in range(30)]
+    stores = [await start(broker, name) for name in names]
+    readers = [asyncio.create_task(tokens_of(follower, name)) for name in names]
+    for offset in range(3):
+        finish = Finish.LENGTH if offset == 2 else Finish.NONE
+        for index, (store, name) in enumerate(zip(stores, names, strict=True)):
+            await commit(store, name, offset, (index + offset,), finish)
+    assert await asyncio.gather(*readers) == [[index, index + 1, index + 2] for index in range(30)]
+
+
+async def test_a_log_that_went_back_in_time_is_an_error_and_no_token_comes_twice(
+    broker: Broker, follower: LogFollower
+) -> None:
+    store = await start(broker, "r1")
+    await commit(store, "r1", 0, (4, 5))
+    seen: list[int] = []
+
+    async def read() -> None:
+        async for chunk in follower.follow("r1"):
+            seen.extend(chunk.tokens)
+            await broker.redis.pipeline(transaction=False).delete(keys.log("r1"), keys.job("r1")).execute()  # type: ignore[attr-defined]
+            again = await start(broker, "r1")
+            await commit(again, "r1", 0, (8, 9, 10))
+
+    with pytest.raises(LogLost):
+        await asyncio.wait_for(read(), 10)
+    assert seen == [4, 5]
+
+
+async def test_a_rubbish_entry_ends_the_reading_with_an_error(broker: Broker, follower: LogFollower) -> None:
+    await start(broker, "r1")
+    await broker.redis.xadd(keys.log("r1"), {"c": b"rubbish"}, id="1-1")  # type: ignore[attr-defined]
+    with pytest.raises(LogLost, match="undecodable"):
+        await asyncio.wait_for(tokens_of(follower, "r1"), 10)
+
+
+async def test_a_reader_that_leaves_is_forgotten(broker: Broker, follower: LogFollower) -> None:
+    await start(broker, "r1")
+    reader = asyncio.create_task(tokens_of(follower, "r1"))
+    await asyncio.sleep(0)  # one step: it joins and asks for the wake-up
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert not follower._queues

@@ -1,0 +1,100 @@
+"""The hint plane and the registry: lossy and bounded, and every key expires."""
+
+import msgspec
+import pytest
+
+from shared import codec, drafts, keys
+from shared.broker import Broker
+from shared.drafts import Inbox, send
+from shared.messages import Close, Commit, GatewayCard, Hello, Hint, Proposal, Reply
+from shared.registry import Registry
+from tests.toys import drafter_card
+
+CARD = drafter_card("d")
+
+
+def commit(base: int) -> Commit:
+    return Commit(request_id="r", epoch=1, base=base, tokens=(4,), lead=8)
+
+
+async def test_hints_arrive_in_order_and_once(broker: Broker) -> None:
+    inbox: Inbox[Hint] = Inbox(broker.blocking, "d", codec.decode_hint)
+    assert await inbox.read(1) == []
+    await send(broker.redis, [("d", commit(0)), ("d", commit(1)), ("other", commit(7))])
+    assert await inbox.read(1) == [commit(0), commit(1)]
+    await send(broker.redis, [("d", Close(request_id="r"))])
+    assert await inbox.read(1) == [Close(request_id="r")]
+    assert await inbox.read(1) == []
+
+
+async def test_a_new_reader_skips_what_is_older_than_itself(broker: Broker) -> None:
+    await send(broker.redis, [("d", commit(0))])
+    inbox: Inbox[Hint] = Inbox(broker.blocking, "d", codec.decode_hint)
+    assert await inbox.read(1) == []
+    await send(broker.redis, [("d", commit(1))])
+    assert await inbox.read(1) == [commit(1)]
+
+
+async def test_rubbish_in_an_inbox_is_counted_and_skipped(broker: Broker) -> None:
+    inbox: Inbox[Reply] = Inbox(broker.blocking, "v", codec.decode_reply)
+    await inbox.read(1)
+    hello = Hello(drafter="d")
+    bad = Proposal(
+        request_id="r", epoch=1, base=0, prefix_hash=1, tokens=(1, 2), scores=(0.5,), drafter="d"
+    )  # one score short
+    pipeline = broker.redis.pipeline(transaction=False)
+    for payload in (b"", b"nonsense", codec.encode(bad), codec.encode(hello)):
+        pipeline.xadd(keys.inbox("v"), {"m": payload}, maxlen=100)
+    pipeline.xadd(keys.inbox("v"), {"another field": b"x"}, maxlen=100)
+    await pipeline.execute()
+    assert await inbox.read(1) == [hello]
+    assert inbox.undecodable == 4
+
+
+async def test_an_inbox_that_nobody_reads_stays_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "INBOX_MAXLEN", 50)
+    for start in range(0, 1000, 100):
+        await send(broker.redis, [("d", commit(base)) for base in range(start, start + 100)])
+    assert await broker.redis.xlen(keys.inbox("d")) < 300  # type: ignore[attr-defined]
+    assert await broker.redis.pttl(keys.inbox("d")) > 0  # type: ignore[attr-defined]
+
+
+async def test_a_card_lives_as_long_as_its_heartbeat(broker: Broker) -> None:
+    registry = Registry(broker.redis)
+    gateway = GatewayCard(id="g", host="h", pid=2, url="http://x", streams=0)
+    await registry.beat(CARD)
+    await registry.beat(gateway)
+    assert await registry.list() == [CARD, gateway]
+    await broker.redis.pipeline(transaction=False).delete(keys.card("d")).execute()  # type: ignore[attr-defined]
+    assert await registry.list() == [gateway]
+    await registry.leave("g")
+    assert await registry.list() == []
+
+
+async def test_a_card_of_another_release_is_left_out(broker: Broker) -> None:
+    registry = Registry(broker.redis)
+    await registry.beat(CARD)
+    await broker.redis.set(keys.card("d"), b"\x63" + msgspec.msgpack.encode(["?"]), px=1000)
+    assert await registry.list() == []
+
+
+async def test_vocabularies_are_stored_deflated_and_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry(broker.redis)
+    gguf = b"GGUF" + bytes(100_000)
+    await registry.publish_vocabulary("f", gguf)
+    assert await registry.fetch_vocabulary("f") == gguf
+    assert await registry.keep_vocabulary("f")
+    assert not await registry.keep_vocabulary("unknown")
+    assert await registry.fetch_vocabulary("unknown") is None
+    monkeypatch.setattr("shared.registry.MAX_VOCABULARY_BYTES", 1000)
+    with pytest.raises(ValueError, match="beyond"):
+        await registry.fetch_vocabulary("f")
+
+
+async def test_every_key_expires(broker: Broker) -> None:
+    registry = Registry(broker.redis)
+    await registry.beat(CARD)
+    await send(broker.redis, [("d", commit(0))])
+    await registry.publish_vocabulary("f", b"GGUF")
+    for key in await broker.redis.keys("*"):  # type: ignore[attr-defined]
+        assert await broker.redis.pttl(key) > 0, key  # type: ignore[attr-defined]

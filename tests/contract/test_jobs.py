@@ -1,0 +1,251 @@
+"""The durable plane: idempotent, fenced, ordered, and every request ends once, on a fake and on a real server."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from shared import keys
+from shared.broker import Broker
+from shared.jobs import Append, Claim, JobStore, Renewal, read_job, read_log
+from shared.messages import Chunk, Finish
+from shared.scripts import Outcome
+from tests.toys import job
+
+OWNER, OTHER = "verifier-1", "verifier-2"
+
+
+def store_of(broker: Broker, lease_ms: int = 10_000) -> JobStore:
+    return JobStore(broker.redis, broker.blocking, "toy", lease_ms)
+
+
+def append(epoch: int, base: int, tokens: Sequence[int], finish: Finish = Finish.NONE) -> Append:
+    return Append(request_id="r1", epoch=epoch, base=base, chunk=Chunk(tokens=tuple(tokens), finish=finish))
+
+
+async def claimed(store: JobStore, owner: str = OWNER) -> Claim:
+    claim = await store.claim("r1", owner)
+    assert isinstance(claim, Claim)
+    return claim
+
+
+async def commit(store: JobStore, *appends: Append) -> list[Outcome]:
+    return await store.commit(appends)
+
+
+async def log_of(broker: Broker) -> list[tuple[int, tuple[int, ...], Finish]]:
+    return [(base, chunk.tokens, chunk.finish) for base, chunk in await read_log(broker.redis, "r1")]
+
+
+async def test_a_job_is_delivered_claimed_committed_and_ended(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    assert await store.submit(job(), 10) is Outcome.OK
+    assert await store.next_job(OWNER, 10) == "r1"
+    claim = await claimed(store)
+    assert (claim.job, claim.epoch, claim.committed) == (job(), 1, 0)
+    assert await commit(store, append(1, 0, [4, 5])) == [Outcome.OK]
+    assert await commit(store, append(1, 2, [6], Finish.LENGTH)) == [Outcome.OK]
+    assert await log_of(broker) == [(0, (4, 5), Finish.NONE), (2, (6,), Finish.LENGTH)]
+    assert await store.orphans(OTHER, 0) == []
+
+
+async def test_a_job_submitted_before_any_verifier_came_is_delivered(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    assert await store.next_job(OWNER, 10) is None  # makes the group
+    assert await store.next_job(OWNER, 10) == "r1"
+
+
+async def test_submitting_twice_is_one_job(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    assert await store.submit(job(), 10) is Outcome.OK
+    assert await store.submit(job(), 10) is Outcome.DUPLICATE
+    assert await store.next_job(OWNER, 10) == "r1"
+    assert await store.next_job(OWNER, 10) is None
+
+
+async def test_admission_counts_live_requests_and_heals(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    assert await store.submit(job("a"), 2) is Outcome.OK
+    assert await store.submit(job("b", timeout_ms=1), 2) is Outcome.OK
+    assert await store.submit(job("c"), 1) is Outcome.FULL
+    assert await store.cancel("a") is Outcome.OK
+    assert await store.submit(job("d"), 2) is Outcome.OK
+
+
+async def test_a_repeated_commit_changes_nothing(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    await claimed(store)
+    assert await commit(store, append(1, 0, [4, 5])) == [Outcome.OK]
+    assert await commit(store, append(1, 0, [4, 5])) == [Outcome.DUPLICATE]
+    assert await log_of(broker) == [(0, (4, 5), Finish.NONE)]
+
+
+async def test_a_stale_epoch_cannot_commit_renew_or_release(broker: Broker) -> None:
+    store = store_of(broker, lease_ms=0)
+    await store.submit(job(), 10)
+    await claimed(store)
+    second = await claimed(store, OTHER)
+    assert second.epoch == 2
+    assert await store.commit([append(1, 0, [4])], [Renewal("r1", 1)]) == [Outcome.STALE, Outcome.STALE]
+    assert await store.release("r1", 1) is Outcome.STALE
+    assert await commit(store, append(2, 0, [7])) == [Outcome.OK]
+    assert await log_of(broker) == [(0, (7,), Finish.NONE)]
+
+
+async def test_a_gap_is_refused(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    await claimed(store)
+    assert await commit(store, append(1, 3, [4])) == [Outcome.GAP]
+    assert await log_of(broker) == []
+
+
+async def test_a_held_job_cannot_be_claimed_and_a_lapsed_one_can(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    await claimed(store)
+    assert await store.claim("r1", OTHER) is Outcome.HELD
+    assert await store.release("r1", 1) is Outcome.OK
+    assert (await claimed(store, OTHER)).epoch == 2
+
+
+async def test_two_claimers_at_once_get_one_claim(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    results = await asyncio.gather(*(store.claim("r1", f"v{index}") for index in range(8)))
+    assert sum(isinstance(result, Claim) for result in results) == 1
+    assert results.count(Outcome.HELD) == 7
+
+
+async def test_a_successor_sees_what_was_committed(broker: Broker) -> None:
+    store = store_of(broker, lease_ms=0)
+    await store.submit(job(), 10)
+    await claimed(store)
+    await commit(store, append(1, 0, [4, 5, 6]))
+    claim = await claimed(store, OTHER)
+    assert claim.committed == 3
+    assert await commit(store, append(2, 3, [7], Finish.STOP)) == [Outcome.OK]
+    assert await log_of(broker) == [(0, (4, 5, 6), Finish.NONE), (3, (7,), Finish.STOP)]
+
+
+async def test_a_released_job_is_delivered_again(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    await store.submit(job(), 10)
+    await store.next_job(OWNER, 10)
+    await claimed(store)
+    await store.release("r1", 1)
+    assert await store.next_job(OTHER, 10) == "r1"
+    assert await store.orphans(OTHER, 0) == ["r1"]
+
+
+async def test_a_silent_owners_job_is_found(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    await store.submit(job(), 10)
+    await store.next_job(OWNER, 10)
+    assert await store.orphans(OTHER, 0) == ["r1"]
+    assert await store.orphans(OTHER, 60_000) == []
+
+
+async def test_cancelling_ends_a_request_once_and_its_verifier_learns(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    await claimed(store)
+    await commit(store, append(1, 0, [4]))
+    assert await store.cancel("r1") is Outcome.OK
+    assert await store.cancel("r1") is Outcome.CANCELLED
+    assert await store.commit([append(1, 1, [5])], [Renewal("r1", 1)]) == [Outcome.CANCELLED, Outcome.CANCELLED]
+    assert await store.claim("r1", OTHER) is Outcome.FINISHED
+    assert await log_of(broker) == [(0, (4,), Finish.NONE), (1, (), Finish.CANCELLED)]
+
+
+async def test_cancelling_after_the_end_changes_nothing(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    await claimed(store)
+    await commit(store, append(1, 0, [4], Finish.STOP))
+    assert await store.cancel("r1") is Outcome.FINISHED
+    assert await store.cancel("never heard of") is Outcome.GONE
+    assert await log_of(broker) == [(0, (4,), Finish.STOP)]
+
+
+async def test_an_answer_without_tokens_ends_too(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    await claimed(store)
+    assert await commit(store, append(1, 0, [], Finish.STOP)) == [Outcome.OK]
+    assert await commit(store, append(1, 0, [], Finish.STOP)) == [Outcome.FINISHED]
+    assert await log_of(broker) == [(0, (), Finish.STOP)]
+
+
+async def test_a_poison_job_ends_with_an_error(broker: Broker) -> None:
+    store = store_of(broker, lease_ms=0)
+    await store.submit(job(), 10)
+    for _ in range(3):
+        await claimed(store)
+    assert await store.claim("r1", OWNER) is Outcome.POISON
+    assert [finish for _, _, finish in await log_of(broker)] == [Finish.ERROR]
+
+
+async def test_progress_forgives_earlier_attempts(broker: Broker) -> None:
+    store = store_of(broker, lease_ms=0)
+    await store.submit(job(), 10)
+    for attempt in range(1, 8):
+        claim = await claimed(store)
+        assert await commit(store, append(claim.epoch, attempt - 1, [4])) == [Outcome.OK]
+
+
+async def test_a_passed_deadline_ends_the_request_at_its_claim(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(timeout_ms=1), 10)
+    await asyncio.sleep(0.005)
+    assert await store.claim("r1", OWNER) is Outcome.DEADLINE
+    assert [finish for _, _, finish in await log_of(broker)] == [Finish.DEADLINE]
+
+
+async def test_commits_survive_a_server_that_forgot_its_scripts(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    await claimed(store)
+    await broker.redis.script_flush()  # type: ignore[attr-defined]
+    outcomes = await store.commit([append(1, 0, [4])], [Renewal("r1", 1)], [(keys.inbox("d"), b"hint")])
+    assert outcomes == [Outcome.OK, Outcome.OK]
+
+
+async def test_a_lost_stream_is_made_again(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    await broker.redis.pipeline(transaction=False).delete(keys.jobs("toy")).execute()  # type: ignore[attr-defined]
+    assert await store.next_job(OWNER, 10) is None
+    await store.submit(job(), 10)
+    assert await store.next_job(OWNER, 10) == "r1"
+
+
+@pytest.mark.parametrize("end", ["finish", "cancel", "leave running"])
+async def test_every_key_expires(broker: Broker, end: str) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    await store.submit(job(), 10)
+    await claimed(store)
+    await commit(store, append(1, 0, [4]))
+    if end == "finish":
+        await commit(store, append(1, 1, [5], Finish.STOP))
+    elif end == "cancel":
+        await store.cancel("r1")
+    everything = await broker.redis.keys("*")  # type: ignore[attr-defined]
+    assert len(everything) >= 3
+    for key in everything:
+        assert await broker.redis.pttl(key) > 0, key  # type: ignore[attr-defined]
+
+
+async def test_a_job_can_be_read_by_a_drafter(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    assert await read_job(broker.redis, "r1") == job()
+    assert await read_job(broker.redis, "gone") is None

@@ -1,0 +1,326 @@
+"""The round with a toy target: whatever is proposed, whenever, the answer is the plain loop's."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.verifier import engine as reasons
+from services.verifier.engine import Engine
+from services.verifier.generation import Generation
+from shared import prefix
+from shared.jobs import Claim
+from shared.messages import Finish, Job, Proposal, Sampling, Speculation, TokenLogprob
+from shared.speedup import RowCosts
+from tests.toys import EOG, VOCABULARY, ToyTarget, drafter_card, job, plain_answer
+
+CHEAP = {1: 10.0, 2: 10.1, 8: 10.7, 64: 16.0}
+DEAR = {1: 10.0, 2: 20.0, 64: 640.0}
+
+
+class Bench:
+    """An engine over a toy target, a clock that only decodes and tests move, and the answers so far."""
+
+    def __init__(
+        self, costs: dict[int, float] | None = None, drafters: tuple[str, ...] = ("d",), **target: Any
+    ) -> None:
+        self.now = 0.0
+        prices = RowCosts(costs or CHEAP)
+        self.target = ToyTarget(took=lambda rows: self.spend(prices(rows)), **target)
+        self.engine = Engine(self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now)
+        self.engine.drafters.update([drafter_card(name) for name in drafters])
+        self.answers: dict[str, list[int]] = {}
+        self.finishes: dict[str, Finish] = {}
+
+    def spend(self, ms: float) -> None:
+        self.now += ms / 1000
+
+    def admit(self, request: Job, output: list[int] | None = None) -> Generation:
+        claim = Claim(job=request, epoch=1, committed=len(output or []), remaining_ms=10_000)
+        generation = self.engine.admit(claim, output or [])
+        self.engine.enlist(generation)
+        self.answers[request.request_id] = list(output or [])
+        return generation
+
+    def propose(
+        self, generation: Generation, base: int, tokens: list[int], source: str = "d", score: float = 0.9
+    ) -> None:
+        committed = generation.context[len(generation.job.prompt) :]
+        at = prefix.extend_all(prefix.EMPTY, [*generation.job.prompt, *committed[:base]])
+        proposal = Proposal(
+            request_id=generation.job.request_id, epoch=1, base=base, prefix_hash=at, tokens=tuple(tokens),
+            scores=(score,) * len(tokens), drafter=source, step_us=1000,
+        )  # fmt: skip
+        self.engine.take([proposal], self.now * 1000)
+
+    def round(self) -> None:
+        plan = self.engine.plan(may_wait=False)
+        self.engine.run(plan)
+        for gain in self.engine.settle(plan):
+            if gain.chunk is None:
+                continue
+            name = gain.generation.job.request_id
+            assert gain.base == len(self.answers[name])
+            self.answers[name] += gain.chunk.tokens
+            if gain.chunk.finish is not Finish.NONE:
+                self.finishes[name] = gain.chunk.finish
+                self.engine.drop(gain.generation)
+
+    def finish(self, before: Callable[[], None] = lambda: None) -> None:
+        for _ in range(1000):
+            if not self.engine.running:
+                return
+            before()
+            self.round()
+        raise AssertionError("the requests never end")
+
+
+def test_without_drafters_the_answer_is_the_plain_loops() -> None:
+    bench = Bench(drafters=())
+    request = job()
+    bench.admit(request)
+    bench.finish()
+    assert bench.answers["r1"] == plain_answer(request)
+
+
+def test_perfect_drafts_are_all_accepted_in_few_rounds() -> None:
+    bench = Bench()
+    request = job(max_tokens=20, sampling=Sampling(seed=2, logit_bias=((EOG, -100.0),)))
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+    bench.finish(lambda: bench.propose(generation, generation.offset, answer[generation.offset :][:8] or [0]))
+    assert bench.answers["r1"] == answer
+    assert bench.engine.counters.values["accepted_tokens"] > 10
+    assert len(bench.target.decodes) < 10
+
+
+def test_cells_hold_the_accepted_context_after_every_round() -> None:
+    bench = Bench()
+    request = job()
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+
+    def check() -> None:
+        assert bench.target.cells[generation.slot.id] == generation.slot.tokens
+        wrong = [(token + 1) % VOCABULARY for token in answer[generation.offset + 2 :]][:3]
+        bench.propose(generation, generation.offset, [*answer[generation.offset :][:2], *wrong] or [0])
+
+    bench.finish(check)
+    assert bench.answers["r1"] == answer
+
+
+drafting = st.sampled_from(["right", "wrong", "late", "branch", "silent", "beyond eog"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from(["stream", "unified", "padded"]),
+    st.lists(drafting, min_size=1, max_size=40),
+    st.sampled_from([0.0, 0.7, 1.0]),
+    st.sampled_from(list(Speculation)),
+)
+def test_no_proposal_of_any_shape_changes_any_answer(
+    seed: int, layout: str, script: list[str], temperature: float, speculation: Speculation
+) -> None:
+    """Four requests at once, two drafters that say anything: each answer equals the plain loop's."""
+    source = random.Random(seed)
+    bench = Bench(drafters=("d", "e"))
+    bench.target.unified = layout == "unified"
+    bench.engine._min_rows = 2 if layout == "padded" else 1
+    requests = [
+        job(
+            f"r{index}",
+            prompt=[5, 6, 7, *range(8, 8 + 9 * index)],
+            max_tokens=10 + index,
+            sampling=Sampling(
+                seed=seed + index, temperature=temperature, top_k=(0, 20)[index % 2], presence_penalty=float(index == 2)
+            ),
+            speculation=speculation,
+        )
+        for index in range(4)
+    ]
+    answers = {request.request_id: plain_answer(request) for request in requests}
+    generations = [bench.admit(request) for request in requests]
+
+    def propose() -> None:
+        for generation in generations:
+            name, answer = source.choice("de"), answers[generation.job.request_id]
+            kind, at = source.choice(script), generation.offset
+            future = answer[at : at + source.randrange(1, 9)] or [EOG]
+            if kind == "wrong":
+                future = [source.randrange(VOCABULARY) for _ in future]
+            elif kind == "branch":
+                future = [*future[:-1], source.randrange(VOCABULARY)]
+            elif kind == "late":
+                at = source.randrange(at + 1)
+                future = answer[at : at + 12] or [EOG]
+            elif kind == "beyond eog":
+                future = [*future, EOG, 3, 4]
+            if kind != "silent":
+                bench.propose(generation, at, future, name, source.random())
+
+    bench.finish(propose)
+    assert bench.answers == answers
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_requests_that_come_and_go_do_not_disturb_each_other(unified: bool) -> None:
+    """Long prompts in chunks, prefix reuse and copies, sequences freed and taken again."""
+    bench = Bench(sequences=3, n_ctx=200, max_rows=32)
+    bench.target.unified = unified
+    source = random.Random(3)
+    base = [source.randrange(2, VOCABULARY) for _ in range(70)]
+    requests = [
+        job(f"r{i}", prompt=[*base[: source.randrange(20, 70)], i + 2], max_tokens=15, sampling=Sampling(seed=i))
+        for i in range(9)
+    ]
+    waiting = list(requests)
+
+    def arrive() -> None:
+        while waiting and bench.engine.sequences.free:
+            bench.admit(waiting.pop(0))
+
+    arrive()
+    bench.finish(arrive)
+    assert bench.answers == {request.request_id: plain_answer(request) for request in requests}
+    assert bench.engine.counters.values["cached_tokens"] > 0
+
+
+def test_a_takeover_continues_where_the_log_ends() -> None:
+    request = job(max_tokens=20)
+    answer = plain_answer(request)
+    bench = Bench()
+    bench.admit(request, answer[:7])
+    bench.finish()
+    assert bench.answers["r1"] == answer
+
+
+def test_the_answer_ends_by_length_by_context_or_by_its_own_end() -> None:
+    endless = Sampling(seed=1, logit_bias=((EOG, -100.0),))
+    bench = Bench(n_ctx=40)
+    bench.admit(job("short", max_tokens=5, sampling=endless))
+    bench.admit(job("full", max_tokens=500, sampling=endless))
+    bench.admit(job("end", max_tokens=20, sampling=Sampling(seed=1, logit_bias=((EOG, 100.0),))))
+    bench.finish()
+    assert {name: len(answer) for name, answer in bench.answers.items()} == {"short": 5, "full": 37, "end": 0}
+    assert bench.finishes == {"short": Finish.LENGTH, "full": Finish.LENGTH, "end": Finish.STOP}
+
+
+def test_streams_are_padded_to_equal_widths() -> None:
+    bench = Bench()
+    bench.target.unified = False
+    one, two = bench.admit(job("a")), bench.admit(job("b"))
+    bench.round()
+    bench.propose(one, one.offset, [9, 9, 9])
+    bench.round()
+    rows = bench.target.decodes[-1]
+    widths = [sum(ids == (generation.slot.id,) for ids in rows.sequences) for generation in (one, two)]
+    assert widths[0] == widths[1] > 1
+
+
+def test_no_sequence_has_a_single_row_where_that_would_change_bits() -> None:
+    bench = Bench(max_rows=16)
+    bench.target.unified = False
+    bench.engine._min_rows = 2
+    bench.admit(job("a", prompt=list(range(2, 35))))
+    bench.admit(job("b", prompt=list(range(2, 20))))
+    bench.finish()
+    for rows in bench.target.decodes:
+        counts = {ids: rows.sequences.count(ids) for ids in rows.sequences}
+        assert min(counts.values()) >= 2
+
+
+def test_rows_that_cost_too_much_are_not_bought_and_the_reason_is_given() -> None:
+    bench = Bench(costs=DEAR)
+    generation = bench.admit(job())
+    answer = plain_answer(job())
+    bench.finish(lambda: bench.propose(generation, generation.offset, answer[generation.offset :][:5] or [0]))
+    assert bench.engine.counters.values["draft_tokens"] == 0
+    assert generation.reason == reasons.TOO_DEAR
+
+
+def test_a_request_that_wants_drafts_verified_gets_them_whatever_they_cost() -> None:
+    bench = Bench(costs=DEAR)
+    request = job(speculation=Speculation.ALWAYS)
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+    bench.finish(lambda: bench.propose(generation, generation.offset, answer[generation.offset :][:5] or [0]))
+    assert bench.engine.counters.values["accepted_tokens"] > 0
+    assert bench.answers["r1"] == answer
+
+
+def test_reasons_name_what_is_missing() -> None:
+    nobody, off, silent = Bench(drafters=()), Bench(), Bench()
+    cases = [(nobody, job(), reasons.NO_DRAFTER), (off, job(speculation=Speculation.OFF), reasons.OFF)]
+    for bench, request, reason in [*cases, (silent, job(), reasons.NO_DRAFT)]:
+        generation = bench.admit(request)
+        bench.round()
+        bench.round()
+        assert generation.reason == reason
+
+
+def test_a_drafter_that_guesses_at_random_loses_its_rows_and_its_lead() -> None:
+    bench = Bench(costs={1: 10.0, 2: 14.0, 8: 20.0, 64: 100.0}, n_ctx=2000)
+    request = job(max_tokens=400, sampling=Sampling(seed=1, logit_bias=((EOG, -100.0),)))
+    generation = bench.admit(request)
+    source = random.Random(1)
+    guess = lambda: bench.propose(generation, generation.offset, [source.randrange(64) for _ in range(6)], score=0.99)  # noqa: E731
+    bench.finish(guess)
+    counters = bench.engine.counters.values
+    assert counters["draft_tokens"] < 0.1 * counters["tokens"]
+    assert generation.quiet_rounds >= reasons.QUIET_ROUNDS
+    assert bench.engine.lead(generation, "d", 40) == 0 or generation.quiet_rounds % 256 < 8
+
+
+def test_a_drafter_that_pays_again_is_noticed_without_spending_rows() -> None:
+    bench = Bench(costs={1: 10.0, 2: 14.0, 8: 20.0, 64: 100.0}, n_ctx=2000)
+    request = job(max_tokens=900, sampling=Sampling(seed=1, logit_bias=((EOG, -100.0),)))
+    answer = plain_answer(request, n_ctx=2000)
+    generation = bench.admit(request)
+
+    def guess() -> None:
+        right = answer[generation.offset :][:6] or [0]
+        bench.propose(generation, generation.offset, [0] * 6 if generation.offset < 100 else right, score=0.99)
+
+    bench.finish(guess)
+    assert bench.answers["r1"] == answer
+    assert bench.engine.counters.values["accepted_tokens"] > 400
+
+
+def test_waiting_is_planned_only_for_drafts_that_are_due() -> None:
+    bench = Bench()
+    generation = bench.admit(job())
+    bench.round()
+    bench.propose(generation, generation.offset, [9])
+    bench.round()  # refused, so the drafter starts anew
+    bench.now += 0.0005
+    plan = bench.engine.plan()
+    assert plan.wait_ms > 0
+    bench.now += 1.0  # it stays silent
+    assert bench.engine.plan().wait_ms == 0
+
+
+def test_logprobs_cover_every_token_and_come_from_the_target() -> None:
+    bench = Bench()
+    request = job(top_logprobs=2)
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+    found: list[TokenLogprob] = []
+    for _ in range(100):
+        if not bench.engine.running:
+            break
+        bench.propose(generation, generation.offset, answer[generation.offset :][:4] or [0])
+        plan = bench.engine.plan(may_wait=False)
+        bench.engine.run(plan)
+        for gain in bench.engine.settle(plan):
+            assert gain.chunk is not None
+            assert len(gain.chunk.logprobs) == len(gain.chunk.tokens)
+            found += gain.chunk.logprobs
+            if gain.chunk.finish is not Finish.NONE:
+                bench.engine.drop(gain.generation)
+    assert len(found) == len(answer)
+    assert all(len(entry.top) == 2 and entry.logprob <= 0 for entry in found)

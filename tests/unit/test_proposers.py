@@ -1,0 +1,213 @@
+"""Drafters with toy models: they run ahead, follow the target, and never say what nobody asked for."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.drafter.lookup_proposer import LookupProposer, SuffixIndex
+from services.drafter.model_proposer import ModelProposer
+from services.drafter.proposer import Draft, Opening, Path
+from shared import prefix
+from shared.messages import Sampling
+from tests.toys import EOG, VOCABULARY, ToyTarget, job, plain_answer
+
+
+def opening(prompt: tuple[int, ...] = (5, 6, 7), lead: int = 6, name: str = "r1", **sampling: float) -> Opening:
+    parameters = Sampling(seed=11, logit_bias=((EOG, -100.0),), **sampling)  # type: ignore[arg-type]
+    return Opening(name, prompt, (), parameters, frozenset({EOG}), VOCABULARY, lead)
+
+
+def answer_to(start: Opening, tokens: int = 60) -> list[int]:
+    return plain_answer(job(prompt=start.prompt, max_tokens=tokens, sampling=start.sampling))
+
+
+def run(proposer: ModelProposer | LookupProposer) -> list[Draft]:
+    drafts: list[Draft] = []
+    for _ in range(1000):
+        if not proposer.busy:
+            return drafts
+        drafts += proposer.step()
+    raise AssertionError("the drafter never rests")
+
+
+def test_a_model_that_is_the_target_drafts_its_answer_up_to_the_lead() -> None:
+    proposer = ModelProposer(ToyTarget())
+    start = opening()
+    proposer.open(start)
+    drafts = run(proposer)
+    answer = answer_to(start)
+    assert [draft.tokens[0] for draft in drafts] == answer[:6]
+    assert [draft.base for draft in drafts] == list(range(6))
+    for draft in drafts:
+        assert draft.prefix_hash == prefix.extend_all(prefix.EMPTY, [*start.prompt, *answer[: draft.base]])
+        assert 0.5 <= draft.scores[0] <= 1.0
+
+
+def test_a_commit_on_the_path_lets_it_run_further_ahead() -> None:
+    proposer = ModelProposer(ToyTarget())
+    start = opening()
+    proposer.open(start)
+    run(proposer)
+    answer = answer_to(start)
+    assert proposer.commit("r1", 0, tuple(answer[:4]), 6)
+    assert [draft.tokens[0] for draft in run(proposer)] == answer[6:10]
+
+
+def test_a_refusal_starts_it_anew_from_the_targets_token() -> None:
+    target = ToyTarget()
+    proposer = ModelProposer(target)
+    start = opening()
+    proposer.open(start)
+    run(proposer)
+    answer = answer_to(start)
+    other = (answer[2] + 1) % VOCABULARY or 2
+    assert proposer.commit("r1", 0, (*answer[:2], other), 6)
+    drafts = run(proposer)
+    assert drafts[0].base == 3
+    assert drafts[0].prefix_hash == prefix.extend_all(prefix.EMPTY, [*start.prompt, *answer[:2], other])
+    assert target.cells[0][: len(start.prompt) + 3] == [*start.prompt, *answer[:2], other]
+
+
+def test_missed_commits_are_reported_and_repeated_ones_ignored() -> None:
+    proposer = ModelProposer(ToyTarget())
+    start = opening()
+    proposer.open(start)
+    run(proposer)
+    answer = answer_to(start)
+    assert not proposer.commit("r1", 3, (1, 2), 6)
+    assert proposer.commit("r1", 0, tuple(answer[:2]), 6)
+    assert proposer.commit("r1", 0, tuple(answer[:2]), 6)
+    assert proposer.commit("r1", 1, tuple(answer[1:4]), 6)
+    assert [draft.base for draft in run(proposer)] == [6, 7, 8, 9]
+
+
+def test_no_lead_means_rest() -> None:
+    proposer = ModelProposer(ToyTarget())
+    proposer.open(opening())
+    run(proposer)
+    proposer.commit("r1", 0, (9, 9, 9), 0)
+    assert not proposer.busy
+
+
+def test_sessions_share_one_decode_per_step() -> None:
+    target = ToyTarget(sequences=4)
+    proposer = ModelProposer(target)
+    for index in range(4):
+        proposer.open(opening(prompt=(5, 6, index + 2), name=f"r{index}"))
+    drafts = run(proposer)
+    assert len(drafts) == 24
+    assert len(target.decodes) == 6
+    proposer.open(opening(name="one too many"))
+    assert not proposer.busy
+
+
+def test_a_prompt_longer_than_its_context_is_drafted_from_head_and_tail() -> None:
+    target = ToyTarget(n_ctx=64)
+    proposer = ModelProposer(target)
+    prompt = tuple(2 + index % 60 for index in range(500))
+    start = opening(prompt=prompt)
+    proposer.open(start)
+    drafts = run(proposer)
+    assert len(drafts) == 6
+    assert drafts[0].prefix_hash == prefix.extend_all(prefix.EMPTY, prompt)
+    assert target.cells[0][:16] == list(prompt[:16])
+    assert target.cells[0][16 : len(target.cells[0]) - 5] == list(prompt[-(32 - 6) :])
+    offset = 0
+    for _ in range(20):  # and goes on when the window fills up
+        assert proposer.commit("r1", offset, (3, 4, 5), 6)
+        offset += 3
+        assert run(proposer)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 1.0]))
+def test_whatever_the_target_decides_drafts_hang_from_real_prefixes(seed: int, presence: float) -> None:
+    source = random.Random(seed)
+    proposer = ModelProposer(ToyTarget(n_ctx=96))
+    start = opening(lead=5, presence_penalty=presence)
+    proposer.open(start)
+    committed: list[int] = []
+    paths = {prefix.extend_all(prefix.EMPTY, start.prompt)}
+    guessed: list[int] = []
+    for _ in range(15):
+        for _ in range(source.randrange(4)):
+            if proposer.busy:
+                for draft in proposer.step():
+                    assert draft.prefix_hash in paths
+                    paths.add(prefix.extend(draft.prefix_hash, draft.tokens[0]))
+                    guessed = [*guessed[: draft.base], *draft.tokens] if draft.base <= len(guessed) else guessed
+        right = guessed[len(committed) : len(committed) + source.randrange(4)]
+        news = [*right, source.randrange(2, VOCABULARY)]
+        proposer.commit("r1", len(committed), tuple(news), 5)
+        for token in news:
+            committed.append(token)
+            paths.add(prefix.extend_all(prefix.EMPTY, [*start.prompt, *committed]))
+        guessed = list(committed) if guessed[: len(committed)] != committed else guessed
+
+
+def test_a_path_knows_what_of_it_is_still_right() -> None:
+    path = Path((1, 2), (3,))
+    path.guess(4)
+    path.guess(5)
+    assert (path.commit(1, (4,)), path.committed, path.lead) == (3, 2, 1)
+    assert (path.commit(2, (6, 7)), path.output, path.committed) == (2, [3, 4, 6, 7], 4)
+    assert path.commit(9, (1,)) is None
+    assert path.hash(4) == prefix.extend_all(prefix.EMPTY, [1, 2, 3, 4, 6, 7])
+
+
+# ---------------------------------------------------------------- lookup
+
+
+def test_lookup_copies_what_followed_the_longest_match() -> None:
+    index = SuffixIndex()
+    index.extend([1, 2, 3, 4, 5, 9, 2, 3, 4, 7, 1, 2, 3, 4])
+    length, tokens = index.follow(index.tokens, 3)
+    assert (length, tokens) == (4, [5, 9, 2])
+
+
+def test_lookup_finds_nothing_in_what_never_repeated() -> None:
+    index = SuffixIndex()
+    index.extend(range(50))
+    assert index.follow(index.tokens, 8) == (0, [])
+
+
+def test_lookup_drafts_from_the_prompt_and_follows_commits() -> None:
+    proposer = LookupProposer()
+    text = tuple(range(10, 40))
+    proposer.open(opening(prompt=(*text, 5, *text[:6]), lead=20))
+    first = run(proposer)
+    assert first[0].tokens == text[6:18]
+    assert proposer.commit("r1", 0, text[6:7], 20)
+    assert run(proposer) == []  # still on its path, and far enough ahead
+    assert proposer.commit("r1", 1, (63, *text[20:24]), 20)
+    again = run(proposer)[0]
+    assert (again.base, again.tokens[0]) == (6, text[24])
+
+
+def test_lookup_remembers_what_other_requests_answered() -> None:
+    proposer = LookupProposer()
+    proposer.open(opening(name="old"))
+    proposer.commit("old", 0, (20, 21, 22, 23, 24, 25), 8)
+    proposer.close("old")
+    proposer.open(opening(prompt=(50, 20, 21, 22), name="new"))
+    assert run(proposer)[0].tokens[:3] == (23, 24, 25)
+
+
+def test_lookup_stops_at_the_end_of_an_answer_and_at_the_common_vocabulary() -> None:
+    proposer = LookupProposer()
+    proposer.open(opening(prompt=(20, 21, 22, 23, EOG, 24, 20, 21, 22)))
+    assert run(proposer)[0].tokens == (23, EOG)
+    proposer.open(opening(prompt=(20, 21, 22, 23, VOCABULARY, 24, 20, 21, 22), name="r2"))
+    assert run(proposer)[0].tokens == (23,)
+
+
+def test_lookup_forgets_old_answers_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.drafter.lookup_proposer._STORE_TOKENS", 100)
+    proposer = LookupProposer()
+    for index in range(30):
+        proposer.open(opening(name="r"))
+        proposer.commit("r", 0, tuple(range(index * 20, index * 20 + 20)), 8)
+        proposer.close("r")
+    assert len(proposer._store.tokens) + len(proposer._older.tokens) <= 140
