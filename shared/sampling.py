@@ -5,7 +5,7 @@ exactly, as a pure function of the law, the seed and the offset: Gumbel noise fr
 Pure numpy. Sources: Gumbel-max, Maddison et al. 2014; shared noise, Daliri et al. 2024; SplitMix64, Steele et al. 2014.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,7 +53,7 @@ class History:
 
     __slots__ = ("_output", "_prompt")
 
-    def __init__(self, prompt: "list[int] | tuple[int, ...]" = (), output: "list[int] | tuple[int, ...]" = ()) -> None:
+    def __init__(self, prompt: Sequence[int] = (), output: Sequence[int] = ()) -> None:
         self._prompt = frozenset(prompt)
         self._output: dict[int, int] = {}
         for token in output:

@@ -63,6 +63,8 @@ def main(
             instance = lifecycle.instance_name("verifier")
             logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
             await Worker(broker, loaded, speculation, instance, int(lease * 1000)).run(stop)
+            loaded.context.close()
+            loaded.model.close()
 
     lifecycle.run(serve)
 

@@ -88,7 +88,6 @@ class Worker:
                 await self._hand_back()
             for task in loops:
                 task.cancel()
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._loaded.context.close)
         self._thread.shutdown()
 
     def _wake(self) -> None:

@@ -577,7 +577,9 @@ async def test_a_client_that_leaves_cancels_its_job(server: str, vocabulary: byt
             request = asyncio.ensure_future(session.post(f"{s.url}/v1/chat/completions", json=body))
             await claimed.wait()
             if stream:
-                await (await request).content.readuntil(b'"delta":{"content"')
+                response = await request
+                await response.content.readuntil(b'"delta":{"content"')
+                response.close()
             request.cancel()
         assert await s.terminal(s.verifier.jobs[0].request_id) is Finish.CANCELLED
 

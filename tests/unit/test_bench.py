@@ -64,17 +64,19 @@ def test_rates_are_taken_over_all_requests_and_absent_without_drafts() -> None:
         sample("plain", 1.0, statistics={"drafted": 0, "accepted": 0, "rounds": 3, "reason": "off"}),
     ]
     measured.shares += [
-        measure.Share(configuration="8-bit", temperature=0.0, decode_us=80, busy_us=100),
-        measure.Share(configuration="8-bit", temperature=0.0, decode_us=20, busy_us=25),
-        measure.Share(configuration="8-bit", temperature=1.0, decode_us=0, busy_us=1000),
+        measure.Share(configuration="8-bit", temperature=0.0, decode_us=80, busy_us=100, cpu_us=90),
+        measure.Share(configuration="8-bit", temperature=0.0, decode_us=20, busy_us=25, cpu_us=25),
+        measure.Share(configuration="8-bit", temperature=1.0, decode_us=0, busy_us=1000, cpu_us=0),
     ]
     drafted, plain = only(measured, "8-bit"), only(measured, "plain")
     assert drafted.acceptance_rate == pytest.approx(0.8)
     assert drafted.tokens_per_round == pytest.approx(2.0)
     assert drafted.decode_share == pytest.approx(0.8)
+    assert drafted.cpu_share == pytest.approx(0.92)
     assert (plain.acceptance_rate, plain.tokens_per_round, plain.decode_share) == (None, None, None)
     assert plain.reasons == {"off": 1}
-    assert report.reason_lines(measured) == []  # plain was asked not to speculate
+    (remark,) = report.remarks(measured)  # none about plain, which was asked not to speculate
+    assert "8-bit: the verifier got only 92% of its core" in remark
 
 
 def test_the_worst_value_decides_whether_a_target_is_reached() -> None:
@@ -261,7 +263,8 @@ def test_halves_share_the_cores_without_overlap_unless_there_is_one(monkeypatch:
     assert cores.halves() == ([4], [4])
 
 
-def test_a_process_sees_its_own_memory() -> None:
+def test_a_process_sees_its_own_memory_and_cpu_time() -> None:
     own = measure.memory(os.getpid())
     assert 0 < own["pss"] <= own["rss"] <= own["peak_rss"]
     assert measure.memory(2**30) == {}
+    assert measure.cpu_us(os.getpid()) > 0 == measure.cpu_us(2**30)

@@ -153,14 +153,6 @@ def test_a_full_disk_is_said_before_anything_is_written(
     assert not list(tmp_path.glob("wide*"))
 
 
-def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    monkeypatch.delenv("DRAFTMESH_CACHE", raising=False)
-    assert pair.cache_folder() == Path("/somewhere/draftmesh")
-    monkeypatch.setenv("DRAFTMESH_CACHE", "/elsewhere")
-    assert pair.cache_folder() == Path("/elsewhere")
-
-
 def greedy(path: Path, prompt: str, count: int) -> tuple[list[int], np.ndarray[Any, Any]]:
     """The argmax path of a model and the logits after its last token."""
     model = Model(path)

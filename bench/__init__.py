@@ -1,0 +1,1 @@
+"""What draftmesh costs and gains on this machine; `python -m bench`."""

@@ -1,0 +1,202 @@
+"""Runs every configuration over the same requests, in turn, and keeps each request's numbers as a `Sample`."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bench.raw import Raw
+from bench.workload import Request, requests
+from services.launcher.child import Child
+from services.launcher.pair import Pair
+from services.launcher.stack import Stack
+from services.launcher.streaming import stream
+from shared.registry import HEARTBEAT_S
+
+RAW, PLAIN, LOOKUP, DRAFT_8BIT, DRAFT_4BIT = CONFIGURATIONS = ("raw", "plain", "lookup", "8-bit", "4-bit")
+
+_WARM_UP: Final = Request(name="chat", temperature=0.0, seed=1, tokens=16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One request under one configuration. `tokens` ends before an end-of-generation token."""
+
+    configuration: str
+    prompt: str
+    temperature: float
+    repetition: int
+    tokens: tuple[int, ...]
+    tokens_per_second: float
+    first_token_s: float  # of the raw loop: its prefill and first draw
+    statistics: dict[str, Any]  # the gateway's `speculative`, empty for the raw loop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Microseconds of one block of requests that the verifier was busy, of those inside llama_decode, and of CPU time
+    that its process got: much less than busy means that something else ran on its core."""
+
+    configuration: str
+    temperature: float
+    decode_us: int
+    busy_us: int
+    cpu_us: int
+
+
+@dataclass(slots=True)
+class Measured:
+    """Everything that was measured; memory is in bytes, the highest seen."""
+
+    samples: list[Sample] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
+    memory: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def saw_memory(self, name: str, pid: int) -> None:
+        usage = self.memory.setdefault(name, {})
+        for kind, value in memory(pid).items():
+            usage[kind] = max(usage.get(kind, 0), value)
+
+
+class Bench:
+    """The configurations over one fleet and one raw loop; the target stays loaded throughout."""
+
+    def __init__(
+        self, stack: Stack, raw: Raw, pair: Pair, prompts: dict[str, list[int]], step: Callable[[str], None]
+    ) -> None:
+        """`step` is called with the configuration's name after each request."""
+        self._stack, self._raw, self._pair, self._prompts, self._step = stack, raw, pair, prompts, step
+        self.measured = Measured()
+
+    async def repeat(self, repetition: int, tokens: int) -> None:
+        """Every configuration once. Odd repetitions go backwards, so that a drift of the machine favours nobody."""
+        work = requests(repetition, tokens)
+        for name in CONFIGURATIONS if repetition % 2 == 0 else CONFIGURATIONS[::-1]:
+            if name == RAW:
+                await self._raw_block(repetition, work)
+            else:
+                await self._block(name, repetition, work)
+
+    async def _raw_block(self, repetition: int, work: list[Request]) -> None:
+        await self._ask_raw(_WARM_UP)
+        for request in work:
+            answer = await self._ask_raw(request)
+            tokens: list[int] = answer["tokens"]
+            self._add(RAW, repetition, request, tokens, (len(tokens) - 1) / answer["decode_s"], answer["prefill_s"], {})
+
+    async def _ask_raw(self, request: Request) -> dict[str, Any]:
+        return await self._raw.ask(
+            {
+                "prompt": self._prompts[request.name],
+                "seed": request.seed,
+                "temperature": request.temperature,
+                "tokens": request.tokens,
+            }
+        )
+
+    async def _block(self, name: str, repetition: int, work: list[Request]) -> None:
+        drafter = await self._start(name)
+        try:
+            await stream(self._stack.http, _WARM_UP.body(_speculative(name)))  # the drafter maps its file in
+            before = await self._counters()
+            for temperature in sorted({request.temperature for request in work}):
+                for request in (one for one in work if one.temperature == temperature):
+                    await self._ask(name, repetition, request)
+                after = await self._counters()
+                spent = {key: after.get(key, 0) - before.get(key, 0) for key in ("decode_us", "busy_us", "cpu_us")}
+                self.measured.shares.append(Share(configuration=name, temperature=temperature, **spent))
+                before = after
+            self.measured.saw_memory("gateway", self._stack.gateway.pid)
+            self.measured.saw_memory("verifier", self._stack.verifier.pid)
+            if drafter is not None:
+                self.measured.saw_memory(f"{name} drafter", drafter.pid)
+        finally:
+            if drafter is not None:
+                await self._stack.stop_drafter(drafter)
+
+    async def _start(self, name: str) -> Child | None:
+        models: dict[str, Path | None] = {
+            LOOKUP: None,
+            DRAFT_8BIT: self._pair.draft_8bit,
+            DRAFT_4BIT: self._pair.draft_4bit,
+        }
+        return await self._stack.start_drafter(models[name]) if name in models else None
+
+    async def _ask(self, name: str, repetition: int, request: Request) -> None:
+        answer = await stream(self._stack.http, request.body(_speculative(name)))
+        expected = len(self._prompts[request.name])
+        if answer.prompt_tokens != expected:
+            raise RuntimeError(
+                f"the gateway made {answer.prompt_tokens} prompt tokens of {request.name!r}, the raw loop {expected}:"
+                " they would not do the same work"
+            )
+        self._add(
+            name,
+            repetition,
+            request,
+            answer.tokens,
+            answer.tokens_per_second,
+            answer.first_token_s,
+            answer.statistics,
+        )
+
+    def _add(
+        self,
+        name: str,
+        repetition: int,
+        request: Request,
+        tokens: list[int],
+        speed: float,
+        first_token_s: float,
+        statistics: dict[str, Any],
+    ) -> None:
+        text = tokens[:-1] if tokens and tokens[-1] in self._raw.eog else tokens
+        self.measured.samples.append(
+            Sample(
+                configuration=name,
+                prompt=request.name,
+                temperature=request.temperature,
+                repetition=repetition,
+                tokens=tuple(text),
+                tokens_per_second=speed,
+                first_token_s=first_token_s,
+                statistics=statistics,
+            )
+        )
+        self._step(name)
+
+    async def _counters(self) -> dict[str, int]:
+        """The verifier's counters after a heartbeat that follows the last answer, and its process's CPU time."""
+        await asyncio.sleep(HEARTBEAT_S + 0.3)
+        card = await self._stack.verifier_card()
+        return {**(card.counters if card else {}), "cpu_us": cpu_us(self._stack.verifier.pid)}
+
+
+def _speculative(name: str) -> bool | str:
+    return False if name == PLAIN else "auto"
+
+
+def memory(pid: int) -> dict[str, int]:
+    """Resident bytes of a process now, at its highest, and proportionally (`pss`); empty where /proc is not."""
+    found = {}
+    for file, wanted in (("status", {"VmRSS": "rss", "VmHWM": "peak_rss"}), ("smaps_rollup", {"Pss": "pss"})):
+        try:
+            lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            name, _, rest = line.partition(":")
+            if name in wanted:
+                found[wanted[name]] = int(rest.split()[0]) * 1024
+    return found
+
+
+def cpu_us(pid: int) -> int:
+    """CPU time that a process has had, user and system, in microseconds; 0 where /proc is not."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(int(ticks) for ticks in fields[11:13]) * 1_000_000 // os.sysconf("SC_CLK_TCK")

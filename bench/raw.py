@@ -1,0 +1,134 @@
+"""The yardstick: a plain llama_decode loop over the same file, context and law, in a process with nothing else in it.
+
+Reads one JSON request per line from standard input and answers each with one line; see `Raw` for the other end.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Protocol, Self
+
+import typer
+
+from shared.llama import Context, Model, Rows
+from shared.messages import Sampling
+from shared.sampling import Logits, draw, law
+
+
+class Decoder(Protocol):
+    """The part of `shared.llama.Context` that the loop uses."""
+
+    max_rows: int
+
+    def decode(self, rows: Rows) -> None: ...
+
+    def logits(self, row: int) -> Logits: ...
+
+    def truncate(self, sequence: int, length: int) -> None: ...
+
+
+def answer(decoder: Decoder, eog: frozenset[int], request: dict[str, Any]) -> dict[str, Any]:
+    """The tokens of one request, an end-of-generation token included, and where the time went, in seconds."""
+    prompt: list[int] = request["prompt"]
+    sampling = Sampling(seed=request["seed"], temperature=request["temperature"])
+    decoder.truncate(0, 0)
+    started = time.perf_counter()
+    row = _prefill(decoder, prompt)
+    tokens: list[int] = []
+    arrivals: list[float] = []
+    inside = 0.0
+    while True:
+        tokens.append(draw(law(decoder.logits(row), sampling), sampling.seed, len(tokens)).token)
+        arrivals.append(time.perf_counter())
+        if len(tokens) == request["tokens"] or tokens[-1] in eog:
+            break
+        rows = Rows()
+        row = rows.add(tokens[-1], len(prompt) + len(tokens) - 1, (0,), True)
+        before = time.perf_counter()
+        decoder.decode(rows)
+        inside += time.perf_counter() - before
+    return {
+        "tokens": tokens,
+        "prefill_s": arrivals[0] - started,
+        "decode_s": arrivals[-1] - arrivals[0],
+        "inside_s": inside,
+    }
+
+
+def _prefill(decoder: Decoder, prompt: list[int]) -> int:
+    row = 0
+    for start in range(0, len(prompt), decoder.max_rows):
+        rows = Rows()
+        for position in range(start, min(start + decoder.max_rows, len(prompt))):
+            row = rows.add(prompt[position], position, (0,), position == len(prompt) - 1)
+        decoder.decode(rows)
+    return row
+
+
+class Raw:
+    """The loop in a process of its own, for as long as the block lasts."""
+
+    def __init__(self, model: Path, *, ctx: int, core: int) -> None:
+        self._command = [sys.executable, "-m", "bench.raw", f"--model={model}", f"--ctx={ctx}", f"--core={core}"]
+        self._process: Process | None = None
+        self.eog: frozenset[int] = frozenset()
+
+    async def __aenter__(self) -> Self:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=PIPE,
+            stdout=PIPE,
+            limit=1 << 20,
+            cwd=Path(__file__).parents[1],  # bench is no installed package
+            start_new_session=True,  # the terminal's Ctrl-C is for us
+        )
+        self.eog = frozenset((await self._line())["eog"])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()  # it holds nothing that anyone would miss
+            await self._process.wait()
+
+    async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What `answer` returns for `request`."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        return await self._line()
+
+    async def _line(self) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the raw loop ended with status {await self._process.wait()}; its error is above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def main(
+    model: Annotated[Path, typer.Option()], ctx: Annotated[int, typer.Option()], core: Annotated[int, typer.Option()]
+) -> None:
+    """Serve requests from standard input until it ends. The context is the verifier's under exactness law."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core})
+    loaded = Model(model)
+    context = Context(loaded, n_ctx=ctx, sequences=1, unified=True, threads=1)
+    eog = frozenset(loaded.vocabulary.eog)
+    answer(context, eog, {"prompt": [0], "seed": 0, "temperature": 0.0, "tokens": 4})  # first decodes map the file in
+    print(json.dumps({"eog": sorted(eog)}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(context, eog, json.loads(line))), flush=True)
+    context.close()
+    loaded.close()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,106 @@
+"""One child process: its output in a file, stopped when asked, and gone when the launcher is gone.
+
+The child runs in a session of its own, so that Ctrl-C reaches it only through the launcher. On Linux the kernel kills
+it when the launcher dies, however that happens.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_TAIL_BYTES: Final = 8192  # the last lines of a log are looked for in this much of its end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A command to keep running. `stage` orders the stop: lower stages end first. `name` is unique."""
+
+    name: str
+    command: tuple[str, ...]
+    stage: int
+    environment: Mapping[str, str]  # all of it: nothing is inherited
+
+
+class Child:
+    """A running `program`; `start` may be called again after it ended."""
+
+    def __init__(self, program: Program, log: Path) -> None:
+        self.program = program
+        self.log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Run the program; its output is appended to the log."""
+        with self.log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.program.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(self.program.environment),
+                start_new_session=True,
+                preexec_fn=_dies_with(os.getpid()),
+            )
+
+    async def wait(self) -> int:
+        """The exit status, negative for a signal, once the process has ended."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        if self.alive and self._process:
+            with suppress(ProcessLookupError):
+                self._process.terminate()
+
+    def kill(self) -> None:
+        """End it now, with whatever it started in its session."""
+        if self.alive:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def last_lines(self, count: int) -> list[str]:
+        """The end of the log, without empty lines."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return []
+        return [line for line in lines if line.strip()][-count:]
+
+    def error_line(self) -> str:
+        """The line that says why it ended: the last one that starts with `error:`, or else the last one."""
+        lines = self.last_lines(40)
+        errors = [line.removeprefix("error:").strip() for line in lines if line.startswith("error:")]
+        return (errors or lines or ["it said nothing"])[-1]
+
+
+def _dies_with(parent: int) -> Callable[[], None] | None:
+    """What the child does before its program starts, or None where the system has no such thing."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec nothing may need a lock
+
+    def arrange() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+    return arrange

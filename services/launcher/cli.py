@@ -1,0 +1,201 @@
+"""The `draftmesh` command: a wrong command line is one line and exit status 2, never a traceback."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated, NoReturn
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+from services.launcher import usage
+from services.launcher.plan import Wishes, service_command
+from shared import options
+from shared.broker import BrokerError
+from shared.errors import StartError
+from shared.messages import Speculation
+
+app = typer.Typer(
+    name="draftmesh",
+    help="Makes a big model answer faster by letting every spare device guess ahead for it, exactly.",
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+EmbeddedRedis = Annotated[
+    str,
+    typer.Option("--redis", envvar="DRAFTMESH_REDIS", help="A Redis or Valkey to use; empty: an embedded Valkey."),
+]
+RedisPort = Annotated[
+    int,
+    typer.Option("--redis-port", envvar="DRAFTMESH_REDIS_PORT", help="The embedded Valkey's.", min=0, max=65535),
+]
+SpeculationMode = Annotated[
+    Speculation,
+    typer.Option("--speculation", envvar="DRAFTMESH_SPECULATION", help="Verify drafts where they pay, always, never."),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"draftmesh {metadata.version('draftmesh')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    target_model: options.TargetModel = "default",
+    draft_model: options.DraftModels = [],  # noqa: B006 - typer copies it
+    target_device: options.TargetDevice = "auto",
+    draft_device: options.DraftDevices = [],  # noqa: B006
+    host: options.Host = "127.0.0.1",
+    port: options.Port = options.DEFAULT_PORT,
+    redis: EmbeddedRedis = "",
+    redis_port: RedisPort = 7072,
+    ctx: options.ContextSize = 0,
+    parallel: options.Parallel = 8,
+    threads: options.Threads = 0,
+    cache_type_k: options.CacheTypeK = "auto",
+    cache_type_v: options.CacheTypeV = "auto",
+    flash_attn: options.FlashAttention = options.Switch.AUTO,
+    exactness: options.ExactnessLevel = options.Exactness.AUTO,
+    gpu_layers: options.GpuLayers = -1,
+    tensor_split: options.TensorSplit = "",
+    speculation: SpeculationMode = Speculation.AUTO,
+    log_level: options.LogLevel = "info",
+) -> int:
+    """Start everything on this machine: Valkey, gateway, verifier, drafters."""
+    from services.launcher.up import run, variables
+
+    # The callback's parameters and the command's are apart, so these are exactly the fields of `Wishes`.
+    return run(Wishes(**context.params), variables(context.command.params))
+
+
+@app.command(context_settings=_PASS_ON, add_help_option=False)
+def gateway(context: typer.Context) -> None:
+    """The HTTP front (its own options: draftmesh gateway --help)."""
+    _become("gateway", context.args)
+
+
+@app.command(context_settings=_PASS_ON, add_help_option=False)
+def verifier(context: typer.Context) -> None:
+    """The process that owns the target model (draftmesh verifier --help)."""
+    _become("verifier", context.args)
+
+
+@app.command(context_settings=_PASS_ON, add_help_option=False)
+def drafter(context: typer.Context) -> None:
+    """A process that guesses ahead (draftmesh drafter --help)."""
+    _become("drafter", context.args)
+
+
+@app.command()
+def join(
+    context: typer.Context,
+    redis_url: Annotated[str, typer.Argument(help="The fleet's Redis, such as redis://host:6379/0.")],
+    draft_model: options.DraftModel = "",
+    draft_device: options.DraftDevice = "auto",
+    threads: options.Threads = 0,
+    ctx: options.ContextSize = 0,
+    parallel: options.Parallel = 8,
+    gpu_layers: options.GpuLayers = -1,
+    log_level: options.LogLevel = "info",
+) -> None:
+    """Let this machine guess ahead for a fleet: a drafter on the fleet's Redis."""
+    arguments = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        # What the user did not write is the drafter's to decide; environment twins it reads itself.
+        if parameter.name != "redis_url" and source is not None and source.name == "COMMANDLINE":
+            arguments += [parameter.opts[0], str(context.params[str(parameter.name)])]
+    _become("drafter", arguments, {"DRAFTMESH_REDIS": redis_url})
+
+
+@app.command()
+def status(
+    redis: options.Redis = options.DEFAULT_REDIS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> int:
+    """Show the fleet: processes, acceptance, speed, and why a request is not speculating."""
+    from services.launcher import status as shown
+
+    return shown.run(redis, as_json)
+
+
+@app.command()
+def doctor(
+    redis: EmbeddedRedis = "",
+    target_model: options.TargetModel = "default",
+    draft_model: options.DraftModels = [],  # noqa: B006
+    target_device: options.TargetDevice = "auto",
+    draft_device: options.DraftDevices = [],  # noqa: B006
+    threads: options.Threads = 0,
+    gpu_layers: options.GpuLayers = -1,
+    tensor_split: options.TensorSplit = "",
+) -> int:
+    """Check Redis, devices, models and vocabularies, and measure whether speculation pays here."""
+    from services.launcher import doctor as checks
+
+    return checks.run(
+        checks.Subject(
+            redis=redis,
+            target_model=target_model,
+            draft_models=tuple(draft_model),
+            target_device=target_device,
+            draft_devices=tuple(draft_device),
+            threads=threads,
+            gpu_layers=gpu_layers,
+            tensor_split=tensor_split,
+        )
+    )
+
+
+@app.command()
+def demo(
+    prompt: Annotated[str, typer.Option("--prompt", help="What to answer.")] = "Explain why the sky is blue.",
+    tokens: Annotated[int, typer.Option("--tokens", help="Tokens per answer.", min=1, max=4096)] = 96,
+    temperature: Annotated[float, typer.Option("--temperature", help="0 is greedy.", min=0.0, max=2.0)] = 0.7,
+) -> int:
+    """Answer one prompt plainly and one with drafts, live, on a model where speculation pays."""
+    from services.launcher import demo as shown
+
+    return shown.run(prompt, tokens, temperature)
+
+
+def _become(service: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> NoReturn:
+    """Turn this process into a service: signals and exit status are then the service's own."""
+    command = (*service_command(service), *arguments)
+    sys.stdout.flush()
+    os.execve(command[0], command, {**os.environ, **(environment or {})})
+
+
+def main() -> None:
+    """The console script: runs the command and exits with its status."""
+    try:
+        code = app(standalone_mode=False)
+    except TyperException as error:
+        _refuse(usage.explain(error, sys.argv[1:], os.environ))
+    except (StartError, BrokerError) as error:
+        _refuse(str(error))
+    except (KeyboardInterrupt, Abort):
+        sys.exit(130)  # what a shell reports for SIGINT
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(line: str) -> NoReturn:
+    typer.echo(f"error: {line}", err=True)
+    sys.exit(2)

@@ -1,0 +1,45 @@
+"""What `up` is doing, on standard error: a table that changes in place on a terminal, plain lines elsewhere."""
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+
+class Display:
+    """States by process name. Lines said while a table stands appear above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._states: dict[str, str] = {}
+        # No thread may refresh it: children are forked from this process.
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+
+    def open(self) -> None:
+        """Show the table from now on."""
+        if self._live:
+            self._live.start()
+
+    def close(self) -> None:
+        """Let the table stand as it is; later states become lines."""
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def say(self, line: str, style: str = "") -> None:
+        """A line that stays."""
+        self._console.print(Text(line, style=style), soft_wrap=True)
+
+    def state(self, name: str, state: str) -> None:
+        """A process changed its state."""
+        self._states[name] = state
+        if self._live and "died" not in state:
+            self._live.update(self._table(), refresh=True)
+        else:
+            self.say(f"{name}: {state}", "red" if "died" in state or state == "killed" else "")
+
+    def _table(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for name, state in self._states.items():
+            table.add_row(Text(name, style="bold"), Text(state, style="green" if state == "ready" else "yellow"))
+        return table

@@ -1,0 +1,98 @@
+"""The fleet as plain values: what `status` shows as tables and prints as JSON, so that both say the same. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared.messages import Card, DrafterCard, DrafterCounts, GatewayCard, VerifierCard
+
+Row = dict[str, Any]
+
+
+def describe(cards: Sequence[Card]) -> dict[str, list[Row]]:
+    """Processes, verifiers, drafters (one entry per verifier that uses it) and running requests."""
+    verifiers = [card for card in cards if isinstance(card, VerifierCard)]
+    return {
+        "processes": [_process(card) for card in cards],
+        "verifiers": [_verifier(card) for card in verifiers],
+        "drafters": [row for card in cards if isinstance(card, DrafterCard) for row in _drafter(card, verifiers)],
+        "requests": [_request(card, index) for card in verifiers for index in range(len(card.requests))],
+    }
+
+
+def _process(card: Card) -> Row:
+    row: Row = {"kind": "", "id": card.id, "host": card.host, "pid": card.pid, "device": "", "model": "", "load": ""}
+    match card:
+        case VerifierCard():
+            load = f"{len(card.requests)} of {card.slots} requests" + (", draining" if card.draining else "")
+            row |= {"kind": "verifier", "device": card.device, "model": card.model, "load": load}
+        case DrafterCard():
+            load = f"{card.sessions} of {card.capacity} requests"
+            kind = "lookup drafter" if card.kind == "lookup" else "drafter"
+            row |= {"kind": kind, "device": card.device, "model": card.model, "load": load}
+        case GatewayCard():
+            row |= {"kind": "gateway", "load": f"{card.streams} streams", "url": card.url}
+    return row
+
+
+def _verifier(card: VerifierCard) -> Row:
+    costs = dict(card.row_ms)
+    single = costs.get(1, 0.0)
+    return {
+        "id": card.id,
+        "model": card.model,
+        "exactness": card.exactness,
+        "exactness_note": card.exactness_note,
+        "layout": card.layout,
+        "speculation": card.speculation.value,
+        "ctx": card.n_ctx,
+        "tokens_per_second": card.tokens_per_second,
+        "row_ms": costs,
+        "row_cost": {rows: round(ms / single, 2) for rows, ms in costs.items()} if single else {},
+        "accepted_per_position": list(card.accepted_per_position),
+        "counters": dict(card.counters),
+        "refused": dict(card.refused),
+    }
+
+
+def _drafter(card: DrafterCard, verifiers: Sequence[VerifierCard]) -> list[Row]:
+    base: Row = {
+        "id": card.id,
+        "model": card.model or card.kind,
+        "tokens_per_second": card.tokens_per_second,
+        "verifier": None,
+        "drafted": 0,
+        "accepted": 0,
+        "acceptance_rate": None,
+        "tokens_per_round": None,
+        "stale": 0,
+        "refused": None,
+    }
+    rows = []
+    for verifier in verifiers:
+        counts = next((counts for counts in verifier.drafters if counts.drafter == card.id), None)
+        refused = dict(verifier.refused).get(card.id)
+        if counts or refused:
+            rows.append(base | {"verifier": verifier.id, "refused": refused} | (_counts(counts) if counts else {}))
+    return rows or [base]
+
+
+def _counts(counts: DrafterCounts) -> Row:
+    return {
+        "drafted": counts.drafted,
+        "accepted": counts.accepted,
+        "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
+        "tokens_per_round": counts.accepted / counts.rounds + 1 if counts.rounds else None,
+        "stale": counts.stale,
+    }
+
+
+def _request(card: VerifierCard, index: int) -> Row:
+    request = card.requests[index]
+    return {
+        "request_id": request.request_id,
+        "verifier": card.id,
+        "offset": request.offset,
+        "tokens_per_round": request.tokens_per_round,
+        "drafters": list(request.drafters),
+        "reason": request.reason,
+    }

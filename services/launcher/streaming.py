@@ -1,0 +1,88 @@
+"""One streamed chat completion as a client sees it: every token id with the moment at which it arrived."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+
+class AnswerError(RuntimeError):
+    """The gateway refused the request or ended its stream with an error; the message is the gateway's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """A token of the answer and who guessed it: a drafter's id, or "" for the target itself."""
+
+    token: int
+    text: str
+    source: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """What arrived so far. Times are `time.perf_counter()` seconds; `arrivals` has one entry per chunk with tokens."""
+
+    started: float
+    arrivals: list[tuple[float, int]] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    finish: str = ""
+    prompt_tokens: int = 0
+    statistics: dict[str, Any] = field(default_factory=dict)  # the final chunk's `speculative`
+
+    @property
+    def first_token_s(self) -> float:
+        return self.arrivals[0][0] - self.started if self.arrivals else 0.0
+
+    @property
+    def decode_s(self) -> float:
+        return self.arrivals[-1][0] - self.arrivals[0][0] if self.arrivals else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Decode speed: what came after the first chunk over the time since it, so that prefill is left out."""
+        later = sum(count for _, count in self.arrivals[1:])
+        return later / self.decode_s if self.decode_s > 0 else 0.0
+
+
+async def stream(
+    http: aiohttp.ClientSession, body: Mapping[str, Any], on_guesses: Callable[[list[Guess]], None] | None = None
+) -> Answer:
+    """POST a chat completion and follow it to its end. Raises `AnswerError`.
+
+    `on_guesses` gets each chunk's tokens as they come; it needs `speculative_trace` in the body.
+    """
+    body = {**body, "stream": True, "stream_options": {"include_usage": True}, "return_token_ids": True}
+    answer = Answer(started=time.perf_counter())
+    async with http.post("/v1/chat/completions", json=body) as response:
+        if response.status != 200:
+            raise AnswerError(f"HTTP {response.status}: {(await response.text())[:500]}")
+        async for line in response.content:
+            if not line.startswith(b"data:"):
+                continue
+            data = line[5:].strip()
+            if data == b"[DONE]":
+                return answer
+            _take(answer, json.loads(data), time.perf_counter(), on_guesses)
+    raise AnswerError("the stream ended without its last event")
+
+
+def _take(answer: Answer, event: dict[str, Any], now: float, on_guesses: Callable[[list[Guess]], None] | None) -> None:
+    if error := event.get("error"):
+        raise AnswerError(str(error.get("message", error)))
+    if statistics := event.get("speculative"):
+        answer.statistics = statistics
+    if usage := event.get("usage"):
+        answer.prompt_tokens = int(usage["prompt_tokens"])
+    for choice in event.get("choices", ()):
+        if tokens := choice.get("token_ids"):
+            answer.arrivals.append((now, len(tokens)))
+            answer.tokens += tokens
+        answer.text += choice.get("delta", {}).get("content") or ""
+        answer.finish = choice.get("finish_reason") or answer.finish
+        if on_guesses and (trace := choice.get("trace")):
+            on_guesses([Guess(token=one["token"], text=one["text"], source=one["source"]) for one in trace])

@@ -1,0 +1,134 @@
+"""Keeps programs running and ends them in order; one that keeps failing ends the whole, with its own last words.
+
+A child that dies is started again after 1, 2, 4 and 8 seconds. Five deaths within a minute, or a refused option at the
+first start, raise `ChildFailed` out of the task group that watches.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from services.launcher.child import Child, Program
+
+GRACE_S: Final = 15.0  # a verifier releases its claims and a gateway ends its streams well within it
+_WINDOW_S: Final = 60.0
+_DEATHS: Final = 5  # the waits of four restarts add up to 15 s, so a hopeless program ends within the window
+_BAD_OPTION: Final = 2  # the exit status by which every service says that its options are wrong
+
+Report = Callable[[str, str], None]
+
+
+class ChildFailed(RuntimeError):
+    """A program cannot be kept running; `exit_code` is what the launcher ends with."""
+
+    def __init__(self, name: str, line: str, exit_code: int) -> None:
+        super().__init__(f"{name}: {line}")
+        self.exit_code = exit_code
+
+
+class Restarts:
+    """Whether and when a program that died is started again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._deaths: deque[float] = deque(maxlen=_DEATHS)
+
+    def after_death(self) -> float | None:
+        """Seconds to wait before the next start, or None to give up."""
+        now = self._clock()
+        self._deaths.append(now)
+        recent = [death for death in self._deaths if death > now - _WINDOW_S]
+        return None if len(recent) == _DEATHS else float(2 ** (len(recent) - 1))
+
+
+class Supervisor:
+    """The children of one launcher. `report(name, state)` is told of every change."""
+
+    def __init__(
+        self,
+        folder: Path,
+        report: Report,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._folder = folder
+        self._report = report
+        self._clock = clock
+        self._sleep = sleep
+        self._children: list[Child] = []
+        self._hurry = asyncio.Event()
+
+    async def start(self, program: Program, group: asyncio.TaskGroup) -> Child:
+        """Start a program and keep it running for as long as `group` lives."""
+        child = Child(program, self._folder / f"{program.name.replace(' ', '-')}.log")
+        self._children.append(child)
+        await child.start()
+        self._report(program.name, "starting")
+        group.create_task(self._watch(child), name=f"watch {program.name}")
+        return child
+
+    async def _watch(self, child: Child) -> None:
+        name = child.program.name
+        restarts = Restarts(self._clock)
+        first = True
+        while True:
+            code = await child.wait()
+            if first and code == _BAD_OPTION:
+                raise ChildFailed(name, child.error_line(), _BAD_OPTION)
+            first = False
+            delay = restarts.after_death()
+            if delay is None:
+                raise ChildFailed(name, f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}", 1)
+            last = " | ".join(child.last_lines(3)) or "its log is empty"
+            self._report(name, f"died ({_cause(code)}), starting again in {delay:.0f} s: {last}")
+            await self._sleep(delay)
+            await child.start()
+            self._report(name, "started again")
+
+    def report_ready(self, pids: Collection[int]) -> None:
+        """Report those of the children that registered under one of `pids`."""
+        for child in self._children:
+            if child.pid in pids:
+                self._report(child.program.name, "ready")
+
+    def hurry(self) -> None:
+        """Kill what `stop` is still waiting for."""
+        self._hurry.set()
+
+    async def stop(self, grace_s: float = GRACE_S) -> None:
+        """End every child, stage by stage: asked first, killed after `grace_s` or `hurry`. None is left."""
+        for stage in sorted({child.program.stage for child in self._children}):
+            children = [child for child in self._children if child.program.stage == stage and child.alive]
+            for child in children:
+                self._report(child.program.name, "stopping")
+                child.terminate()
+            await self._ended(children, grace_s)
+            for child in children:
+                if child.alive:
+                    child.kill()
+                    await child.wait()
+                    self._report(child.program.name, "killed")
+                else:
+                    self._report(child.program.name, "stopped")
+
+    async def _ended(self, children: Sequence[Child], grace_s: float) -> None:
+        if not children:
+            return
+        async with asyncio.TaskGroup() as group:
+            hurry = group.create_task(self._hurry.wait(), name="hurry")
+            exits = [group.create_task(child.wait(), name=f"exit {child.program.name}") for child in children]
+            pending: set[asyncio.Task[int]] = set(exits)
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + grace_s
+            while pending and not hurry.done() and (left := deadline - loop.time()) > 0:
+                done, _ = await asyncio.wait({*pending, hurry}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                pending = {task for task in pending if task not in done}
+            for task in (hurry, *pending):
+                task.cancel()
+
+
+def _cause(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit {code}"

@@ -1,0 +1,182 @@
+"""`draftmesh up`: a whole fleet on this machine, ready or explained, and nothing of it left when it ends."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+from rich.console import Console
+
+from services.launcher import hardware, payoff, plan, ports
+from services.launcher.child import Child
+from services.launcher.display import Display
+from services.launcher.plan import Plan, Wishes
+from services.launcher.supervisor import ChildFailed, Supervisor
+from shared import devices, models
+from shared.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
+from shared.errors import StartError
+from shared.messages import Card, VerifierCard
+from shared.registry import Registry
+
+_POLL_S: Final = 0.1  # how often readiness is asked; a start takes seconds
+_VALKEY_S: Final = 10.0  # it is ready in 50 ms
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run(wishes: Wishes, own_variables: Sequence[str]) -> int:
+    """Run the fleet until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started.
+
+    `own_variables` are the environment twins of our options: children get what was decided, not what was written.
+    """
+    display = Display(Console(stderr=True, highlight=False))
+    environment = {name: value for name, value in os.environ.items() if name not in own_variables}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-")))
+
+        def resolve(spec: str, option: str) -> Path:
+            return models.resolve(spec, option, display.say)
+
+        fleet = Fleet(
+            plan.make(wishes, hardware.look(), devices.available_cores(), resolve, folder, environment), folder, display
+        )
+        code = asyncio.run(fleet.run())
+        if code == 1:
+            stack.pop_all()  # the logs are all that tells what happened
+            display.say(f"logs are kept in {folder}")
+        return code
+
+
+class Fleet:
+    """The processes of one `up`."""
+
+    def __init__(self, fleet_plan: Plan, folder: Path, display: Display) -> None:
+        self._plan = fleet_plan
+        self._folder = folder
+        self._display = display
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Start, announce, wait for a signal, stop: 0, or the status that a failed child demands."""
+        self._supervisor = Supervisor(self._folder, self._display.state)
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup's wish
+                loop.add_signal_handler(number, self._asked)
+        code = 0
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(self._live(), name="fleet")
+                await self._stop.wait()
+                watching.cancel()
+        except* (ChildFailed, BrokerError, StartError) as failures:
+            error = _first(failures)
+            self._display.close()
+            self._display.say(f"error: {error}", "red")
+            code = error.exit_code if isinstance(error, ChildFailed) else 2
+        finally:
+            self._display.close()
+            await self._supervisor.stop()
+        self._display.say("stopped")
+        return code
+
+    def _asked(self) -> None:
+        if self._stop.is_set():
+            self._supervisor.hurry()
+        self._stop.set()
+
+    async def _live(self) -> None:
+        """Start everything and watch it until cancelled."""
+        self._display.open()
+        for note in self._plan.notes:
+            self._display.say(note)
+        # A group of its own: cancelling it ends the watching of children that are about to be stopped.
+        async with asyncio.TaskGroup() as group:
+            verifier = await self._start(group)
+            await self._ready(verifier)
+            await asyncio.Event().wait()
+
+    async def _start(self, group: asyncio.TaskGroup) -> Child:
+        if self._plan.valkey:
+            await self._supervisor.start(self._plan.valkey, group)
+            await self._valkey_answers()
+            self._display.state("valkey", "ready")
+        else:
+            async with connect(self._plan.redis):
+                pass  # an address that does not answer is told now, once, instead of by every child
+        verifier = await self._supervisor.start(self._plan.verifier, group)
+        for program in (self._plan.gateway, *self._plan.drafters):
+            await self._supervisor.start(program, group)
+        return verifier
+
+    async def _valkey_answers(self) -> None:
+        port = int(self._plan.redis.rpartition(":")[2].partition("/")[0])
+        deadline = asyncio.get_running_loop().time() + _VALKEY_S
+        while not ports.answers(port):
+            if asyncio.get_running_loop().time() > deadline:
+                raise ChildFailed("valkey", f"no answer on port {port} within {_VALKEY_S:.0f} s", 1)
+            await asyncio.sleep(0.02)
+
+    async def _ready(self, verifier: Child) -> None:
+        """Wait, however long the models take to load, until the gateway takes requests; then say so."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
+            while True:
+                try:
+                    async with http.get(f"{self._plan.url}/ready") as response:
+                        if response.status == 200:
+                            break
+                except (aiohttp.ClientError, TimeoutError):
+                    pass
+                await asyncio.sleep(_POLL_S)
+        cards = await self._cards()
+        self._supervisor.report_ready({card.pid for card in cards})
+        self._display.close()
+        card = next((card for card in cards if isinstance(card, VerifierCard) and card.pid == verifier.pid), None)
+        if card:
+            note = f" ({card.exactness_note})" if card.exactness_note else ""
+            self._display.say(f"exactness: {card.exactness}{note}")
+            self._display.say(payoff.verdict(dict(card.row_ms)))
+            for drafter, reason in card.refused:
+                self._display.say(f"refused drafter {drafter}: {reason}", "red")
+        self._display.say(f"logs are in {self._folder}; Ctrl-C stops everything")
+        sys.stdout.write(announcement(self._plan.url, card.model if card else "default"))
+        sys.stdout.flush()
+
+    async def _cards(self) -> list[Card]:
+        """Cards of this machine's processes; none if Redis does not answer just now."""
+        try:
+            async with asyncio.timeout(BLOCK_MS / 1000), connect(self._plan.redis) as broker:
+                return [card for card in await Registry(broker.redis).list() if card.host == socket.gethostname()]
+        except (*DISCONNECTED, BrokerError):
+            return []
+
+
+def announcement(url: str, model: str) -> str:
+    """The ready line and a request to paste."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Why is the sky blue?"}]})
+    quoted = body.replace("'", "'\\''")
+    request = f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{quoted}'"
+    return f"draftmesh is ready: {url}/v1\n{request}\n"
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def variables(parameters: Sequence[object]) -> list[str]:
+    """The environment twins of a command's `parameters`."""
+    names: list[str] = []
+    for parameter in parameters:
+        twin = getattr(parameter, "envvar", None)
+        names += [twin] if isinstance(twin, str) else list(twin or ())
+    return names

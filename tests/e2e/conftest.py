@@ -1,0 +1,68 @@
+"""The real model as target and, re-quantised, as drafters."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.drafter.model_proposer import ModelProposer
+from services.launcher.pair import requantise
+from services.verifier.load import Loaded, TargetSettings, load
+from shared import options
+from shared.folders import cache_folder
+from shared.llama import Context, Model, Vocabulary
+
+
+@pytest.fixture(scope="session")
+def drafts(model_path: Path) -> dict[str, Path]:
+    """Copies of the target in 8 and 4 bits, kept in the cache between runs."""
+    folder = cache_folder() / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {}
+    for quant in ("Q8_0", "Q4_0"):
+        paths[quant] = folder / f"{model_path.stem}-as-{quant}.gguf"
+        if not paths[quant].exists():
+            requantise(model_path, paths[quant], quant)
+    return paths
+
+
+@pytest.fixture(scope="session")
+def strict_target(model_path: Path) -> Iterator[Loaded]:
+    """The target under strict exactness, for eight requests at once."""
+    loaded = load(TargetSettings(target_model=str(model_path), ctx=512, parallel=8, threads=1))
+    yield loaded
+    loaded.context.close()
+    loaded.model.close()
+
+
+@pytest.fixture(scope="session")
+def law_target(model_path: Path) -> Iterator[Loaded]:
+    """The same under exactness in law."""
+    settings = TargetSettings(
+        target_model=str(model_path), ctx=512, parallel=8, threads=1, exactness=options.Exactness.LAW
+    )
+    loaded = load(settings)
+    yield loaded
+    loaded.context.close()
+    loaded.model.close()
+
+
+@pytest.fixture(scope="session")
+def vocabulary(strict_target: Loaded) -> Vocabulary:
+    return strict_target.model.vocabulary
+
+
+class DraftModel:
+    """A loaded draft model that gives a fresh proposer per test."""
+
+    def __init__(self, path: Path) -> None:
+        self._model = Model(path)
+
+    def proposer(self) -> tuple[ModelProposer, Context]:
+        context = Context(self._model, n_ctx=512, sequences=8, unified=True, threads=1)
+        return ModelProposer(context), context
+
+
+@pytest.fixture(scope="session")
+def draft_models(drafts: dict[str, Path]) -> dict[str, DraftModel]:
+    return {quant: DraftModel(path) for quant, path in drafts.items()}

@@ -1,0 +1,125 @@
+"""The launcher with real processes: compose.yaml's command lines one by one, and `up` as a whole."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import yaml
+
+from shared.broker import connect
+from shared.messages import Card
+from shared.registry import Registry
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+LOADING_S = 90.0  # the verifier measures the machine, which other tests may be using
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
+
+
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
+
+
+def compose_environment(service: str, url: str) -> dict[str, str]:
+    """The service's variables as compose would set them for a user who set none, but with our Redis."""
+    values = SERVICES[service]["environment"]
+    plain = {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in values.items()}
+    return {**clean_environment(), **plain, "DRAFTMESH_REDIS": url}
+
+
+@contextmanager
+def draftmesh(*arguments: str, environment: dict[str, str], log: Path) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-P", "-m", "services.launcher", *arguments]
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def until(condition: Callable[[], bool], process: "subprocess.Popen[str]", log: Path) -> None:
+    deadline = time.monotonic() + LOADING_S
+    while not condition():
+        assert process.poll() is None, log.read_text()[-2000:]
+        assert time.monotonic() < deadline, log.read_text()[-2000:]
+        time.sleep(0.05)
+
+
+def cards(url: str) -> list[Card]:
+    async def read() -> list[Card]:
+        async with connect(url) as broker:
+            return await Registry(broker.redis).list()
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize("service", ["gateway", "verifier", "drafter"])
+def test_the_command_of_compose_registers_and_stops_cleanly(service: str, valkey_url: str, tmp_path: Path) -> None:
+    with redis.Redis.from_url(valkey_url) as client:
+        client.flushall()
+    arguments = [free_port_for(part) for part in SERVICES[service]["command"]]
+    log = tmp_path / "log"
+    with draftmesh(*arguments, environment=compose_environment(service, valkey_url), log=log) as process:
+        until(lambda: [card.pid for card in cards(valkey_url)] == [process.pid], process, log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, log.read_text()[-2000:]
+    assert cards(valkey_url) == []
+
+
+def free_port_for(part: str) -> str:
+    """The container's port may be in use on this machine; nothing else of the command line is changed."""
+    return str(free_port()) if part == "7071" else part
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for orphans in /proc")
+def test_up_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    options = ("up", "--port", "0", "--redis-port", "0", "--parallel", "2", "--ctx", "512")
+    with draftmesh(*options, environment=clean_environment(), log=log) as process:
+        assert process.stdout is not None
+        ready, request = process.stdout.readline(), process.stdout.readline()
+        assert ready.startswith("draftmesh is ready: http://127.0.0.1:"), log.read_text()[-2000:]
+        assert answer(request)
+        started = children(process.pid)
+        assert len(started) == 4  # Valkey, gateway, verifier, the lookup drafter
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, log.read_text()[-2000:]
+    assert not [pid for pid in started if runs(pid)]
+
+
+def answer(request: str) -> str:
+    """Send what the pasted curl line would, but for few tokens."""
+    match = re.fullmatch(r"curl (\S+) -H 'Content-Type: application/json' -d '(.*)'\n", request)
+    assert match
+    body = json.dumps({**json.loads(match[2]), "max_tokens": 4}).encode()
+    asked = urllib.request.Request(match[1], body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=60) as response:
+        return str(json.load(response)["choices"][0]["message"]["content"])

@@ -1,0 +1,126 @@
+"""compose.yaml is valid, its commands and variables are ours, and its containers stop and start as the services do."""
+
+import importlib
+import json
+import os
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+import typer
+import yaml
+from typer.main import get_command
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+OURS = sorted(name for name in SERVICES if name != "valkey")
+DRAIN_S = {"gateway": 20, "verifier": 15, "drafter": 0}  # a gateway's streams; a verifier's last round and release
+
+
+def parser(service: str) -> Any:
+    """The command-line parser of a service's own entry point."""
+    app = typer.Typer()
+    app.command()(importlib.import_module(f"services.{service}.__main__").main)
+    return get_command(app)
+
+
+def variables(command: Any) -> dict[str, Any]:
+    return {parameter.envvar: parameter for parameter in command.params if parameter.envvar}
+
+
+def default(value: object) -> str:
+    """What `${NAME:-default}` is when nobody set NAME."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
+
+
+def test_the_file_follows_the_compose_specification() -> None:
+    schema = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
+    jsonschema.validate(COMPOSE, json.loads(schema.read_text()))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_command_is_one_that_draftmesh_accepts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    command, *arguments = SERVICES[name]["command"]
+    assert command == name.partition("-")[0]
+    for variable in [variable for variable in os.environ if variable.startswith("DRAFTMESH_")]:
+        monkeypatch.delenv(variable)
+    for variable, value in SERVICES[name]["environment"].items():
+        monkeypatch.setenv(variable, default(value))
+    context = parser(command).make_context(command, list(arguments))
+    assert context.params["redis"] == "redis://valkey:6379/0"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_variable_belongs_to_an_option(name: str) -> None:
+    known = variables(parser(SERVICES[name]["command"][0]))
+    assert set(SERVICES[name]["environment"]) <= set(known)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_container_may_drain_before_it_is_killed(name: str) -> None:
+    grace_s = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
+    assert grace_s > DRAIN_S[name.partition("-")[0]]
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_no_container_runs_as_root_or_gains_rights(name: str) -> None:
+    service = SERVICES[name]
+    assert service.get("user", "draftmesh") not in ("root", "0")
+    assert not service.get("privileged")
+    assert service["cap_drop"] == ["ALL"]
+
+
+def test_the_image_switches_to_a_user_of_its_own() -> None:
+    users = re.findall(r"^USER (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert users == ["draftmesh"]
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name != "gateway"])
+def test_all_but_the_gateway_can_be_scaled(name: str) -> None:
+    assert not {"container_name", "ports"} & set(SERVICES[name])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_waits_for_a_healthy_valkey(name: str) -> None:
+    assert SERVICES[name]["depends_on"]["valkey"]["condition"] == "service_healthy"
+    assert "healthcheck" in SERVICES["valkey"]
+
+
+@pytest.mark.parametrize("backend", ["cuda", "rocm", "vulkan"])
+def test_a_gpu_service_has_its_profile_its_image_and_its_devices(backend: str) -> None:
+    for service in ("verifier", "drafter"):
+        variant = SERVICES[f"{service}-{backend}"]
+        assert variant["profiles"] == [backend]
+        assert variant["build"]["args"] == {"BACKEND": backend}
+        assert variant["image"] == f"draftmesh:{backend}"
+        assert "devices" in variant or variant["deploy"]["resources"]["reservations"]["devices"]
+
+
+def test_nothing_needs_a_profile_on_a_machine_without_a_gpu() -> None:
+    assert {name for name in SERVICES if "profiles" not in SERVICES[name]} == {
+        "valkey",
+        "gateway",
+        "verifier",
+        "drafter",
+    }
+
+
+def test_every_backend_has_its_stages_in_the_dockerfile() -> None:
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    backends = {SERVICES[name]["build"]["args"]["BACKEND"] for name in OURS}
+    assert {f"{kind}-{backend}" for kind in ("build", "run") for backend in backends} <= stages
+
+
+@pytest.mark.parametrize("service", ["verifier", "drafter", "gateway"])
+def test_up_and_the_services_have_the_same_defaults(service: str) -> None:
+    """`up` hands every option on, so a default of its own would silently replace the service's."""
+    from services.launcher.cli import app
+
+    up = variables(get_command(app).commands["up"])  # type: ignore[attr-defined]
+    theirs = variables(parser(service))
+    shared = (set(up) & set(theirs)) - {"DRAFTMESH_REDIS", "DRAFTMESH_DRAFT_MODEL", "DRAFTMESH_DRAFT_DEVICE"}
+    assert {name: up[name].default for name in shared} == {name: theirs[name].default for name in shared}

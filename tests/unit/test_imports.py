@@ -1,0 +1,79 @@
+"""The import rule: services know `shared` and themselves, `shared` knows no service, pure modules know neither I/O."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import shared
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ("gateway", "verifier", "drafter", "launcher")
+PURE = (
+    *(f"shared.{name}" for name in ("prefix", "speedup", "sampling", "messages", "vocabulary", "devices", "errors")),
+    *(f"services.verifier.{name}" for name in ("trie", "walk", "scheduler", "acceptance")),
+    *(f"services.gateway.{name}" for name in ("text", "stats")),
+)
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(path): path for folder in ("shared", "services") for path in (ROOT / folder).rglob("*.py")}
+
+
+def imports(module: str) -> set[str]:
+    """Full names of the modules that `module` imports, wherever in the file; `from a import b` gives a and a.b."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} uses a relative import"
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in names if name.partition(".")[0] not in ("shared", "services") or name in MODULES}
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if name.startswith("shared")))
+def test_shared_imports_no_service(module: str) -> None:
+    assert not {name for name in imports(module) if name.startswith("services")}
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if name.count(".") > 1))
+def test_a_service_imports_only_shared_and_itself(module: str) -> None:
+    own = ".".join(module.split(".")[:2])
+    foreign = {
+        name
+        for name in imports(module)
+        if name.startswith("services.") and name != own and not name.startswith(f"{own}.")
+    }
+    assert not foreign
+
+
+@pytest.mark.parametrize("module", [name for name in PURE if name in MODULES])
+def test_a_pure_module_imports_only_numpy_msgspec_and_the_pure(module: str) -> None:
+    allowed = {*sys.stdlib_module_names, "numpy", "msgspec"}
+    packages = {"shared", "services", *(f"services.{service}" for service in SERVICES)}
+    impure = {
+        name
+        for name in imports(module)
+        if name.partition(".")[0] not in allowed and name not in packages and name not in PURE
+    }
+    assert not impure
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_only_one_module_touches_llama_cpp(module: str) -> None:
+    touches = any(name.partition(".")[0] == "llama_cpp" for name in imports(module))
+    assert touches == (module == "shared.llama")
+
+
+def test_the_shared_that_is_imported_is_ours() -> None:
+    assert Path(shared.__file__).resolve().is_relative_to(ROOT)
+
+
+@pytest.mark.parametrize("package", ["shared", "services", *(f"services.{service}" for service in SERVICES)])
+def test_every_package_is_a_regular_one(package: str) -> None:
+    assert package in MODULES
