@@ -5,7 +5,8 @@ exactly, as a pure function of the law, the seed and the offset: Gumbel noise fr
 Pure numpy. Sources: Gumbel-max, Maddison et al. 2014; shared noise, Daliri et al. 2024; SplitMix64, Steele et al. 2014.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,23 +22,34 @@ Ids = npt.NDArray[np.int64]
 # Ids further below the maximum than this many nats are drawn as one lump, which is split only when it wins:
 # exact, and seldom enough (the lump holds at most n_vocab * e^-12 of the head's mass) not to cost anything.
 HEAD_NATS: Final = 12.0
+_POOL_NATS: Final = (3.0, 6.0, 12.0, 24.0, 48.0)
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
-_LUMP: Final = -1  # the noise key of the lump and of the choice inside it; no token has these ids
-_INSIDE: Final = -2
+# Noise keys of the lump and of the choice inside it; no token has these ids.
+_LUMP: Final = np.array([-1])
+_INSIDE: Final = np.array([-2])
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
     """A distribution over token ids: the head one by one, the improbable rest as a lump.
 
-    `ids` ascend; `logp` are float64 log-probabilities. `rest` are the ids of the lump, `rest_logp` theirs.
+    `ids` ascend; `logp` are their float64 log-probabilities and `lump_logp` is the lump's (-inf: there is none).
+    `weights`, float32 of the vocabulary's size, are proportional to every id's probability.
     """
 
     ids: Ids
     logp: Floats
-    rest: Ids
-    rest_logp: Floats
+    lump_logp: float = -math.inf
+    weights: Logits | None = None
+
+    def dense(self, n_vocab: int) -> Floats:
+        """Every id's probability, float64 of shape [n_vocab]."""
+        if self.weights is not None:
+            return np.asarray(self.weights / self.weights.sum(dtype=np.float64), np.float64)
+        probabilities = np.zeros(n_vocab)
+        probabilities[self.ids] = np.exp(self.logp)
+        return probabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,6 @@ class History:
 
 
 _NO_IDS: Final[Ids] = np.empty(0, np.int64)
-_NO_FLOATS: Final[Floats] = np.empty(0, np.float64)
 
 
 def needs_history(sampling: Sampling) -> bool:
@@ -94,10 +105,10 @@ def law(logits: Logits, sampling: Sampling, history: History | None = None) -> L
     """
     logits = _adjusted(logits, sampling, history)
     if sampling.temperature == 0.0:
-        return Law(np.array([int(np.argmax(logits))]), np.zeros(1), _NO_IDS, _NO_FLOATS)
+        return Law(np.array([int(np.argmax(logits))]), np.zeros(1))
     ids = _truncated(logits, sampling)
     if ids is not None:
-        return Law(ids, _log_softmax(logits[ids].astype(np.float64) / sampling.temperature), _NO_IDS, _NO_FLOATS)
+        return Law(ids, _log_softmax(logits[ids].astype(np.float64) / sampling.temperature))
     return _untruncated(logits, sampling.temperature)
 
 
@@ -142,45 +153,65 @@ def _within(logits: Logits, top: float, nats: float) -> Ids:
     return np.flatnonzero(logits >= top - nats)
 
 
+def _best(logits: Logits, pool: Ids, k: int) -> Ids:
+    """The k best ids of `pool`, best first, lower ids first on a tie; partitions before it sorts."""
+    values = logits[pool]
+    if k < pool.size:
+        bar = np.partition(values, pool.size - k)[pool.size - k]
+        pool = pool[values >= bar]
+        values = logits[pool]
+    return pool[np.argsort(-values, kind="stable")[:k]]
+
+
+def _pools(logits: Logits, top: float) -> Iterator[Ids]:
+    """Ever larger sets of the best ids, the last one everything: one comparison each leaves a handful to sort."""
+    for nats in _POOL_NATS:
+        pool = _within(logits, top, nats)
+        yield pool
+        if pool.size == logits.size:
+            return
+    # A -inf logit (a hard ban by bias) is never within a bound.
+    yield np.arange(logits.size)
+
+
 def _top_k(logits: Logits, top: float, k: int) -> Ids:
-    """The k best ids. Comparing with a bound first leaves a handful to sort instead of the vocabulary."""
-    nats = HEAD_NATS
-    pool = _within(logits, top, nats)
-    while pool.size < k:
-        nats *= 2
-        # A -inf logit (a hard ban by bias) is never within a bound; the rest of the vocabulary is.
-        pool = _within(logits, top, nats) if nats < 1e4 else np.arange(logits.size)
-    return pool[np.argsort(-logits[pool], kind="stable")[:k]]
+    """The k best ids, best first."""
+    pool = next(pool for pool in _pools(logits, top) if pool.size >= k)
+    return _best(logits, pool, k)
 
 
 def _top_p(logits: Logits, top: float, p: float, ids: Ids | None) -> Ids:
     """The fewest best ids whose probability reaches p; the one that crosses it belongs to them."""
     if ids is not None:
-        pool, mass = ids, float(np.exp(logits[ids].astype(np.float64) - top).sum())
+        bar = p * float(_weights(logits[ids], top).sum())
+        pools = iter([ids])
     else:
-        mass = float(np.exp(logits - np.float32(top)).sum(dtype=np.float64))
-        nats, pool = HEAD_NATS, _within(logits, top, HEAD_NATS)
-        while np.exp(logits[pool].astype(np.float64) - top).sum() < p * mass and pool.size < logits.size:
-            nats *= 2
-            pool = _within(logits, top, nats) if nats < 1e4 else np.arange(logits.size)
-    pool = pool[np.argsort(-logits[pool], kind="stable")]
-    cumulative = np.cumsum(np.exp(logits[pool].astype(np.float64) - top))
-    return pool[: int(np.searchsorted(cumulative, p * mass)) + 1]
+        bar = p * float(np.exp(logits - np.float32(top)).sum(dtype=np.float64))
+        pools = _pools(logits, top)
+    pool = next(pool for pool in pools if pool.size == logits.size or _weights(logits[pool], top).sum() >= bar)
+    count = 64
+    while True:
+        best = _best(logits, pool, count)
+        cumulative = np.cumsum(_weights(logits[best], top))
+        if cumulative[-1] >= bar or best.size == pool.size:
+            return best[: int(np.searchsorted(cumulative, bar)) + 1]
+        count *= 8
+
+
+def _weights(logits: Logits, top: float) -> Floats:
+    return np.asarray(np.exp(logits.astype(np.float64) - top), np.float64)
 
 
 def _untruncated(logits: Logits, temperature: float) -> Law:
-    top = float(logits.max())
-    head = _within(logits, top, HEAD_NATS * temperature)
-    scaled = (logits.astype(np.float32) - np.float32(top)) / np.float32(temperature)
-    mass = float(np.exp(scaled).sum(dtype=np.float64))
-    log_mass = np.log(mass)
-    if head.size == logits.size:
-        rest = _NO_IDS
-    else:
-        inside = np.zeros(logits.size, bool)
-        inside[head] = True
-        rest = np.flatnonzero(~inside)
-    return Law(head, scaled[head].astype(np.float64) - log_mass, rest, scaled[rest].astype(np.float64) - log_mass)
+    scaled = (logits - logits.max()) / np.float32(temperature)
+    head = _within(scaled, 0.0, HEAD_NATS)
+    weights = np.exp(scaled)
+    mass = float(weights.sum(dtype=np.float64))
+    # The sums run over the same float32 values in float64, so their difference is the lump to the last digit.
+    lump = mass - float(weights[head].sum(dtype=np.float64)) if head.size < logits.size else 0.0
+    log_mass = math.log(mass)
+    logp = scaled[head].astype(np.float64) - log_mass
+    return Law(head, logp, math.log(lump) - log_mass if lump > 0.0 else -math.inf, weights)
 
 
 def _log_softmax(values: Floats) -> Floats:
@@ -193,23 +224,28 @@ def draw(law: Law, seed: int, offset: int) -> Draw:
 
     The same law, seed and offset always give the same token, and laws that are close mostly give the same token too.
     """
-    if law.ids.size == 1 and law.rest.size == 0:
-        return Draw(int(law.ids[0]), float("inf"))
+    if law.ids.size == 1 and law.lump_logp == -math.inf:
+        return Draw(int(law.ids[0]), math.inf)
     key = _key(seed, offset)
     scores = law.logp + _gumbel(key, law.ids)
-    if law.rest.size:
-        lump = np.exp(law.rest_logp).sum()
-        with np.errstate(divide="ignore"):
-            lump_score = float(np.log(lump) + _gumbel(key, np.array([_LUMP]))[0])
+    if law.lump_logp > -math.inf:
+        lump_score = law.lump_logp + float(_gumbel(key, _LUMP)[0])
         if lump_score > scores.max():
-            cumulative = np.cumsum(np.exp(law.rest_logp))
-            uniform = _uniform(key, np.array([_INSIDE]))[0]
-            index = min(int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")), law.rest.size - 1)
-            return Draw(int(law.rest[index]), lump_score - float(scores.max()))
+            return Draw(_inside_lump(law, key), lump_score - float(scores.max()))
     best = int(np.argmax(scores))
     winner = scores[best]
     scores[best] = -np.inf
     return Draw(int(law.ids[best]), float(winner - scores.max()))
+
+
+def _inside_lump(law: Law, key: int) -> int:
+    """One id of the lump, by the inverse of its cumulative distribution at a keyed uniform."""
+    assert law.weights is not None, "a law with a lump has weights"
+    weights = law.weights.astype(np.float64)
+    weights[law.ids] = 0.0
+    cumulative = np.cumsum(weights)
+    index = int(np.searchsorted(cumulative, float(_uniform(key, _INSIDE)[0]) * cumulative[-1], side="right"))
+    return min(index, int(np.flatnonzero(weights)[-1]))
 
 
 def greedy_gap(logits: Logits) -> float:

@@ -79,6 +79,10 @@ class LookupProposer:
         return 0
 
     @property
+    def burst(self) -> int:
+        return 1
+
+    @property
     def sessions(self) -> int:
         return len(self._sessions)
 

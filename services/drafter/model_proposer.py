@@ -18,6 +18,8 @@ from shared.target import Target
 # Prompt rows per step while other sessions draft; a long prompt must not silence them.
 _SHARED_PREFILL_ROWS: Final = 64
 _STEP_WEIGHT: Final = 0.2
+_TOKENS_PER_STEP_OF_BURST: Final = 3
+_LONGEST_BURST: Final = 6
 
 
 class _Session:
@@ -75,6 +77,12 @@ class ModelProposer:
     @property
     def step_us(self) -> int:
         return int(self._step_s * 1e6)
+
+    @property
+    def burst(self) -> int:
+        """One message per token near the committed end, where a verifier may wait for it; fewer further out."""
+        nearest = min((session.path.lead for session in self._sessions.values() if session.wants_rows), default=0)
+        return min(1 + nearest // _TOKENS_PER_STEP_OF_BURST, _LONGEST_BURST)
 
     @property
     def sessions(self) -> int:

@@ -1,6 +1,7 @@
 """What a drafter does, whatever it drafts with: sessions open, advance and close; steps give proposals."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shared import prefix
@@ -31,6 +32,21 @@ class Opening:
     lead: int
 
 
+def join(drafts: Iterable[Draft]) -> list[Draft]:
+    """The same guesses with chains that continue each other as one."""
+    joined: list[Draft] = []
+    latest: dict[str, int] = {}  # request to the index of its last chain
+    for draft in drafts:
+        index = latest.get(draft.request_id)
+        if index is not None and joined[index].base + len(joined[index].tokens) == draft.base:
+            first = joined[index]
+            joined[index] = replace(first, tokens=first.tokens + draft.tokens, scores=first.scores + draft.scores)
+        else:
+            latest[draft.request_id] = len(joined)
+            joined.append(draft)
+    return joined
+
+
 class Proposer(Protocol):
     """All sessions of one drafter. Calls come from one thread at a time."""
 
@@ -42,6 +58,11 @@ class Proposer(Protocol):
     @property
     def step_us(self) -> int:
         """What one more token of a running chain takes now; 0 if drafts come all at once."""
+        ...
+
+    @property
+    def burst(self) -> int:
+        """How many steps may pass before their drafts are worth a message: one while a verifier may be waiting."""
         ...
 
     def open(self, opening: Opening) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from services.drafter.proposer import Draft, Opening, Proposer
+from services.drafter.proposer import Draft, Opening, Proposer, join
 from shared import codec, drafts, lifecycle
 from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
 from shared.jobs import read_job, read_log
@@ -113,7 +113,7 @@ class Worker:
             try:
                 if self._proposer.busy:
                     # What the last step found travels while the next one computes.
-                    step = loop.run_in_executor(self._thread, self._proposer.step)
+                    step = loop.run_in_executor(self._thread, self._burst)
                     try:
                         await self._publish(found)
                     finally:
@@ -125,6 +125,15 @@ class Worker:
                 await reconnect.failed(error)
             found = []
             await self._news.wait()
+
+    def _burst(self) -> list[Draft]:
+        """Steps until their drafts are worth a message, or there is news from a verifier."""
+        found: list[Draft] = []
+        for _ in range(self._proposer.burst):
+            found += self._proposer.step()
+            if self._hints or not self._proposer.busy:
+                break
+        return join(found)
 
     async def _publish(self, found: list[Draft]) -> None:
         messages: list[tuple[str, Hint | Reply]] = []

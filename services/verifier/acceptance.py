@@ -1,44 +1,61 @@
-"""How likely the target is to agree with a guess: each drafter's confidence, calibrated by what was accepted before.
+"""How likely the target is to agree with a guess: each drafter's confidence, calibrated by what became of its guesses.
 
-Pure. Only nodes that the walk reached teach anything: what hangs below a rejected token was never judged.
+Pure. A logistic curve over the logit of the confidence, fitted online: two numbers generalise from few verdicts, so
+that a good drafter is trusted and a liar found out within some twenty. Method: recursive Laplace approximation of
+Bayesian logistic regression (Spiegelhalter and Lauritzen 1990) with exponential forgetting.
 """
 
 import math
 from typing import Final
 
-# Bin edges on the logit of the confidence, so that the crowded ends near 0 and 1 are told apart.
-_EDGES: Final = (-2.0, -0.5, 0.25, 0.75, 1.5, 2.5, 4.0, 6.0, 9.0)
-# A drafter that nobody has judged yet: as if it had been right in `_PRIOR_WEIGHT` * confidence of that many cases.
-_PRIOR_WEIGHT: Final = 4.0
-# Old verdicts fade, so that a drafter can improve or get worse: about 200 verdicts per bin are remembered.
-_DECAY: Final = 0.995
+# Confidences beyond this many nats say nothing more; without a bound one outlier would dominate the fit.
+_STEEPEST: Final = 8.0
+# Before the first verdict: a confident guess is mostly right, an even one slightly more often than not.
+_PRIOR: Final = (0.5, 1.5)
+_PRIOR_VARIANCE: Final = 1.0
+_MAX_VARIANCE: Final = 4.0  # what forgetting may bring back: a silent drafter stays roughly known
+# Old verdicts fade, so that a drafter can become better or worse: about 500 are remembered.
+_MEMORY: Final = 0.998
 
 
-def _bin(score: float) -> int:
-    logit = math.log(max(score, 1e-6) / max(1.0 - score, 1e-6))
-    return sum(logit >= edge for edge in _EDGES)
+def _logit(score: float) -> float:
+    return max(-_STEEPEST, min(_STEEPEST, math.log(max(score, 1e-6) / max(1.0 - score, 1e-6))))
 
 
 class Acceptance:
     """Calibrated acceptance of one drafter."""
 
     def __init__(self) -> None:
-        self._accepted = [0.0] * (len(_EDGES) + 1)
-        self._judged = [0.0] * (len(_EDGES) + 1)
+        self._base, self._slope = _PRIOR
+        # Covariance of the two: variances and, off the diagonal, how they move together.
+        self._vb, self._vbs, self._vs = _PRIOR_VARIANCE, 0.0, _PRIOR_VARIANCE
+        self._accepted = 3.0  # the overall rate starts as if three of five had been right
+        self._judged = 5.0
 
     def estimate(self, score: float) -> float:
         """Probability that the target draws a token guessed with confidence `score`, given that it is reached."""
-        index = _bin(score)
-        prior = min(max(score, 0.05), 0.95)
-        return (self._accepted[index] + _PRIOR_WEIGHT * prior) / (self._judged[index] + _PRIOR_WEIGHT)
+        return 1.0 / (1.0 + math.exp(-max(-12.0, min(12.0, self._base + self._slope * _logit(score)))))
 
     def learn(self, score: float, accepted: bool) -> None:
         """A verdict on a token guessed with confidence `score`."""
-        index = _bin(score)
-        self._accepted[index] = self._accepted[index] * _DECAY + accepted
-        self._judged[index] = self._judged[index] * _DECAY + 1.0
+        x = _logit(score)
+        chance = self.estimate(score)
+        weight = max(chance * (1.0 - chance), 0.02)  # even a sure thing is worth a little evidence
+        # Forget evenly, or not at all: a matrix that grew in some entries only would no longer be a covariance.
+        growth = 1.0 / _MEMORY if self._vb + self._vs < _MAX_VARIANCE else 1.0
+        self._vb, self._vbs, self._vs = self._vb * growth, self._vbs * growth, self._vs * growth
+        base, slope = self._vb + self._vbs * x, self._vbs + self._vs * x
+        shrink = weight / (1.0 + weight * (base + slope * x))
+        self._vb -= base * base * shrink
+        self._vbs -= base * slope * shrink
+        self._vs -= slope * slope * shrink
+        error = accepted - chance
+        self._base += (self._vb + self._vbs * x) * error
+        self._slope += (self._vbs + self._vs * x) * error
+        self._accepted = self._accepted * _MEMORY + accepted
+        self._judged = self._judged * _MEMORY + 1.0
 
     @property
     def mean(self) -> float:
         """The acceptance rate over all confidences: what to expect of a guess that has not arrived yet."""
-        return (sum(self._accepted) + _PRIOR_WEIGHT * 0.6) / (sum(self._judged) + _PRIOR_WEIGHT)
+        return self._accepted / self._judged

@@ -27,6 +27,8 @@ SHARED_PREFILL_ROWS: Final = 128
 # Rounds without a verified draft after which model drafters rest, and how often and long they try again: their
 # guesses are judged without rows, so a probe costs the verifier nothing.
 QUIET_ROUNDS: Final = 16
+FIRST_LEAD: Final = 40  # tokens ahead before the first verdicts tell what widths pay
+SPARE_LEAD: Final = 8  # beyond this round's and the next's, for the time that a commit travels
 PROBE_EVERY: Final = 256
 PROBE_ROUNDS: Final = 8
 
@@ -163,8 +165,12 @@ class Engine:
             if generation is not None and generation.claim.epoch == proposal.epoch:
                 generation.propose(proposal, self.drafters, now_ms)
 
-    def lead(self, generation: Generation, name: str, lead: int) -> int:
-        """How many tokens a drafter should keep ahead: none while model drafts do not pay, but for probes."""
+    def lead(self, generation: Generation, name: str) -> int:
+        """How many tokens a drafter should keep ahead: this round's and the next's, and none while they do not pay.
+
+        A drafter further ahead than that works for the bin, and on one machine its memory traffic slows the target.
+        """
+        lead = 2 * (generation.widest + 1) + SPARE_LEAD if generation.rounds > 1 else FIRST_LEAD
         quiet = generation.quiet_rounds
         if quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
             return lead
@@ -210,6 +216,7 @@ class Engine:
         for index, (generation, candidate) in enumerate(zip(decoding, candidates, strict=True)):
             if generation.speculation is Speculation.ALWAYS:
                 widths[index] = min(len(candidate.ready), candidate.limit, MAX_WIDTH, share)
+            generation.widest = max(widths[index], generation.widest - 1)
             generation.quiet_rounds = 0 if widths[index] else generation.quiet_rounds + 1
             generation.reason = "" if widths[index] else self._reason(generation, candidate)
         return widths

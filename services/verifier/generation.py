@@ -40,6 +40,7 @@ class Generation:
     committed_now: int = 0  # tokens committed by this claim
     reason: str = "nothing decoded yet"
     first_chunk: bool = True
+    widest: int = 0  # draft rows of a recent round, fading by one per round
     quiet_rounds: int = 0  # in a row without a verified draft
     lost: bool = False  # cancelled, taken over or gone: stop without a word
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from services.verifier.calibrate import PROBE_TEXT, Cache, Exactness, measure_exactness, measure_rows
+from services.verifier.calibrate import PROBE_TEXT, Cache, Exactness, measure_exactness, measure_rows, still_holds
 from shared import devices, models, options
 from shared.errors import StartError
 from shared.folders import cache_folder
@@ -152,13 +152,15 @@ class _Loader:
             tensor_split=settings.tensor_split,
             sequences=min(settings.parallel, 2),
         )
+        tokens = self._model.vocabulary.tokenize(PROBE_TEXT)
         found = cache.load()
-        if found is None:
-            logger.info("calibration_started", layout=layout)
-            tokens = self._model.vocabulary.tokenize(PROBE_TEXT)
-            found = measure_rows(context, tokens), measure_exactness(context, tokens)
-            cache.store(*found)
-        return found
+        if found is not None and still_holds(context, tokens, found[0]):
+            return found
+        logger.info("calibration_started", layout=layout)
+        rows = measure_rows(context, tokens)
+        exactness = found[1] if found is not None else measure_exactness(context, tokens)
+        cache.store(rows, exactness)
+        return rows, exactness
 
     def _loaded(
         self, context: Context, rows: dict[int, float], level: str, note: str, noise: float, min_rows: int

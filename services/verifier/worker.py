@@ -16,11 +16,10 @@ import structlog
 
 from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
-from services.verifier.engine import Engine, Gain, Round
+from services.verifier.engine import FIRST_LEAD, Engine, Gain, Round
 from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
-from services.verifier.scheduler import MAX_WIDTH
 from shared import codec, drafts, keys, models
 from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
 from shared.jobs import Append, JobStore, Renewal
@@ -30,7 +29,6 @@ from shared.scripts import Outcome
 
 logger = structlog.get_logger()
 
-LEAD: Final = MAX_WIDTH + 8  # tokens a drafter keeps ahead: one full round and the start of the next
 RATE_WINDOW_S: Final = 10.0
 
 
@@ -151,7 +149,7 @@ class Worker:
             epoch=generation.claim.epoch,
             eog=tuple(sorted(self._engine.eog)),
             n_vocab=self._engine.target.n_vocab,
-            lead=LEAD,
+            lead=FIRST_LEAD,
             committed=tuple(generation.context[len(job.prompt) :]),
         )
 
@@ -190,7 +188,7 @@ class Worker:
                 hints += self._end(generation)
                 continue
             for name in generation.sessions:
-                lead = self._engine.lead(generation, name, LEAD)
+                lead = self._engine.lead(generation, name)
                 commit = Commit(request_id=request_id, epoch=epoch, base=gain.base, tokens=chunk.tokens, lead=lead)
                 hints.append((name, commit))
         batch.hints = [(keys.inbox(name), codec.encode(hint)) for name, hint in hints]

@@ -54,6 +54,7 @@ class RandomProposer:
         self._changed: list[str] = []
         self._random = random.Random(5)
         self.step_us = 1000
+        self.burst = 1
         self.sessions = 0
 
     @property

@@ -1,13 +1,33 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.verifier.acceptance import Acceptance
 
 
-def test_an_unknown_drafter_is_believed_a_little() -> None:
+def test_an_unknown_drafter_is_believed_the_more_the_surer_it_is() -> None:
     fresh = Acceptance()
-    assert fresh.estimate(0.9) == pytest.approx(0.9)
-    assert fresh.estimate(1.0) < 1.0
-    assert fresh.estimate(0.0) > 0.0
+    estimates = [fresh.estimate(score) for score in (0.0, 0.2, 0.5, 0.8, 0.99, 1.0)]
+    assert estimates == sorted(estimates)
+    assert 0.0 < estimates[0] < 0.1
+    assert 0.9 < estimates[-1] < 1.0
+
+
+def test_a_few_verdicts_are_enough_to_trust_a_good_drafter() -> None:
+    good = Acceptance()
+    for _ in range(20):
+        good.learn(0.6, accepted=True)
+    assert good.estimate(0.6) > 0.9
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=300))
+def test_no_history_of_verdicts_breaks_the_estimate(verdicts: list[tuple[float, bool]]) -> None:
+    drafter = Acceptance()
+    for score, accepted in verdicts:
+        drafter.learn(score, accepted)
+    for score in (0.0, 0.5, 1.0):
+        assert 0.0 < drafter.estimate(score) < 1.0
+    assert 0.0 < drafter.mean < 1.0
 
 
 def test_a_liar_is_found_out() -> None:
@@ -30,6 +50,6 @@ def test_old_verdicts_fade() -> None:
     drafter = Acceptance()
     for _ in range(1000):
         drafter.learn(0.8, accepted=False)
-    for _ in range(600):
+    for _ in range(1500):
         drafter.learn(0.8, accepted=True)
     assert drafter.estimate(0.8) > 0.9

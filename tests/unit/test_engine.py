@@ -273,7 +273,7 @@ def test_a_drafter_that_guesses_at_random_loses_its_rows_and_its_lead() -> None:
     counters = bench.engine.counters.values
     assert counters["draft_tokens"] < 0.1 * counters["tokens"]
     assert generation.quiet_rounds >= reasons.QUIET_ROUNDS
-    assert bench.engine.lead(generation, "d", 40) == 0 or generation.quiet_rounds % 256 < 8
+    assert bench.engine.lead(generation, "d") == 0 or generation.quiet_rounds % 256 < 8
 
 
 def test_a_drafter_that_pays_again_is_noticed_without_spending_rows() -> None:
