@@ -52,6 +52,16 @@ class RowCosts:
         x0, x1, y0, y1 = self._counts[upper - 1], self._counts[upper], self._ms[upper - 1], self._ms[upper]
         return max(y0 + (y1 - y0) * (rows - x0) / (x1 - x0), self._ms[0])
 
+    def rows_within(self, ms: float) -> int:
+        """The most rows that one decode computes in `ms`; at least one."""
+        low, high = 1, 2
+        while self(high) <= ms and high < 1 << 20:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self(middle) <= ms else (low, middle)
+        return low
+
     def observe(self, rows: int, ms: float) -> None:
         """Move the entries next to `rows` towards a decode that took `ms`; outliers move them no further than twice."""
         ratio = min(max(ms / self(rows), 0.5), 2.0)

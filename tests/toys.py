@@ -31,7 +31,7 @@ class ToyTarget:
         max_rows: int = 64,
         unified: bool = True,
         sharpness: float = 2.0,
-        took: Callable[[int], None] = lambda rows: None,
+        took: Callable[[int], object] = lambda rows: None,
     ) -> None:
         """`took` is told the rows of every decode, so that a fake clock can move."""
         self._took = took

@@ -11,8 +11,8 @@ import typer
 
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.worker import Worker
-from shared import lifecycle, logs, options
-from shared.broker import connect
+from shared import devices, lifecycle, logs, models, options, usage
+from shared.broker import check, connect
 from shared.messages import DrafterCard
 from shared.registry import Registry, VocabularyKeeper
 
@@ -29,11 +29,15 @@ def main(
     parallel: options.Parallel = 8,
     threads: options.Threads = 0,
     gpu_layers: options.GpuLayers = -1,
-    log_level: options.LogLevel = "info",
+    log_level: options.LogLevel = options.Level.INFO,
     name: Annotated[str, typer.Option(envvar="DRAFTMESH_NAME", help="Name shown by status; default: made up.")] = "",
 ) -> None:
     """Guess what the target will say; nothing depends on it."""
     logs.configure("drafter", log_level)
+    # What is wrong on the command line is told before Redis is asked and anything is loaded.
+    check(redis)
+    if draft_model:
+        _check_draft(draft_model, draft_device)
 
     async def serve(stop: asyncio.Event) -> None:
         async with connect(redis) as broker:
@@ -57,6 +61,13 @@ def main(
     lifecycle.run(serve)
 
 
+def _check_draft(model: str, device: str) -> None:
+    from shared.llama import backend_devices
+
+    models.check(model, "--draft-model")
+    devices.choose(device, backend_devices(), "--draft-device")
+
+
 def _lookup_card(instance: str, proposer: LookupProposer) -> Callable[[float], DrafterCard]:
     def card(tokens_per_second: float) -> DrafterCard:
         return DrafterCard(
@@ -78,4 +89,4 @@ def _lookup_card(instance: str, proposer: LookupProposer) -> Callable[[float], D
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    usage.run(usage.command(main), "draftmesh drafter")

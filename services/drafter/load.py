@@ -11,7 +11,8 @@ from shared.llama import Context, LlamaError, Model, backend_devices
 from shared.messages import DrafterCard
 from shared.vocabulary import fingerprint
 
-DEFAULT_CONTEXT = 4096
+# Per session. Longer prompts are drafted from their head and tail, and every session has its cells from the start.
+DEFAULT_CONTEXT = 2048
 
 
 class ModelDrafter:

@@ -8,8 +8,9 @@ import typer
 
 from services.verifier.load import TargetSettings, load
 from services.verifier.worker import Worker
-from shared import lifecycle, logs, options
-from shared.broker import connect
+from shared import devices, lifecycle, logs, models, options, usage
+from shared.broker import check, connect
+from shared.llama import backend_devices
 from shared.messages import Speculation
 
 logger = structlog.get_logger()
@@ -22,8 +23,8 @@ def main(
     ctx: options.ContextSize = 0,
     parallel: options.Parallel = 8,
     threads: options.Threads = 0,
-    cache_type_k: options.CacheTypeK = "auto",
-    cache_type_v: options.CacheTypeV = "auto",
+    cache_type_k: options.CacheTypeK = options.CacheType.AUTO,
+    cache_type_v: options.CacheTypeV = options.CacheType.AUTO,
     flash_attn: options.FlashAttention = options.Switch.AUTO,
     exactness: options.ExactnessLevel = options.Exactness.AUTO,
     gpu_layers: options.GpuLayers = -1,
@@ -38,18 +39,23 @@ def main(
         float,
         typer.Option(envvar="DRAFTMESH_LEASE", min=0.5, help="Seconds after which a silent verifier is replaced."),
     ] = 10.0,
-    log_level: options.LogLevel = "info",
+    log_level: options.LogLevel = options.Level.INFO,
 ) -> None:
     """Own the target model and decide every token."""
     logs.configure("verifier", log_level)
+    # What is wrong on the command line is told before Redis is asked and anything is loaded.
+    check(redis)
+    models.check(target_model, "--target-model")
+    devices.choose(target_device, backend_devices(), "--target-device")
+    devices.parse_tensor_split(tensor_split)
     settings = TargetSettings(
         target_model=target_model,
         target_device=target_device,
         ctx=ctx,
         parallel=parallel,
         threads=threads,
-        cache_type_k=cache_type_k,
-        cache_type_v=cache_type_v,
+        cache_type_k=cache_type_k.value,
+        cache_type_v=cache_type_v.value,
         flash_attn=flash_attn,
         exactness=exactness,
         gpu_layers=gpu_layers,
@@ -70,4 +76,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    usage.run(usage.command(main), "draftmesh verifier")

@@ -28,6 +28,7 @@ class Claims:
         self._slots = slots
         self._arrived = arrived
         self._ready: list[tuple[Claim, list[int]]] = []
+        self._claiming = asyncio.Lock()
         self._room = asyncio.Event()
         self._room.set()
 
@@ -74,7 +75,18 @@ class Claims:
             except DISCONNECTED as error:
                 await reconnect.failed(error)
 
+    async def stop(self, *loops: "asyncio.Task[None]") -> None:
+        """End the loops, but not between taking a claim and knowing of it: its lease would have to run out."""
+        async with self._claiming:
+            for loop in loops:
+                loop.cancel()
+        await asyncio.wait(loops)
+
     async def _claim(self, request_id: str) -> None:
+        async with self._claiming:
+            await self._claim_one(request_id)
+
+    async def _claim_one(self, request_id: str) -> None:
         self._held.add(request_id)
         claimed = False
         try:

@@ -21,8 +21,11 @@ from shared.sequences import Sequences
 from shared.speedup import RowCosts
 from shared.target import Target
 
-# Prefill rows per round while others decode: what keeps their inter-token latency bounded. Alone, a whole batch.
-SHARED_PREFILL_ROWS: Final = 128
+# A prefill piece may take this long: leases, cancellations and newcomers wait for the end of a decode.
+PREFILL_MS: Final = 2000.0
+# While others decode, a piece may make their round this much longer than a plain one, but is no smaller than this.
+SHARED_PREFILL_FACTOR: Final = 3.0
+SHARED_PREFILL_ROWS: Final = 16
 
 # Rounds without a verified draft after which model drafters rest, and how often and long they try again: their
 # guesses are judged without rows, so a probe costs the verifier nothing.
@@ -127,7 +130,7 @@ class Engine:
             speculation = Speculation.OFF
         elif speculation is Speculation.AUTO:
             speculation = self._speculation
-        generation = Generation.start(claim, output, slot, speculation)
+        generation = Generation.start(claim, output, slot, speculation, self._clock() * 1000)
         self.running.append(generation)
         self.counters.add("requests", 1)
         self.counters.add("prompt_tokens", len(job.prompt))
@@ -141,6 +144,11 @@ class Engine:
         for name in generation.sessions:
             if name in self.drafters:
                 self.drafters[name].requests -= 1
+
+    def expired(self) -> list[Generation]:
+        """Running requests whose deadline has passed."""
+        now_ms = self._clock() * 1000
+        return [generation for generation in self.running if now_ms > generation.deadline_ms and not generation.lost]
 
     # ------------------------------------------------------------ drafters
 
@@ -183,7 +191,7 @@ class Engine:
         now_ms = self._clock() * 1000
         decoding = [generation for generation in self.running if generation.uncomputed == 1]
         prefilling = [generation for generation in self.running if generation.uncomputed > 1]
-        budget = SHARED_PREFILL_ROWS if decoding else self.target.max_rows
+        budget = self._prefill_budget(len(decoding))
         prefill_rows = min(sum(generation.uncomputed for generation in prefilling), budget)
         chains = [generation.best_chain(self.drafters, self.eog) for generation in decoding]
         candidates = [
@@ -208,6 +216,13 @@ class Engine:
         for generation in prefilling:
             budget -= self._add_prefill(round, generation, budget, 1 + max(widths, default=0))
         return round
+
+    def _prefill_budget(self, decoding: int) -> int:
+        """Rows of prefill in the next decode."""
+        if not decoding:
+            return min(self.target.max_rows, max(self._min_rows, self.costs.rows_within(PREFILL_MS)))
+        patience_ms = min(PREFILL_MS, SHARED_PREFILL_FACTOR * self.costs(decoding))
+        return min(self.target.max_rows // 2, max(SHARED_PREFILL_ROWS, self.costs.rows_within(patience_ms) - decoding))
 
     def _widths(self, decoding: list[Generation], candidates: list[Candidate], choice: Choice) -> list[int]:
         """The scheduler's widths, except for requests that want every draft verified; and why there are none."""

@@ -1,5 +1,6 @@
 """One request while a verifier holds it: what is committed, what is guessed, who guesses. No I/O, no model."""
 
+import math
 from dataclasses import dataclass, field
 
 from services.verifier.drafters import Drafters
@@ -42,10 +43,13 @@ class Generation:
     first_chunk: bool = True
     widest: int = 0  # draft rows of a recent round, fading by one per round
     quiet_rounds: int = 0  # in a row without a verified draft
+    deadline_ms: float = math.inf  # on the engine's clock
     lost: bool = False  # cancelled, taken over or gone: stop without a word
 
     @classmethod
-    def start(cls, claim: Claim, output: list[int], slot: Slot, speculation: Speculation) -> "Generation":
+    def start(
+        cls, claim: Claim, output: list[int], slot: Slot, speculation: Speculation, now_ms: float
+    ) -> "Generation":
         job = claim.job
         return cls(
             claim=claim,
@@ -54,6 +58,7 @@ class Generation:
             context=[*job.prompt, *output],
             speculation=speculation,
             cached=len(slot.tokens),
+            deadline_ms=now_ms + claim.remaining_ms,
             history=History(job.prompt, output) if needs_history(job.sampling) else None,
         )
 

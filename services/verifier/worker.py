@@ -20,15 +20,16 @@ from services.verifier.engine import FIRST_LEAD, Engine, Gain, Round
 from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
-from shared import codec, drafts, keys, models
+from shared import codec, drafts, models
 from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
 from shared.jobs import Append, JobStore, Renewal
-from shared.messages import Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
+from shared.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
 from shared.registry import HEARTBEAT_S, Registry
 from shared.scripts import Outcome
 
 logger = structlog.get_logger()
 
+_LATE: Final = Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed.")
 RATE_WINDOW_S: Final = 10.0
 
 
@@ -67,24 +68,22 @@ class Worker:
         await self._store.ensure_group()
         await self._introductions.publish()
         async with asyncio.TaskGroup() as group:
-            loops = [
-                group.create_task(loop, name=name)
-                for name, loop in (
-                    ("committer", self._committer.run()),
-                    ("new", self._claims.run_new()),
-                    ("orphans", self._claims.run_orphans()),
-                    ("inbox", self._read_inbox()),
-                    ("registry", self._stay_known()),
-                )
+            new = group.create_task(self._claims.run_new(), name="new")
+            orphans = group.create_task(self._claims.run_orphans(), name="orphans")
+            others = [
+                group.create_task(self._committer.run(), name="committer"),
+                group.create_task(self._read_inbox(), name="inbox"),
+                group.create_task(self._stay_known(), name="registry"),
             ]
             rounds = group.create_task(self._rounds(), name="rounds")
             await stop.wait()
+            await self._claims.stop(new, orphans)
             self._draining = True
             self._wake()
             await rounds
             with suppress(*DISCONNECTED):
                 await self._hand_back()
-            for task in loops:
+            for task in others:
                 task.cancel()
         self._thread.shutdown()
 
@@ -99,9 +98,9 @@ class Worker:
         while not self._draining:
             self._news.clear()
             began = time.perf_counter()
-            farewells = self._drop_lost()
-            if farewells or self._claims or self._joined:
-                await self._arrange(farewells)
+            batch = self._reap()
+            if batch or self._claims or self._joined:
+                await self._arrange(batch)
             if not engine.running:
                 await self._news.wait()
                 continue
@@ -129,7 +128,7 @@ class Worker:
                 return round
         return self._engine.plan(may_wait=False)
 
-    async def _arrange(self, hints: list[tuple[str, Hint]]) -> None:
+    async def _arrange(self, batch: Batch) -> None:
         """Admit what was claimed, give drafters to those that lack some, and tell the drafters."""
         loop = asyncio.get_running_loop()
         while self._claims:
@@ -137,8 +136,7 @@ class Worker:
             await loop.run_in_executor(self._thread, self._engine.admit, claim, output)
         self._joined = False
         for generation in self._engine.running:
-            hints += [(name, self._open(generation)) for name in self._engine.enlist(generation)]
-        batch = Batch(hints=[(keys.inbox(name), codec.encode(hint)) for name, hint in hints])
+            batch.tell((name, self._open(generation)) for name in self._engine.enlist(generation))
         await self._committer.put(batch)
 
     def _open(self, generation: Generation) -> Open:
@@ -153,11 +151,18 @@ class Worker:
             committed=tuple(generation.context[len(job.prompt) :]),
         )
 
-    def _drop_lost(self) -> list[tuple[str, Hint]]:
-        farewells = []
+    def _reap(self) -> Batch:
+        """Let go of requests that were cancelled or taken over, and end those whose deadline has passed."""
+        batch = Batch()
+        for generation in self._engine.expired():
+            late = Append(
+                request_id=generation.job.request_id, epoch=generation.claim.epoch, base=generation.offset, chunk=_LATE
+            )
+            batch.appends.append((generation, late))
+            batch.tell(self._end(generation))
         for generation in [generation for generation in self._engine.running if generation.lost]:
-            farewells += self._end(generation)
-        return farewells
+            batch.tell(self._end(generation))
+        return batch
 
     def _end(self, generation: Generation) -> list[tuple[str, Hint]]:
         request_id = generation.job.request_id
@@ -174,7 +179,6 @@ class Worker:
     def _settle(self, gains: list[Gain]) -> Batch:
         """A finished round as messages: commits, signs of life for those that still read their prompt, hints."""
         batch = Batch()
-        hints: list[tuple[str, Hint]] = []
         for gain in gains:
             generation, chunk = gain.generation, gain.chunk
             request_id, epoch = generation.job.request_id, generation.claim.epoch
@@ -185,13 +189,12 @@ class Worker:
             batch.appends.append((generation, append))
             self._committed.append((time.monotonic(), len(chunk.tokens)))
             if chunk.finish is not Finish.NONE:
-                hints += self._end(generation)
+                batch.tell(self._end(generation))
                 continue
             for name in generation.sessions:
                 lead = self._engine.lead(generation, name)
                 commit = Commit(request_id=request_id, epoch=epoch, base=gain.base, tokens=chunk.tokens, lead=lead)
-                hints.append((name, commit))
-        batch.hints = [(keys.inbox(name), codec.encode(hint)) for name, hint in hints]
+                batch.tell([(name, commit)])
         return batch
 
     async def _hand_back(self) -> None:

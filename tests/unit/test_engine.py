@@ -324,3 +324,32 @@ def test_logprobs_cover_every_token_and_come_from_the_target() -> None:
                 bench.engine.drop(gain.generation)
     assert len(found) == len(answer)
     assert all(len(entry.top) == 2 and entry.logprob <= 0 for entry in found)
+
+
+def test_a_long_prompt_does_not_starve_running_streams() -> None:
+    """While others decode, a round stays within a few plain steps, and the prompt still gets on."""
+    bench = Bench(costs={1: 10.0, 32: 320.0}, n_ctx=2000, max_rows=512)
+    endless = Sampling(seed=1, logit_bias=((EOG, -100.0),))
+    bench.admit(job("stream", max_tokens=300, sampling=endless))
+    bench.round()
+    bench.admit(job("long", prompt=[5] * 1500, max_tokens=3, sampling=endless))
+    bench.finish()
+    prefill = [len(rows) for rows in bench.target.decodes[1:] if len(rows) > 2]
+    assert max(prefill) <= 1 + reasons.SHARED_PREFILL_ROWS
+    assert sum(prefill) >= 1500
+    assert len(bench.answers["stream"]) == 300
+
+
+def test_a_prefill_piece_takes_no_longer_than_leases_allow() -> None:
+    bench = Bench(costs={1: 100.0, 32: 3200.0}, n_ctx=2000, max_rows=512)
+    bench.admit(job(prompt=[5] * 200, max_tokens=2))
+    bench.finish()
+    assert max(len(rows) for rows in bench.target.decodes) == 20
+
+
+def test_a_request_past_its_deadline_is_found() -> None:
+    bench = Bench()
+    generation = bench.admit(job())
+    assert bench.engine.expired() == []
+    bench.spend(10_001)
+    assert bench.engine.expired() == [generation]

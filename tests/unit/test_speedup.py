@@ -39,6 +39,12 @@ def test_row_costs_interpolate_and_extrapolate() -> None:
     assert [costs(rows) for rows in (1, 2, 3, 4, 6, 8, 10)] == [10.0, 14.0, 15.0, 16.0, 20.0, 24.0, 28.0]
 
 
+def test_rows_within_a_time_are_the_most_that_fit() -> None:
+    costs = RowCosts({1: 10.0, 2: 14.0, 4: 16.0, 8: 24.0})
+    assert [costs.rows_within(ms) for ms in (1.0, 10.0, 15.0, 24.0, 44.0)] == [1, 1, 3, 8, 18]
+    assert RowCosts({1: 5.0}).rows_within(50.0) == 10
+
+
 def test_row_costs_follow_what_is_observed_and_stay_ordered() -> None:
     costs = RowCosts({1: 10.0, 2: 14.0, 4: 16.0})
     for _ in range(200):

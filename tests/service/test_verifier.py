@@ -1,0 +1,197 @@
+"""The verifier's loops over a real Redis server with a toy target: claims, cancels, hand-overs, drafters."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from services.drafter.lookup_proposer import LookupProposer
+from services.drafter.model_proposer import ModelProposer
+from services.verifier.load import Loaded
+from shared.broker import Broker
+from shared.commands import Redis
+from shared.messages import DrafterCard, Finish, Sampling, Speculation, VerifierCard
+from shared.registry import Registry, VocabularyKeeper
+from shared.speedup import RowCosts
+from tests.stack import Client, client, drafter, verifier
+from tests.toys import EOG, VOCABULARY, ToyTarget, drafter_card, plain_answer
+
+ENDLESS = Sampling(seed=5, logit_bias=((EOG, -100.0),))
+
+
+def toy(path: Path, took: Callable[[int], object] = lambda rows: None, **options: Any) -> Loaded:
+    """A toy target that looks loaded; its vocabulary file is the real model's."""
+    vocabulary = SimpleNamespace(eog=(EOG,), texts=lambda: [b"%d" % token for token in range(VOCABULARY)])
+    return Loaded(
+        model=cast(Any, SimpleNamespace(path=path, vocabulary=vocabulary)),
+        context=cast(Any, ToyTarget(took=took, n_ctx=600, **options)),
+        costs=RowCosts({1: 1.0, 2: 1.01, 8: 1.07, 64: 2.0}),
+        device="cpu",
+        level="strict",
+        note="a toy",
+        noise=0.0,
+        min_rows=1,
+    )
+
+
+@asynccontextmanager
+async def stack(url: str, path: Path, *targets: Loaded, lease_ms: int = 10_000) -> AsyncIterator[Client]:
+    async with AsyncExitStack() as exits:
+        for target in targets:
+            await exits.enter_async_context(verifier(url, target, lease_ms))
+        one = await exits.enter_async_context(client(url, path))
+        await one.cards(len(targets))
+        yield one
+
+
+def reference(one: Client, prompt: list[int], tokens: int) -> list[int]:
+    return plain_answer(one.job(prompt, ENDLESS, tokens), n_ctx=600)
+
+
+async def until(condition: Callable[[], bool], within_s: float = 10) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in another thread or process
+            await asyncio.sleep(0.005)
+
+
+async def verifier_card(redis: Redis, found: Callable[[VerifierCard], bool]) -> VerifierCard:
+    async with asyncio.timeout(10):
+        while True:
+            for card in await Registry(redis).list():
+                if isinstance(card, VerifierCard) and found(card):
+                    return card
+            await asyncio.sleep(0.02)
+
+
+async def test_more_requests_than_slots_are_all_answered(valkey: Broker, valkey_url: str, model_path: Path) -> None:
+    async with stack(valkey_url, model_path, toy(model_path, sequences=3)) as one:
+        prompts = [[5, 6, index + 2] for index in range(10)]
+        answers = await asyncio.gather(*(one.ask(one.job(prompt, ENDLESS, 30)) for prompt in prompts))
+        assert [answer.tokens for answer in answers] == [reference(one, prompt, 30) for prompt in prompts]
+
+
+async def test_a_cancelled_request_frees_its_slot_and_disturbs_nobody(
+    valkey: Broker, valkey_url: str, model_path: Path
+) -> None:
+    target = toy(model_path, sequences=2)
+    async with stack(valkey_url, model_path, target) as one:
+        doomed = one.job([5, 6, 7], ENDLESS, 500)
+        stream = one.stream(doomed)
+        await anext(stream)
+        other = asyncio.create_task(one.ask(one.job([8, 9], ENDLESS, 200)))
+        await one.store.cancel(doomed.request_id)
+        last = [chunk async for chunk in stream][-1]
+        assert last.finish is Finish.CANCELLED
+        await verifier_card(valkey.redis, lambda card: doomed.request_id not in {r.request_id for r in card.requests})
+        assert (await other).tokens == reference(one, [8, 9], 200)
+
+
+async def test_a_verifier_that_drains_hands_over_and_the_answer_goes_on(
+    valkey: Broker, valkey_url: str, model_path: Path
+) -> None:
+    prompt = [5, 6, 7]
+    async with AsyncExitStack() as exits:
+        first = AsyncExitStack()
+        await first.enter_async_context(verifier(valkey_url, toy(model_path)))
+        one = await exits.enter_async_context(client(valkey_url, model_path))
+        stream = one.stream(one.job(prompt, ENDLESS, 400))
+        tokens = [token for _ in range(3) for token in (await anext(stream)).tokens]
+        await first.aclose()
+        await exits.enter_async_context(verifier(valkey_url, toy(model_path)))
+        tokens += [token async for chunk in stream for token in chunk.tokens]
+        assert tokens == reference(one, prompt, 400)
+
+
+async def test_a_frozen_verifier_is_replaced_and_cannot_commit_when_it_wakes(
+    valkey: Broker, valkey_url: str, model_path: Path
+) -> None:
+    thaw, decodes = threading.Event(), []
+
+    def freeze(rows: int) -> None:
+        decodes.append(rows)
+        if len(decodes) == 5:
+            thaw.wait(30)
+
+    frozen = toy(model_path, freeze)
+    try:
+        async with AsyncExitStack() as exits:
+            await exits.enter_async_context(verifier(valkey_url, frozen, 300))
+            one = await exits.enter_async_context(client(valkey_url, model_path))
+            await one.cards(1)
+            job = one.job([5, 6, 7], ENDLESS, 60, Speculation.OFF)
+            answer = asyncio.create_task(one.ask(job))
+            await until(lambda: len(decodes) == 5)
+            await exits.enter_async_context(verifier(valkey_url, toy(model_path), 300))
+            assert (await answer).tokens == reference(one, [5, 6, 7], 60)
+            thaw.set()
+            await verifier_card(valkey.redis, lambda card: card.counters["decodes"] >= 5 and not card.requests)
+            assert len(decodes) <= 10  # it learned within a few rounds that the request is no longer its own
+    finally:
+        thaw.set()
+
+
+async def test_a_request_that_outlives_its_deadline_ends_with_that(
+    valkey: Broker, valkey_url: str, model_path: Path
+) -> None:
+    pause = threading.Event()
+    async with stack(valkey_url, model_path, toy(model_path, lambda rows: pause.wait(0.02))) as one:
+        job = one.job([5, 6, 7], ENDLESS, 500)
+        late = type(job)(**{name: getattr(job, name) for name in job.__struct_fields__} | {"timeout_ms": 150})
+        answer = await one.ask(late)
+        assert answer.chunks[-1].finish is Finish.DEADLINE
+        assert answer.tokens == reference(one, [5, 6, 7], 500)[: len(answer.tokens)]
+
+
+@pytest.mark.parametrize("kind", ["lookup", "model"])
+async def test_a_drafter_that_joins_gets_work_and_one_that_leaves_is_forgotten(
+    valkey: Broker, valkey_url: str, model_path: Path, kind: str
+) -> None:
+    pause = threading.Event()
+    async with stack(valkey_url, model_path, toy(model_path, lambda rows: pause.wait(0.005))) as one:
+        answer = asyncio.create_task(one.ask(one.job([5, 6, 7] * 8, ENDLESS, 550, Speculation.OFF)))
+        speculating = asyncio.create_task(one.ask(one.job([5, 6, 7] * 8, ENDLESS, 550)))
+        proposer = LookupProposer() if kind == "lookup" else ModelProposer(ToyTarget(n_ctx=600))
+        async with drafter(valkey_url, proposer, kind, "helper"):
+            await until(lambda: proposer.sessions > 0, within_s=1)
+        await verifier_card(valkey.redis, lambda card: not card.drafters)
+        expected = reference(one, [5, 6, 7] * 8, 550)
+        assert (await answer).tokens == (await speculating).tokens == expected
+        if kind == "model":
+            assert (await speculating).sources == {"helper"}
+
+
+async def test_a_drafter_of_another_vocabulary_is_refused_by_name_of_the_token(
+    valkey: Broker, valkey_url: str, model_path: Path
+) -> None:
+    registry = Registry(valkey.redis)
+    keeper = VocabularyKeeper(registry, model_path)
+    await keeper.keep()
+    stranger = drafter_card("stranger")
+    fields = {name: getattr(stranger, name) for name in stranger.__struct_fields__}
+    await registry.beat(DrafterCard(**fields | {"fingerprint": "other", "vocabulary": keeper.digest}))
+    async with stack(valkey_url, model_path, toy(model_path)) as one:
+        card = await verifier_card(valkey.redis, lambda card: bool(card.refused))
+        name, reason = card.refused[0]
+        assert name == "stranger"
+        assert reason == "its vocabulary differs from the target's: token 0 is b'<|endoftext|>', not b'0'"
+        assert (await one.ask(one.job([5, 6], ENDLESS, 10))).tokens == reference(one, [5, 6], 10)
+
+
+async def test_redis_losing_everything_ends_requests_and_the_next_one_works(
+    valkey: Broker, valkey_url: str, model_path: Path
+) -> None:
+    pause = threading.Event()
+    async with stack(valkey_url, model_path, toy(model_path, lambda rows: pause.wait(0.005))) as one:
+        stream = one.stream(one.job([5, 6, 7], ENDLESS, 500))
+        await anext(stream)
+        await valkey.redis.flushall()  # type: ignore[attr-defined]
+        with pytest.raises(RuntimeError, match="gone"):
+            async for _ in stream:
+                pass
+        async with asyncio.timeout(10):
+            assert (await one.ask(one.job([8, 9], ENDLESS, 20))).tokens == reference(one, [8, 9], 20)
