@@ -140,18 +140,18 @@ class Processes:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._running: list[subprocess.Popen[bytes]] = []
+        self.running: list[subprocess.Popen[bytes]] = []
 
     def start(self, service: str, *options: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-P", "-m", f"services.{service}", "--redis", self._url, *options]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        self._running.append(process)
+        self.running.append(process)
         return process
 
     def end(self) -> None:
-        for process in self._running:
+        for process in self.running:
             process.terminate()
-        for process in self._running:
+        for process in self.running:
             try:
                 process.wait(15)
             except subprocess.TimeoutExpired:
