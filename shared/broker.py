@@ -7,15 +7,16 @@ On Python 3.11 a cancelled read with a socket timeout can hang, so blocking clie
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import structlog
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio import Redis as Client
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -23,9 +24,13 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.commands import Redis
+from shared.errors import StartError
 
 logger = structlog.get_logger()
 
+_FORM: Final = "an address such as redis://host:6379/0"
+_CREDENTIALS: Final = re.compile(r"^([\w+.-]*://)?.*@")  # greedy: a password may hold an @ that should be %40
+_PASSWORD: Final = re.compile(r"([?&]password=)[^&#]*", re.IGNORECASE)
 BLOCK_MS = 2000  # how long one blocking read waits; bounds how late a stop is noticed
 # Full or demoted counts as away too: what cannot be written now is tried again until it can.
 DISCONNECTED = (
@@ -48,7 +53,11 @@ class Broker:
 
 @asynccontextmanager
 async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Broker]:
-    """Both clients for `url`, closed at the end. Raises `BrokerError` if the server does not answer now."""
+    """Both clients for `url`, closed at the end.
+
+    Raises `BrokerError` if `url` is no address, or if the server does not answer now.
+    """
+    check(url)
     redis = Client(
         connection_pool=BlockingConnectionPool.from_url(
             url,
@@ -78,9 +87,8 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
         try:
             await redis.ping()
         except (RedisError, OSError) as error:
-            raise BrokerError(
-                f"--redis {url}: no answer ({error}); is the server running and the address right?"
-            ) from None
+            reason = " ".join(str(error).split())
+            raise BrokerError(url, f"no answer ({reason}); is the server running and the address right?") from None
         yield Broker(cast(Redis, redis), cast(Redis, blocking))
     finally:
         with suppress(RedisError, OSError):
@@ -88,6 +96,22 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
             await blocking.aclose()
         await redis.connection_pool.disconnect()
         await blocking.connection_pool.disconnect()
+
+
+def check(url: str) -> None:
+    """Raise `BrokerError` if `url` cannot be the address of a Redis."""
+    try:
+        parse_url(url)
+        sound = "://" in url  # redis-py takes `redis:host` for a host that is missing, and goes to localhost
+    except ValueError:
+        sound = False
+    if not sound:
+        raise BrokerError(url, _FORM)
+
+
+def redacted(url: str) -> str:
+    """`url` for people to read: host, port and database, but no user and password."""
+    return _CREDENTIALS.sub(lambda match: f"{match[1] or ''}***@", _PASSWORD.sub(r"\1***", url))
 
 
 class _Cancellable:
@@ -111,8 +135,11 @@ class _Cancellable:
             self.socket_timeout = limit
 
 
-class BrokerError(RuntimeError):
-    """Redis cannot be reached; the message names the option."""
+class BrokerError(StartError):
+    """Redis cannot be reached; the message names the option and the address, but no password."""
+
+    def __init__(self, url: str, allowed: str) -> None:
+        super().__init__("--redis", redacted(url), allowed)
 
 
 class Reconnect:

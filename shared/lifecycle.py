@@ -11,17 +11,19 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import structlog
-import typer
 
-from shared.broker import DISCONNECTED, BrokerError, Reconnect
+from shared.broker import DISCONNECTED, Reconnect
 from shared.errors import StartError
 from shared.messages import Card
 from shared.registry import HEARTBEAT_S, Registry
 
 logger = structlog.get_logger()
+
+DRAIN_S: Final = 20.0  # how long a service finishes what runs; orchestrators kill after 30
+GRACE_S: Final = DRAIN_S + 5.0  # from the wish to stop to SIGKILL: the drain, and the closing of what it left
 
 
 def instance_name(service: str) -> str:
@@ -30,7 +32,7 @@ def instance_name(service: str) -> str:
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run `main(stop)` to its end and exit: 0 after a clean stop, 2 for a `StartError`, 1 if it died."""
+    """Run `main(stop)` to its end. Raises the `StartError` of whichever loop had one; exits with 1 if one died."""
     try:
         import uvloop
 
@@ -40,14 +42,10 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         try:
             runner.run(_supervised(main))
-        except (BrokerError, StartError) as error:
-            typer.echo(f"error: {error}", err=True)
-            sys.exit(2)
         except BaseExceptionGroup as group:
-            start_errors = group.subgroup((BrokerError, StartError))
+            start_errors = group.subgroup(StartError)
             if start_errors is not None:
-                typer.echo(f"error: {_leaves(start_errors)[0]}", err=True)
-                sys.exit(2)
+                raise _leaves(start_errors)[0] from None
             for leaf in _leaves(group):
                 logger.error("service_failed", exc_info=leaf)
             sys.exit(1)

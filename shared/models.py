@@ -57,6 +57,12 @@ def resolve(
     return path
 
 
+def check(spec: str, option: str) -> None:
+    """Raise `StartError` naming `option` for a `spec` that no download can mend: something on this machine."""
+    if not spec.startswith("hf:"):
+        resolve(spec, option)
+
+
 def model_name(path: str | Path) -> str:
     """The name by which clients ask for the model: the file's stem, without the shard number."""
     return _SHARD.sub("", Path(path).stem)

@@ -25,6 +25,29 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+class CacheType(StrEnum):
+    """How cached keys or values are stored; the exactness decides where it is `auto`. Names as in `shared.llama`."""
+
+    AUTO = "auto"
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    Q8_0 = "q8_0"
+    Q5_1 = "q5_1"
+    Q5_0 = "q5_0"
+    Q4_1 = "q4_1"
+    Q4_0 = "q4_0"
+
+
+class Level(StrEnum):
+    """The least important log lines that are still written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 def _option(*names: str, env: str, help: str, **more: object) -> object:
     return typer.Option(*names, envvar=f"DRAFTMESH_{env}", help=help, show_envvar=True, **more)  # type: ignore[arg-type]
 
@@ -54,12 +77,8 @@ ContextSize = Annotated[
 ]
 Parallel = Annotated[int, _option("--parallel", env="PARALLEL", help="Requests served at once.", min=1, max=64)]
 Threads = Annotated[int, _option("--threads", env="THREADS", help="CPU threads; 0: a fair share.", min=0)]
-CacheTypeK = Annotated[
-    str, _option("--cache-type-k", env="CACHE_TYPE_K", help="Type of cached keys; auto, f16, bf16, q8_0, …")
-]
-CacheTypeV = Annotated[
-    str, _option("--cache-type-v", env="CACHE_TYPE_V", help="Type of cached values; auto, f16, bf16, q8_0, …")
-]
+CacheTypeK = Annotated[CacheType, _option("--cache-type-k", env="CACHE_TYPE_K", help="Type of cached keys.")]
+CacheTypeV = Annotated[CacheType, _option("--cache-type-v", env="CACHE_TYPE_V", help="Type of cached values.")]
 FlashAttention = Annotated[Switch, _option("--flash-attn", env="FLASH_ATTN", help="Flash attention.")]
 ExactnessLevel = Annotated[
     Exactness, _option("--exactness", env="EXACTNESS", help="Bit for bit (strict), in law, or what costs nothing.")
@@ -68,4 +87,6 @@ GpuLayers = Annotated[int, _option("--gpu-layers", env="GPU_LAYERS", help="Layer
 TensorSplit = Annotated[
     str, _option("--tensor-split", env="TENSOR_SPLIT", help="Shares per GPU, such as 3,1; empty: one device.")
 ]
-LogLevel = Annotated[str, _option("--log-level", env="LOG_LEVEL", help="debug, info, warning or error.")]
+LogLevel = Annotated[
+    Level, _option("--log-level", env="LOG_LEVEL", help="The least important log lines.", case_sensitive=False)
+]

@@ -1,8 +1,43 @@
-"""A wrong command line becomes one line: the option, the value, and what is allowed."""
+"""How a command ends when it cannot start: one line that names the option, the value and what is allowed; status 2."""
 
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
-from typer.exceptions import TyperException
+import typer
+from typer.exceptions import Abort, TyperException
+
+from shared.errors import StartError
+
+BAD_OPTION = 2  # the exit status by which every command says that its options are wrong
+INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
+
+
+def command(main: Callable[..., object]) -> typer.Typer:
+    """A command line with `main` as its only command."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    return app
+
+
+def run(app: typer.Typer, name: str) -> NoReturn:
+    """Run this process's command line and exit: with what the command returns, or 2 and one line for a bad option."""
+    try:
+        code = app(standalone_mode=False, prog_name=name)
+    except TyperException as error:
+        refuse(explain(error, sys.argv[1:], os.environ))
+    except StartError as error:
+        refuse(str(error))
+    except (KeyboardInterrupt, Abort):
+        sys.exit(INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def refuse(line: str) -> NoReturn:
+    """Say why on standard error and exit with `BAD_OPTION`."""
+    typer.echo(f"error: {' '.join(line.split())}", err=True)
+    sys.exit(BAD_OPTION)
 
 
 def explain(error: TyperException, arguments: Sequence[str], environment: Mapping[str, str]) -> str:

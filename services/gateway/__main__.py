@@ -5,10 +5,7 @@ from typing import Annotated
 import typer
 
 from services.gateway.service import Settings, serve
-from shared import lifecycle, logs, options
-from shared.errors import StartError
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+from shared import lifecycle, logs, options, usage
 
 MaxRequests = Annotated[
     int,
@@ -33,7 +30,6 @@ RequestTimeout = Annotated[
 ]
 
 
-@app.command()
 def main(
     redis: options.Redis = options.DEFAULT_REDIS,
     host: options.Host = "127.0.0.1",
@@ -41,12 +37,9 @@ def main(
     max_requests: MaxRequests = 256,
     api_key: ApiKeys = [],  # noqa: B006 - typer copies it
     request_timeout: RequestTimeout = 3600.0,
-    log_level: options.LogLevel = "info",
+    log_level: options.LogLevel = options.Level.INFO,
 ) -> None:
     """Speak HTTP to clients for the models that verifiers on this Redis serve."""
-    if log_level.lower() not in ("debug", "info", "warning", "error"):
-        typer.echo(f"error: {StartError('--log-level', log_level, 'debug, info, warning or error')}", err=True)
-        raise typer.Exit(2)
     logs.configure("gateway", log_level)
     settings = Settings(
         redis=redis,
@@ -60,4 +53,4 @@ def main(
 
 
 if __name__ == "__main__":
-    app()
+    usage.run(usage.command(main), "draftmesh gateway")

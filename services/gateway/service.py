@@ -28,8 +28,7 @@ from shared.registry import Registry
 
 logger = structlog.get_logger()
 
-DRAIN_S: Final = 20.0  # orchestrators kill after 30
-_CLOSE_S: Final = 2.0  # for handlers that are cancelled after the drain to cancel their jobs
+CLOSE_S: Final = 2.0  # for handlers that are cancelled after the drain to cancel their jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class Settings:
     request_timeout_s: float
     api_keys: Sequence[str] = ()
     heartbeat_s: float = HEARTBEAT_S
-    drain_s: float = DRAIN_S
+    drain_s: float = lifecycle.DRAIN_S
 
 
 async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
@@ -89,7 +88,7 @@ def _assemble(settings: Settings, clients: broker.Broker, registry: Registry, fo
 
 @asynccontextmanager
 async def _listen(settings: Settings, gateway: Gateway) -> AsyncIterator[str]:
-    runner = web.AppRunner(build(gateway), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S)
+    runner = web.AppRunner(build(gateway), handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_S)
     await runner.setup()
     try:
         try:

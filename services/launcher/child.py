@@ -29,6 +29,11 @@ class Program:
     environment: Mapping[str, str]  # all of it: nothing is inherited
 
 
+def service_command(service: str) -> tuple[str, ...]:
+    """How a service is started: never from the working directory, which could shadow our packages (-P)."""
+    return (sys.executable, "-P", "-m", f"services.{service}")
+
+
 class Child:
     """A running `program`; `start` may be called again after it ended."""
 

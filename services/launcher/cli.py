@@ -7,13 +7,11 @@ from importlib import metadata
 from typing import Annotated, NoReturn
 
 import typer
-from typer.exceptions import Abort, TyperException
 
-from services.launcher import usage
-from services.launcher.plan import Wishes, service_command
-from shared import options
-from shared.broker import BrokerError
-from shared.errors import StartError
+from services.launcher.child import service_command
+from services.launcher.plan import Wishes
+from services.launcher.ports import LOOPBACK
+from shared import options, usage
 from shared.messages import Speculation
 
 app = typer.Typer(
@@ -33,6 +31,14 @@ EmbeddedRedis = Annotated[
 RedisPort = Annotated[
     int,
     typer.Option("--redis-port", envvar="DRAFTMESH_REDIS_PORT", help="The embedded Valkey's.", min=0, max=65535),
+]
+RedisHost = Annotated[
+    str,
+    typer.Option(
+        "--redis-host",
+        envvar="DRAFTMESH_REDIS_HOST",
+        help="Address on which the embedded Valkey listens; other than this machine's own: with a password.",
+    ),
 ]
 SpeculationMode = Annotated[
     Speculation,
@@ -66,17 +72,18 @@ def up(
     port: options.Port = options.DEFAULT_PORT,
     redis: EmbeddedRedis = "",
     redis_port: RedisPort = 7072,
+    redis_host: RedisHost = LOOPBACK,
     ctx: options.ContextSize = 0,
     parallel: options.Parallel = 8,
     threads: options.Threads = 0,
-    cache_type_k: options.CacheTypeK = "auto",
-    cache_type_v: options.CacheTypeV = "auto",
+    cache_type_k: options.CacheTypeK = options.CacheType.AUTO,
+    cache_type_v: options.CacheTypeV = options.CacheType.AUTO,
     flash_attn: options.FlashAttention = options.Switch.AUTO,
     exactness: options.ExactnessLevel = options.Exactness.AUTO,
     gpu_layers: options.GpuLayers = -1,
     tensor_split: options.TensorSplit = "",
     speculation: SpeculationMode = Speculation.AUTO,
-    log_level: options.LogLevel = "info",
+    log_level: options.LogLevel = options.Level.INFO,
 ) -> int:
     """Start everything on this machine: Valkey, gateway, verifier, drafters."""
     from services.launcher.up import run, variables
@@ -113,7 +120,7 @@ def join(
     ctx: options.ContextSize = 0,
     parallel: options.Parallel = 8,
     gpu_layers: options.GpuLayers = -1,
-    log_level: options.LogLevel = "info",
+    log_level: options.LogLevel = options.Level.INFO,
 ) -> None:
     """Let this machine guess ahead for a fleet: a drafter on the fleet's Redis."""
     arguments = []
@@ -185,17 +192,4 @@ def _become(service: str, arguments: Sequence[str], environment: dict[str, str] 
 
 def main() -> None:
     """The console script: runs the command and exits with its status."""
-    try:
-        code = app(standalone_mode=False)
-    except TyperException as error:
-        _refuse(usage.explain(error, sys.argv[1:], os.environ))
-    except (StartError, BrokerError) as error:
-        _refuse(str(error))
-    except (KeyboardInterrupt, Abort):
-        sys.exit(130)  # what a shell reports for SIGINT
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-def _refuse(line: str) -> NoReturn:
-    typer.echo(f"error: {line}", err=True)
-    sys.exit(2)
+    usage.run(app, "draftmesh")

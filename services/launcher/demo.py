@@ -14,10 +14,11 @@ from rich.text import Text
 from services.launcher.cores import halves
 from services.launcher.pair import Pair, build_pair, default_model, pair_paths
 from services.launcher.progress import building
-from services.launcher.stack import INTERRUPTED, Stack, StackError, run_to_end
+from services.launcher.stack import Stack, StackError, run_to_end
 from services.launcher.streaming import Answer, AnswerError, Guess, stream
 from shared.errors import StartError
 from shared.folders import cache_folder
+from shared.usage import INTERRUPTED
 
 SEED: Final = 7
 TARGET, DRAFTER, LOOKUP = "default", "green", "cyan"  # white would vanish on a white terminal

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from services.launcher import payoff, plan, stopwatch
 from shared import devices, models
-from shared.broker import DISCONNECTED, BrokerError, connect
+from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
 from shared.llama import BackendDevice, LlamaError, Model, backend_devices
 from shared.options import DEFAULT_REDIS
@@ -51,6 +51,8 @@ class Placed:
 def run(subject: Subject) -> int:
     """Print every check: 0, or 1 if one failed. Raises `StartError` for options that cannot work."""
     split = devices.parse_tensor_split(subject.tensor_split)
+    if subject.redis:
+        check(subject.redis)
     examination = Examination(subject, split, Console(highlight=False))
     asyncio.run(examination.redis())
     target, drafts = examination.place()

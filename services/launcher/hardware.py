@@ -28,10 +28,9 @@ class SeenDevice:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Devices in ggml's order, and the KV cache types this build knows."""
+    """Devices in ggml's order."""
 
     devices: tuple[SeenDevice, ...]
-    cache_types: tuple[str, ...]
 
 
 def look() -> Hardware:
@@ -49,18 +48,17 @@ def look() -> Hardware:
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or [f"exit {error.returncode}"])[-1]
         raise StartError("devices", "llama.cpp", f"cannot be loaded ({last})") from None
-    found = json.loads(done.stdout)
-    return Hardware(tuple(SeenDevice(**device) for device in found["devices"]), tuple(found["cache_types"]))
+    return Hardware(tuple(SeenDevice(**device) for device in json.loads(done.stdout)))
 
 
 def _report() -> None:
-    from shared.llama import CACHE_TYPES, backend_devices
+    from shared.llama import backend_devices
 
     devices = [
         asdict(SeenDevice(seen.name, seen.description, seen.kind, seen.memory_free, seen.memory_total))
         for seen in backend_devices()
     ]
-    sys.stdout.write(json.dumps({"devices": devices, "cache_types": list(CACHE_TYPES)}))
+    sys.stdout.write(json.dumps(devices))
 
 
 if __name__ == "__main__":

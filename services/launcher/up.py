@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 from rich.console import Console
@@ -19,12 +20,14 @@ from services.launcher import hardware, payoff, plan, ports
 from services.launcher.child import Child
 from services.launcher.display import Display
 from services.launcher.plan import Plan, Wishes
+from services.launcher.readiness import is_ready
 from services.launcher.supervisor import ChildFailed, Supervisor
 from shared import devices, models
 from shared.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
 from shared.errors import StartError
 from shared.messages import Card, VerifierCard
 from shared.registry import Registry
+from shared.usage import BAD_OPTION
 
 _POLL_S: Final = 0.1  # how often readiness is asked; a start takes seconds
 _VALKEY_S: Final = 10.0  # it is ready in 50 ms
@@ -76,15 +79,16 @@ class Fleet:
                 watching = group.create_task(self._live(), name="fleet")
                 await self._stop.wait()
                 watching.cancel()
-        except* (ChildFailed, BrokerError, StartError) as failures:
+        except* (ChildFailed, StartError) as failures:
             error = _first(failures)
             self._display.close()
             self._display.say(f"error: {error}", "red")
-            code = error.exit_code if isinstance(error, ChildFailed) else 2
+            code = error.exit_code if isinstance(error, ChildFailed) else BAD_OPTION
         finally:
             self._display.close()
             await self._supervisor.stop()
-        self._display.say("stopped")
+        if code != BAD_OPTION:  # an error in a command line is one line, and nothing ran
+            self._display.say("stopped")
         return code
 
     def _asked(self) -> None:
@@ -117,9 +121,9 @@ class Fleet:
         return verifier
 
     async def _valkey_answers(self) -> None:
-        port = int(self._plan.redis.rpartition(":")[2].partition("/")[0])
+        port = urlsplit(self._plan.redis).port or 0
         deadline = asyncio.get_running_loop().time() + _VALKEY_S
-        while not ports.answers(port):
+        while not await ports.answers(port):
             if asyncio.get_running_loop().time() > deadline:
                 raise ChildFailed("valkey", f"no answer on port {port} within {_VALKEY_S:.0f} s", 1)
             await asyncio.sleep(0.02)
@@ -127,13 +131,7 @@ class Fleet:
     async def _ready(self, verifier: Child) -> None:
         """Wait, however long the models take to load, until the gateway takes requests; then say so."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
-            while True:
-                try:
-                    async with http.get(f"{self._plan.url}/ready") as response:
-                        if response.status == 200:
-                            break
-                except (aiohttp.ClientError, TimeoutError):
-                    pass
+            while not await is_ready(http, self._plan.url):  # noqa: ASYNC110 - it becomes ready in another process
                 await asyncio.sleep(_POLL_S)
         cards = await self._cards()
         self._supervisor.report_ready({card.pid for card in cards})
@@ -146,7 +144,7 @@ class Fleet:
             for drafter, reason in card.refused:
                 self._display.say(f"refused drafter {drafter}: {reason}", "red")
         self._display.say(f"logs are in {self._folder}; Ctrl-C stops everything")
-        sys.stdout.write(announcement(self._plan.url, card.model if card else "default"))
+        sys.stdout.write(announcement(self._plan.url, card.model if card else "default", self._plan.shared_redis))
         sys.stdout.flush()
 
     async def _cards(self) -> list[Card]:
@@ -158,12 +156,13 @@ class Fleet:
             return []
 
 
-def announcement(url: str, model: str) -> str:
-    """The ready line and a request to paste."""
+def announcement(url: str, model: str, shared_redis: str) -> str:
+    """The ready line and a request to paste; a command for spare machines if they can reach our Redis."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Why is the sky blue?"}]})
     quoted = body.replace("'", "'\\''")
     request = f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{quoted}'"
-    return f"draftmesh is ready: {url}/v1\n{request}\n"
+    join = f"on a spare machine: draftmesh join {shared_redis}\n" if shared_redis else ""
+    return f"draftmesh is ready: {url}/v1\n{request}\n{join}"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -22,6 +22,7 @@ from shared.broker import connect
 from shared.messages import Card
 from shared.registry import Registry
 from tests.ports import free_port
+from tests.processes import children, runs
 
 ROOT = Path(__file__).parents[2]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
@@ -86,17 +87,6 @@ def test_the_command_of_compose_registers_and_stops_cleanly(service: str, valkey
 def free_port_for(part: str) -> str:
     """The container's port may be in use on this machine; nothing else of the command line is changed."""
     return str(free_port()) if part == "7071" else part
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def runs(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for orphans in /proc")

@@ -10,22 +10,21 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
-import typer
 import yaml
 from typer.main import get_command
+
+from shared import usage
+from shared.lifecycle import GRACE_S
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OURS = sorted(name for name in SERVICES if name != "valkey")
-DRAIN_S = {"gateway": 20, "verifier": 15, "drafter": 0}  # a gateway's streams; a verifier's last round and release
 
 
 def parser(service: str) -> Any:
     """The command-line parser of a service's own entry point."""
-    app = typer.Typer()
-    app.command()(importlib.import_module(f"services.{service}.__main__").main)
-    return get_command(app)
+    return get_command(usage.command(importlib.import_module(f"services.{service}.__main__").main))
 
 
 def variables(command: Any) -> dict[str, Any]:
@@ -37,6 +36,16 @@ def default(value: object) -> str:
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
 
 
+def parsed(name: str, monkeypatch: pytest.MonkeyPatch, **chosen: str) -> dict[str, Any]:
+    """The options of a service as compose would start it for a user who set `chosen`."""
+    command, *arguments = SERVICES[name]["command"]
+    for variable in [variable for variable in os.environ if variable.startswith("DRAFTMESH_")]:
+        monkeypatch.delenv(variable)
+    for variable, value in SERVICES[name]["environment"].items():
+        monkeypatch.setenv(variable, chosen.get(variable, default(value)))
+    return dict(parser(command).make_context(command, list(arguments)).params)
+
+
 def test_the_file_follows_the_compose_specification() -> None:
     schema = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
     jsonschema.validate(COMPOSE, json.loads(schema.read_text()))
@@ -44,14 +53,27 @@ def test_the_file_follows_the_compose_specification() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_command_is_one_that_draftmesh_accepts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    command, *arguments = SERVICES[name]["command"]
-    assert command == name.partition("-")[0]
-    for variable in [variable for variable in os.environ if variable.startswith("DRAFTMESH_")]:
-        monkeypatch.delenv(variable)
-    for variable, value in SERVICES[name]["environment"].items():
-        monkeypatch.setenv(variable, default(value))
-    context = parser(command).make_context(command, list(arguments))
-    assert context.params["redis"] == "redis://valkey:6379/0"
+    assert SERVICES[name]["command"][0] == name.partition("-")[0]
+    assert parsed(name, monkeypatch)["redis"] == "redis://valkey:6379/0"
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name != "gateway"])
+def test_models_and_devices_are_the_users_to_choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {
+        "DRAFTMESH_TARGET_MODEL": "big.gguf",
+        "DRAFTMESH_TARGET_DEVICE": "cuda:1",
+        "DRAFTMESH_DRAFT_MODEL": "small.gguf",
+        "DRAFTMESH_DRAFT_DEVICE": "cuda:2",
+    }
+    options = parsed(name, monkeypatch, **chosen)
+    assert set(chosen.values()) & set(map(str, options.values())) == (
+        {"big.gguf", "cuda:1"} if name.startswith("verifier") else {"small.gguf", "cuda:2"}
+    )
+
+
+def test_without_variables_the_default_model_answers_and_the_drafter_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parsed("verifier", monkeypatch)["target_model"] == "default"
+    assert parsed("drafter", monkeypatch)["draft_model"] == ""
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -63,7 +85,7 @@ def test_every_variable_belongs_to_an_option(name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 def test_a_container_may_drain_before_it_is_killed(name: str) -> None:
     grace_s = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
-    assert grace_s > DRAIN_S[name.partition("-")[0]]
+    assert grace_s >= GRACE_S
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))

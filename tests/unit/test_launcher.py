@@ -23,7 +23,7 @@ from shared.messages import (
     Speculation,
     VerifierCard,
 )
-from shared.options import Exactness, Switch
+from shared.options import CacheType, Exactness, Level, Switch
 
 CPU = SeenDevice("CPU", "a CPU", "cpu", 1, 1)
 GPU = SeenDevice("CUDA0", "a GPU", "gpu", 2, 2)
@@ -36,22 +36,23 @@ WISHES = plan.Wishes(
     port=0,
     redis="",
     redis_port=0,
+    redis_host="127.0.0.1",
     ctx=0,
     parallel=8,
     threads=0,
-    cache_type_k="auto",
-    cache_type_v="auto",
+    cache_type_k=CacheType.AUTO,
+    cache_type_v=CacheType.AUTO,
     flash_attn=Switch.AUTO,
     exactness=Exactness.AUTO,
     gpu_layers=-1,
     tensor_split="",
     speculation=Speculation.AUTO,
-    log_level="info",
+    log_level=Level.INFO,
 )
 
 
 def make(tmp_path: Path, *devices: SeenDevice, cores: int = 4, **wishes: object) -> plan.Plan:
-    hardware = Hardware(devices or (CPU,), ("f16", "q8_0"))
+    hardware = Hardware(devices or (CPU,))
     wanted = replace(WISHES, **wishes)  # type: ignore[arg-type]
     return plan.make(wanted, hardware, cores, lambda spec, _: tmp_path / f"{spec}.gguf", tmp_path, {"HOME": "x"})
 
@@ -92,6 +93,26 @@ def test_redis_is_in_the_environment_and_not_on_a_command_line(tmp_path: Path) -
     assert not [program for program in programs if "secret" in " ".join(program.command)]
 
 
+def test_an_open_embedded_redis_has_a_password_that_no_command_line_tells(tmp_path: Path) -> None:
+    made = make(tmp_path, redis_host="0.0.0.0")
+    assert made.valkey is not None
+    password = made.redis.removeprefix("redis://:").partition("@")[0]
+    assert password in made.shared_redis
+    programs = (made.valkey, made.gateway, made.verifier, *made.drafters)
+    assert not [program for program in programs if password in " ".join(program.command)]
+
+
+def test_a_closed_embedded_redis_is_not_announced(tmp_path: Path) -> None:
+    made = make(tmp_path)
+    assert made.shared_redis == ""
+    assert "join" not in announcement(made.url, "m", made.shared_redis)
+
+
+def test_the_announcement_of_an_open_one_can_be_pasted_on_a_spare_machine() -> None:
+    last = announcement("http://127.0.0.1:1", "m", "redis://:p@192.0.2.7:7072/0").splitlines()[-1]
+    assert last.endswith(": draftmesh join redis://:p@192.0.2.7:7072/0")
+
+
 def test_the_gateway_stops_first_and_valkey_last(tmp_path: Path) -> None:
     made = make(tmp_path, draft_model=("a",))
     assert made.valkey is not None
@@ -122,10 +143,10 @@ def test_a_host_that_is_not_here_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("wishes", "message"),
     [
-        ({"cache_type_k": "q9"}, "--cache-type-k q9: one of auto, f16, q8_0"),
-        ({"cache_type_v": "q8_0", "flash_attn": Switch.OFF}, "--cache-type-v q8_0: quantised values need"),
-        ({"log_level": "loud"}, "--log-level loud: one of debug"),
+        ({"cache_type_v": CacheType.Q8_0, "flash_attn": Switch.OFF}, "--cache-type-v q8_0: quantised values need"),
         ({"redis": "localhost"}, "--redis localhost: an address such as"),
+        ({"redis": "redis://h", "redis_host": "0.0.0.0"}, "--redis-host 0.0.0.0: is the embedded Valkey's"),
+        ({"redis_host": "192.0.2.1"}, "--redis-host 192.0.2.1: cannot be listened on"),
         ({"tensor_split": "x"}, "--tensor-split x: "),
         ({"draft_device": ("cpu",)}, "--draft-device cpu: one per --draft-model, and there are 0"),
         ({"target_device": "cuda:1"}, "--target-device cuda:1: no such device; here: cpu"),
@@ -149,7 +170,7 @@ def test_a_slow_drafter_bounds_the_gain() -> None:
 
 
 def test_the_announcement_can_be_pasted_whatever_the_models_name() -> None:
-    line = announcement("http://127.0.0.1:1", "it's").splitlines()[1]
+    line = announcement("http://127.0.0.1:1", "it's", "").splitlines()[1]
     shown = subprocess.run(["sh", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True).stdout
     assert '"model": "it\'s"' in shown
 
@@ -239,7 +260,11 @@ def run_draftmesh(*arguments: str, **environment: str) -> tuple[int, str, str]:
         (("up", "--target-model", "absent.gguf"), "error: --target-model absent.gguf: no such file"),
         (("up", "--nonsense"), "error: No such option: --nonsense"),
         (("nonsense",), "error: No such command 'nonsense'"),
-        (("status", "--redis", "redis://127.0.0.1:1/0"), "error: --redis redis://127.0.0.1:1/0: no answer"),
+        (("status", "--redis", "redis://:p@127.0.0.1:1/0"), "error: --redis redis://***@127.0.0.1:1/0: no answer"),
+        (("doctor", "--redis", "foo"), "error: --redis foo: an address such as"),
+        (("join", "foo"), "error: --redis foo: an address such as"),
+        (("up", "--redis", "redis://127.0.0.1:1/0"), "error: --redis redis://127.0.0.1:1/0: no answer"),
+        (("verifier", "--parallel", "0"), "error: --parallel 0: "),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_status_2(arguments: tuple[str, ...], line: str) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from services.launcher.child import Child, Program
 from services.launcher.supervisor import ChildFailed, Restarts, Supervisor
+from shared.lifecycle import DRAIN_S, GRACE_S
+from tests.processes import runs
 
 # A child must be able to say that it is up before it is asked to stop: Python takes signals only once it runs.
 SERVE = (
@@ -186,9 +188,7 @@ asyncio.run(main())
         time.sleep(0.01)
 
 
-def runs(pid: int) -> bool:
-    """Whether the process still runs; nobody may be there to collect its exit status."""
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+def test_nobody_is_killed_who_still_drains() -> None:
+    from services.gateway.service import CLOSE_S
+
+    assert GRACE_S > DRAIN_S + CLOSE_S

@@ -1,0 +1,167 @@
+"""What the gateway refuses, and what it says of itself, as OpenAI's clients and probes see it."""
+
+import asyncio
+import io
+from collections.abc import Sequence
+from typing import Any, cast
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from services.gateway.service import Settings, serve
+from shared import keys
+from shared.errors import StartError
+from shared.llama import Model
+from shared.messages import VerifierCard
+from tests.server import valkey_server
+from tests.service.scripted import MESSAGES, MODEL, card, speaking, stack
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"model": "gpt-9"}, 404, "model_not_found"),
+        ({"temperature": -1}, 400, None),
+        ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter"),
+        ({"logit_bias": {"49152": 1}}, 400, None),
+        ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, "context_length_exceeded"),
+    ],
+)
+async def test_refusals_have_openai_s_shape_even_for_streams(
+    valkey_url: str, vocabulary: bytes, fields: dict[str, Any], status: int, code: str | None
+) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        got, body = await s.post(stream=True, **fields)
+    assert (got, body["error"]["code"]) == (status, code)
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["type"] == "invalid_request_error"
+
+
+async def test_a_huge_body_is_413(valkey_url: str, vocabulary: bytes) -> None:
+    body = io.BytesIO(b'{"messages": "' + b"x" * (33 << 20))
+    async with stack(valkey_url, vocabulary) as s:
+        response = await s.session.post(f"{s.url}/v1/chat/completions", data=body)
+        assert (response.status, (await response.json())["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_keys_are_asked_for_where_they_are_set(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary, key="secret") as s:
+        async with s.openai as client:
+            assert [model.id async for model in client.models.list()] == [MODEL]
+        async with AsyncOpenAI(base_url=f"{s.url}/v1", api_key="wrong", max_retries=0) as client:
+            with pytest.raises(openai.AuthenticationError) as caught:
+                await client.models.list()
+            assert caught.value.code == "invalid_api_key"
+        for headers, status in (({"x-api-key": "secret"}, 200), ({"x-api-key": ""}, 401), ({}, 401)):
+            async with s.session.get(f"{s.url}/v1/models", headers=headers) as response:
+                assert response.status == status
+        assert (await s.post())[0] == 401
+        async with s.session.get(f"{s.url}/health") as response:
+            assert response.status == 200
+
+
+async def test_models_are_listed_and_unknown_ones_named(valkey_url: str, vocabulary: bytes) -> None:
+    cards = [card(), card(id="verifier-2", n_ctx=256), card(id="verifier-3", model="other/big")]
+    async with stack(valkey_url, vocabulary, cards=cards) as s, s.openai as client:
+        listed = [(entry.id, cast(Any, entry).max_model_len) async for entry in client.models.list()]
+        assert listed == [("other/big", 512), (MODEL, 256)]
+        async with s.session.get(f"{s.url}/v1/models/other/big") as response:
+            assert (await response.json())["id"] == "other/big"
+        with pytest.raises(openai.NotFoundError) as caught:
+            await client.models.retrieve("nope")
+        assert caught.value.code == "model_not_found"
+        assert "other/big, smol" in caught.value.message
+        status, body = await s.post()  # which of the two?
+        assert (status, body["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_above_the_limit_is_429_and_leaves_nothing_behind(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary, lambda _: [asyncio.Event()], max_requests=1) as s:
+        async with s.session.post(f"{s.url}/v1/chat/completions", json={"messages": MESSAGES, "n": 2}) as response:
+            assert response.status == 429
+            assert 1 <= int(response.headers["Retry-After"]) <= 3
+            assert (await response.json())["error"]["code"] == "rate_limit_exceeded"
+        assert await cast(Any, s.clients.redis).zcard(keys.admitted(MODEL)) == 0
+
+
+@pytest.mark.parametrize("cards", [(), (card(draining=True),)])
+async def test_without_a_verifier_it_is_503_and_not_ready(
+    valkey_url: str, vocabulary: bytes, cards: Sequence[VerifierCard]
+) -> None:
+    async with stack(valkey_url, vocabulary, cards=cards) as s:
+        status, body = await s.post()
+        assert (status, body["error"]["type"]) == (503, "server_error")
+        async with s.session.get(f"{s.url}/ready") as response:
+            assert response.status == 503
+            assert "verifier" in (await response.json())["missing"][0]
+
+
+async def test_without_redis_it_is_503_and_alive(vocabulary: bytes) -> None:
+    with valkey_server() as own:
+        async with stack(own.url, vocabulary) as s:
+            own.stop()
+            async with s.session.post(f"{s.url}/v1/chat/completions", json={"messages": MESSAGES}) as response:
+                assert response.status == 503
+                assert "Retry-After" in response.headers
+            for path, status in (("/ready", 503), ("/health", 200), ("/metrics", 200)):
+                async with s.session.get(s.url + path) as response:
+                    assert response.status == status
+
+
+async def test_unknown_routes_and_methods(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        for method, path, code in (
+            ("GET", "/nope", "not_found"),
+            ("GET", "/v1/chat/completions", "method_not_allowed"),
+        ):
+            async with s.session.request(method, s.url + path) as response:
+                assert (await response.json())["error"]["code"] == code
+                assert response.headers["x-request-id"].startswith("req_")
+
+
+async def test_browsers_may_ask_from_anywhere(valkey_url: str, vocabulary: bytes) -> None:
+    asked = {
+        "Origin": "http://example.org",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, x-stainless-os, anthropic-version, x-evil",
+    }
+    async with stack(valkey_url, vocabulary, key="secret") as s:
+        response = await s.session.options(f"{s.url}/v1/chat/completions", headers=asked)
+        assert response.status == 204
+        assert response.headers["Access-Control-Allow-Origin"] == "*"
+        allowed = response.headers["Access-Control-Allow-Headers"].split(", ")
+    assert {"authorization", "x-api-key", "content-type", "x-stainless-os", "anthropic-version"} <= set(allowed)
+    assert "x-evil" not in allowed
+
+
+async def test_a_busy_port_names_the_option(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        port = int(s.url.rpartition(":")[2])
+        second = Settings(redis=valkey_url, host="127.0.0.1", port=port, max_requests=1, request_timeout_s=1)
+        with pytest.raises(StartError, match=f"--port {port}"):
+            await serve(second, asyncio.Event())
+
+
+async def test_metrics_show_requests_and_the_fleet(valkey_url: str, vocabulary: bytes, model: Model) -> None:
+    cards = [card(), card(id="verifier-2", exactness="law")]
+    async with stack(valkey_url, vocabulary, speaking(model, "Hi"), cards=cards) as s:
+        await s.post()
+        await s.post(temperature=-1)
+        async with s.session.get(f"{s.url}/metrics") as response:
+            text = await response.text()
+        async with s.session.get(f"{s.url}/ready") as response:
+            assert response.status == 200
+    for line in (
+        'draftmesh_requests_total{model="smol",outcome="stop"} 1.0',
+        'draftmesh_requests_total{model="",outcome="refused"} 1.0',
+        'draftmesh_generation_tokens_total{model="smol"} 2.0',
+        'draftmesh_time_to_first_token_seconds_count{model="smol"} 1.0',
+        'draftmesh_inter_token_latency_seconds_count{model="smol"} 1.0',
+        'draftmesh_spec_decode_num_draft_tokens_total{model="smol"} 20.0',
+        'draftmesh_spec_decode_num_accepted_tokens_total{model="smol"} 12.0',
+        'draftmesh_spec_decode_num_drafts_total{model="smol"} 8.0',
+        'draftmesh_spec_decode_num_accepted_tokens_per_pos_total{model="smol",position="1"} 4.0',
+        'draftmesh_exactness_info{level="law",model="smol"} 1.0',
+    ):
+        assert line in text
