@@ -1,4 +1,4 @@
-"""What the samples say: one summary per configuration and temperature, the targets of issue 2, a table.
+"""What the samples say: one summary per configuration and temperature, the targets to reach, a table.
 
 Keys of bench/results/latest.json:
   created            when, UTC
@@ -58,7 +58,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One number that issue 2 asks for."""
+    """One number to reach."""
 
     name: str
     wanted: str
@@ -140,7 +140,7 @@ def _share(measured: Measured, configuration: str, temperature: float, part: str
 
 
 def goals(measured: Measured) -> list[Goal]:
-    """The numbers that issue 2 asks for, as far as they were measured; the worst one counts."""
+    """The numbers to reach, as far as they were measured; the worst one counts."""
     found = summaries(measured)
     plain = [one.ratio_to_raw for one in found if one.configuration == PLAIN and one.ratio_to_raw is not None]
     draft = [one.ratio_to_plain for one in found if one.configuration == DRAFT_8BIT and one.ratio_to_plain is not None]

@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 from redis.exceptions import ResponseError
 
 from shared import codec, keys
-from shared.commands import Redis
-from shared.jobs import INBOX_MAXLEN
+from shared.commands import Pipeline, Redis
 from shared.messages import Hint, Reply
 
 INBOX_TTL_MS = 60_000
+INBOX_MAXLEN = 1000  # hints are worthless when old; about one minute of a busy verifier
 M = TypeVar("M")
 
 
@@ -25,14 +25,18 @@ class Inbox(Generic[M]):
         self._redis = blocking
         self._key = keys.inbox(instance)
         self._decode = decode
-        self._cursor = "$"
+        self._cursor = ""  # "$" would skip what arrives between two reads; the id of the last entry does not
         self.undecodable = 0
+
+    async def open(self) -> None:
+        """Fix where reading starts: what is sent from now on is seen, what lies there already is not."""
+        entries = await self._redis.xrevrange(self._key, count=1)
+        self._cursor = entries[0][0].decode() if entries else "0-0"
 
     async def read(self, block_ms: int) -> list[M]:
         """Messages since the last read, in order, waiting up to `block_ms` for the first."""
-        if self._cursor == "$":
-            # "$" would skip what arrives between two reads; the id of the last entry does not.
-            self._cursor = await self._last_id()
+        if not self._cursor:
+            await self.open()
         try:
             reply = await self._redis.xread({self._key: self._cursor}, count=512, block=block_ms)
         except ResponseError as error:
@@ -52,21 +56,25 @@ class Inbox(Generic[M]):
 
     def rewind(self) -> None:
         """After a reconnection: Redis may have restarted empty, and ids count from its clock again."""
-        self._cursor = "$"
-
-    async def _last_id(self) -> str:
-        entries = await self._redis.xrevrange(self._key, count=1)
-        return entries[0][0].decode() if entries else "0-0"
+        self._cursor = ""
 
 
 async def send(redis: Redis, messages: Iterable[tuple[str, Hint | Reply]]) -> None:
     """Put each message into the inbox of the instance named with it, in one round trip."""
     pipeline = redis.pipeline(transaction=False)
+    if queue(pipeline, messages):
+        await pipeline.execute()
+
+
+def queue(pipeline: Pipeline, messages: Iterable[tuple[str, Hint | Reply]]) -> int:
+    """Add what sends the messages to a pipeline; returns how many commands that are."""
+    commands = 0
     inboxes = set()
     for instance, message in messages:
         key = keys.inbox(instance)
         pipeline.xadd(key, {"m": codec.encode(message)}, maxlen=INBOX_MAXLEN, approximate=True)
         inboxes.add(key)
+        commands += 1
     for key in inboxes:
         pipeline.pexpire(key, INBOX_TTL_MS)  # an inbox whose owner is gone must not outlive it for long
-    await pipeline.execute()
+    return commands + len(inboxes)

@@ -5,6 +5,7 @@ terminal chunk last. If Redis loses the log or goes back in time, it gets `LogLo
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 
 from redis.exceptions import RedisError, ResponseError
@@ -62,6 +63,7 @@ class LogFollower:
     async def run(self) -> None:
         """Read for ever; survives Redis going away and coming back."""
         reconnect = Reconnect("log follower")
+        checked = time.monotonic()
         while True:
             if not self._queues:
                 self._joined.clear()
@@ -83,8 +85,9 @@ class LogFollower:
                 continue
             for raw_key, entries in reply or []:
                 self._deliver(raw_key.decode(), entries)
-            if not reply:
+            if time.monotonic() - checked >= BLOCK_MS / 1000:
                 await self._check_all()
+                checked = time.monotonic()
 
     def _deliver(self, key: str, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
         if key == self._wake_key:
@@ -101,7 +104,7 @@ class LogFollower:
                 queue.put_nowait(LogLost(f"undecodable log entry: {error}"))
 
     async def _check_all(self) -> None:
-        """After silence or an outage: a request whose job is gone will never speak again."""
+        """Now and then, and after an outage: a request whose job is gone will never speak again."""
         watched = list(self._queues.items())
         if not watched:
             return

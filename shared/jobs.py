@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from shared import codec, keys, scripts
-from shared.commands import Redis
-from shared.messages import Chunk, Finish, Job
+from shared import codec, drafts, keys, scripts
+from shared.commands import Entries, Redis
+from shared.messages import Chunk, Finish, Hint, Job
 from shared.scripts import Outcome
 
 _DEADLINE = codec.encode(Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed."))
@@ -58,6 +58,7 @@ class JobStore:
         self._model = model
         self._lease_ms = lease_ms
         self._orphan_cursor = "0-0"
+        self._entries: dict[str, bytes] = {}  # request ids that were delivered, with their stream entries
 
     # ------------------------------------------------------------ gateway
 
@@ -84,9 +85,8 @@ class JobStore:
             await self.ensure_group()  # from the start of the backlog
             return None
         for _, entries in reply or []:
-            for _, fields in entries:
-                if fields:  # an entry that was trimmed away comes without fields
-                    return str(fields[b"r"].decode())
+            for request_id in self._delivered(entries):
+                return request_id
         return None
 
     async def ensure_group(self) -> None:
@@ -112,13 +112,24 @@ class JobStore:
             return []
         # Carrying the cursor forward keeps early entries from starving late ones.
         self._orphan_cursor = reply[0].decode() if isinstance(reply[0], bytes) else str(reply[0])
-        return [fields[b"r"].decode() for _, fields in reply[1] if fields]
+        return self._delivered(reply[1])
+
+    def _delivered(self, entries: Entries) -> list[str]:
+        """The request ids of stream entries; one that was trimmed away comes without fields."""
+        ids = {fields[b"r"].decode(): entry_id for entry_id, fields in entries if fields}
+        self._entries.update(ids)
+        return list(ids)
 
     async def claim(self, request_id: str, owner: str) -> Claim | Outcome:
         """Raise the epoch and take the lease, or say why not. A passed deadline or poison ends the job here."""
         arguments = [request_id, keys.GROUP, owner, self._lease_ms, _DEADLINE, _POISON]
         reply = await scripts.CLAIM.run(self._redis, self._names(request_id), arguments)
         result = scripts.outcome(reply)
+        entry = self._entries.pop(request_id, None)
+        if result is Outcome.GONE and entry is not None:
+            # Its hash expired, so no script will ever take the entry off the stream.
+            await self._redis.xack(keys.jobs(self._model), keys.GROUP, entry)
+            await self._redis.xdel(keys.jobs(self._model), entry)
         if result is not Outcome.OK:
             return result
         _, epoch, committed, payload, remaining_ms = reply
@@ -130,9 +141,9 @@ class JobStore:
         self,
         appends: Sequence[Append],
         renewals: Sequence[Renewal] = (),
-        hints: Sequence[tuple[str, bytes]] = (),
+        hints: Sequence[tuple[str, Hint]] = (),
     ) -> list[Outcome]:
-        """Send a round's commits, renewals and hints (inbox key, message) in one round trip.
+        """Send a round's commits, renewals and hints (drafter, message) in one round trip.
 
         Returns one outcome per append, then one per renewal. `DUPLICATE` means that an earlier try got through.
         Hints go first: a drafter that hears sooner drafts sooner, and nothing depends on it.
@@ -145,11 +156,10 @@ class JobStore:
             return await self._commit(appends, renewals, ())
 
     async def _commit(
-        self, appends: Sequence[Append], renewals: Sequence[Renewal], hints: Sequence[tuple[str, bytes]]
+        self, appends: Sequence[Append], renewals: Sequence[Renewal], hints: Sequence[tuple[str, Hint]]
     ) -> list[Outcome]:
         pipeline = self._redis.pipeline(transaction=False)
-        for key, message in hints:
-            pipeline.xadd(key, {"m": message}, maxlen=INBOX_MAXLEN, approximate=True)
+        first = drafts.queue(pipeline, hints)
         for append in appends:
             chunk = append.chunk
             arguments = [append.request_id, keys.GROUP, append.epoch, append.base, len(chunk.tokens)]
@@ -159,7 +169,7 @@ class JobStore:
             arguments = [renewal.request_id, keys.GROUP, renewal.epoch, self._lease_ms]
             scripts.RENEW.queue(pipeline, self._names(renewal.request_id), arguments)
         replies = await pipeline.execute()
-        return [scripts.outcome(reply) for reply in replies[len(hints) :]]
+        return [scripts.outcome(reply) for reply in replies[first:]]
 
     async def release(self, request_id: str, epoch: int) -> Outcome:
         """Give a claim back so that a peer takes it over at once."""
@@ -184,9 +194,6 @@ async def read_log(redis: Redis, request_id: str) -> list[tuple[int, Chunk]]:
 def _group_is_missing(error: ResponseError) -> bool:
     """Whether the stream or its group vanished: expired, flushed, or Redis came back empty."""
     return str(error).startswith(("NOGROUP", "UNBLOCKED", "The XGROUP subcommand requires"))
-
-
-INBOX_MAXLEN = 1000  # hints are worthless when old; about one minute of a busy verifier
 
 
 def parse_entry(entry_id: bytes, fields: dict[bytes, bytes]) -> tuple[int, Chunk]:

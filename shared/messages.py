@@ -40,14 +40,14 @@ class Sampling(Struct, frozen=True, array_like=True, kw_only=True):
     """The parameters of the law and the seed of its noise; defaults leave the model's distribution unchanged."""
 
     seed: Hash64
-    temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 1.0
+    temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 1.0  # below 0.001 counts as 0
     top_k: Count = 0  # 0: off
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     min_p: Probability = 0.0
     presence_penalty: Annotated[float, Meta(ge=-100.0, le=100.0)] = 0.0
     frequency_penalty: Annotated[float, Meta(ge=-100.0, le=100.0)] = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
-    logit_bias: tuple[tuple[TokenId, float], ...] = ()
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100.0)] = 1.0
+    logit_bias: tuple[tuple[TokenId, Annotated[float, Meta(ge=-1000.0, le=1000.0)]], ...] = ()
 
 
 # ---------------------------------------------------------------- durable plane

@@ -73,12 +73,15 @@ class Registry:
         return bool(await self._redis.pexpire(keys.vocabulary(digest), VOCABULARY_TTL_MS))
 
     async def fetch_vocabulary(self, digest: str) -> bytes | None:
-        """The vocabulary-only GGUF, or None if nobody published it."""
+        """The vocabulary-only GGUF, or None if nobody published it. Raises `ValueError` if what lies there is none."""
         data = await self._redis.get(keys.vocabulary(digest))
         if data is None:
             return None
         inflater = zlib.decompressobj()
-        gguf = inflater.decompress(data, MAX_VOCABULARY_BYTES)
+        try:
+            gguf = inflater.decompress(data, MAX_VOCABULARY_BYTES)
+        except zlib.error as error:
+            raise ValueError(f"the vocabulary {digest} is damaged") from error
         if inflater.unconsumed_tail:
             raise ValueError(f"the vocabulary {digest} inflates beyond {MAX_VOCABULARY_BYTES} bytes")
         return gguf

@@ -22,6 +22,7 @@ Ids = npt.NDArray[np.int64]
 # Ids further below the maximum than this many nats are drawn as one lump, which is split only when it wins:
 # exact, and seldom enough (the lump holds at most n_vocab * e^-12 of the head's mass) not to cost anything.
 HEAD_NATS: Final = 12.0
+MIN_TEMPERATURE: Final = 1e-3
 _POOL_NATS: Final = (3.0, 6.0, 12.0, 24.0, 48.0)
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
@@ -97,14 +98,20 @@ def needs_history(sampling: Sampling) -> bool:
     return bool(sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1.0)
 
 
+def is_greedy(sampling: Sampling) -> bool:
+    """Whether the law is a point mass on the largest logit."""
+    return sampling.temperature < MIN_TEMPERATURE
+
+
 def law(logits: Logits, sampling: Sampling, history: History | None = None) -> Law:
     """The distribution of the next token given its float32 `logits` of shape [n_vocab].
 
     Presence and frequency penalties count output tokens (OpenAI), the repetition penalty prompt and output (Keskar et
-    al. 2019). Temperature 0 is a point mass on the largest logit, the lowest id on a tie.
+    al. 2019). Temperature 0 is a point mass on the largest logit, the lowest id on a tie, and so is one below 0.001,
+    where float32 would overflow before it told the logits apart.
     """
     logits = _adjusted(logits, sampling, history)
-    if sampling.temperature == 0.0:
+    if is_greedy(sampling):
         return Law(np.array([int(np.argmax(logits))]), np.zeros(1))
     ids = _truncated(logits, sampling)
     if ids is not None:
@@ -248,8 +255,9 @@ def _inside_lump(law: Law, key: int) -> int:
     return min(index, int(np.flatnonzero(weights)[-1]))
 
 
-def greedy_gap(logits: Logits) -> float:
-    """By how many nats the largest logit beats the second: what `Draw.gap` is at temperature 0."""
+def greedy_gap(logits: Logits, sampling: Sampling, history: History | None = None) -> float:
+    """By how many nats the largest logit of a greedy law beats the second: its counterpart of `Draw.gap`."""
+    logits = _adjusted(logits, sampling, history)
     best = int(np.argmax(logits))
     others = logits.copy()
     others[best] = -np.inf

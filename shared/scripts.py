@@ -2,7 +2,7 @@
 
 Each script is atomic and idempotent: sending it again after a lost reply changes nothing more. Time is Redis's own,
 so two hosts' clocks are never compared. All keys of a script are declared, for ACLs; they lie in different cluster
-slots, so Redis Cluster is not supported (replicas and Sentinel are).
+slots, so Redis Cluster is not supported.
 
 A job's `state` is `running`, `cancelled` or `finished`; its `epoch` counts claims and fences zombies.
 """

@@ -18,8 +18,6 @@ from shared.registry import Registry, VocabularyKeeper
 
 logger = structlog.get_logger()
 
-LOOKUP_CAPACITY = 256  # sessions cost a few hundred kilobytes each and no compute worth mentioning
-
 
 def main(
     redis: options.Redis = options.DEFAULT_REDIS,
@@ -80,7 +78,7 @@ def _lookup_card(instance: str, proposer: LookupProposer) -> Callable[[float], D
             vocabulary="",
             n_vocab=0,
             device="cpu",
-            capacity=LOOKUP_CAPACITY,
+            capacity=proposer.capacity,
             sessions=proposer.sessions,
             tokens_per_second=tokens_per_second,
         )

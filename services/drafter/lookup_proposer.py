@@ -64,7 +64,9 @@ class _Session:
 class LookupProposer:
     """Sessions of the lookup drafter and a bounded store of what ended requests answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int = 256) -> None:
+        """`capacity` sessions at most, of some hundred kilobytes each; more are ignored."""
+        self.capacity = capacity
         self._sessions: dict[str, _Session] = {}
         self._waiting: list[str] = []  # sessions that changed since the last step
         self._store = SuffixIndex()
@@ -87,6 +89,8 @@ class LookupProposer:
         return len(self._sessions)
 
     def open(self, opening: Opening) -> None:
+        if len(self._sessions) >= self.capacity and opening.request_id not in self._sessions:
+            return
         self._sessions[opening.request_id] = _Session(opening)
         self._waiting.append(opening.request_id)
 

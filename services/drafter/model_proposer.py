@@ -42,7 +42,7 @@ class _Session:
         context = [*self.opening.prompt, *self.path.output]
         if len(context) + self.lead + 1 > self._n_ctx:
             head = self._n_ctx // 4
-            context = context[:head] + context[-(self._n_ctx // 2 - self.lead) :]
+            context = context[:head] + context[-max(head, self._n_ctx // 2 - self.lead) :]
         self.view = context
         self.recount()
 
@@ -168,7 +168,9 @@ class ModelProposer:
         logits = self._target.logits(row)[: session.opening.n_vocab]
         offset = len(path.output)
         drawn = sampling.draw(sampling.law(logits, parameters, session.history), parameters.seed, offset)
-        gap = sampling.greedy_gap(logits) if parameters.temperature == 0.0 else drawn.gap
+        gap = drawn.gap
+        if sampling.is_greedy(parameters):
+            gap = sampling.greedy_gap(logits, parameters, session.history)
         if len(session.view) + 1 > self._target.n_ctx:
             session.ended = True  # no room; the next commit looks anew
             return None

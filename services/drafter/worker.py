@@ -1,4 +1,4 @@
-"""The drafter's loops: read hints, step while there is work, publish every guess at once, and say who we are.
+"""The drafter's loops: read hints, step while there is work, publish guesses as they come, and say who we are.
 
 Nothing here can fail a request: whatever is lost or late costs acceptance. A gap in the commits is mended by reading
 the request's log again.
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from services.drafter.proposer import Draft, Opening, Proposer, join
-from shared import codec, drafts, lifecycle
+from shared import codec, drafts, keys, lifecycle
 from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
 from shared.jobs import read_job, read_log
 from shared.messages import Close, Commit, DrafterCard, Hello, Hint, Open, Proposal, Reply, VerifierCard
@@ -49,9 +49,10 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Draft until `stop`, then leave; nobody depends on us."""
+        await self._inbox.open()
         await self._registry.beat(self._current_card())
         await self._greet()
-        beats = lifecycle.heartbeat(self._registry, self._current_card, self._keep)
+        beats = lifecycle.heartbeat(self._registry, self._current_card, self._tidy)
         async with asyncio.TaskGroup() as group:
             loops = [
                 group.create_task(self._read_inbox(), name="inbox"),
@@ -78,6 +79,19 @@ class Worker:
             before = self._tokens
             await asyncio.sleep(2.0)
             self._rate = (self._tokens - before) / 2.0
+
+    async def _tidy(self) -> None:
+        """With every heartbeat: end sessions whose `Close` was lost, as a killed verifier never sends one."""
+        await self._keep()
+        requests = list(self._requests)
+        pipeline = self._redis.pipeline(transaction=False)
+        for request_id in requests:
+            pipeline.hget(keys.job(request_id), "state")
+        states = await pipeline.execute() if requests else []
+        over = [name for name, state in zip(requests, states, strict=True) if state != b"running"]
+        if over:
+            self._hints += [Close(request_id=request_id) for request_id in over]
+            self._news.set()
 
     async def _greet(self) -> None:
         """Tell every verifier to look at the registry now."""

@@ -83,7 +83,8 @@ def _deadline() -> ApiError:
 class Choice:
     """One choice's way from commits to events. Pure; its text does not depend on how tokens were split into commits.
 
-    Tokens count up to and including the one that completes a stop string, and an end-of-generation token counts.
+    Tokens count up to and including the one that completes a stop string. The token that ends an answer by itself is
+    never committed, so it does not count.
     """
 
     def __init__(self, index: int, lexicon: Lexicon, stops: Sequence[str]) -> None:

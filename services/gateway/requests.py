@@ -107,8 +107,8 @@ class ChatRequest(BaseModel):
     stop: tuple[str, ...] = ()
     presence_penalty: float = Field(0.0, ge=-100, le=100)
     frequency_penalty: float = Field(0.0, ge=-100, le=100)
-    repetition_penalty: float | None = Field(None, gt=0, le=100)
-    repeat_penalty: float | None = Field(None, gt=0, le=100)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100)
+    repeat_penalty: float | None = Field(None, ge=0.01, le=100)
     logit_bias: dict[int, float] = Field(default_factory=dict)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)

@@ -69,8 +69,7 @@ class Claims:
             try:
                 if len(self._held) < self._slots:
                     for request_id in await self._store.orphans(self._instance, ORPHAN_IDLE_MS):
-                        if request_id not in self._held and len(self._held) < self._slots:
-                            await self._claim(request_id)
+                        await self._claim(request_id)
                 reconnect.succeeded()
             except DISCONNECTED as error:
                 await reconnect.failed(error)
@@ -87,6 +86,8 @@ class Claims:
             await self._claim_one(request_id)
 
     async def _claim_one(self, request_id: str) -> None:
+        if len(self._held) >= self._slots or request_id in self._held:
+            return  # the other loop took the last slot meanwhile; the orphan check will find the job again
         self._held.add(request_id)
         claimed = False
         try:

@@ -5,13 +5,12 @@ idempotent), and after a few rounds the queue is full, so decoding stops by itse
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
 
 from services.verifier.generation import Generation
-from shared import codec, keys
 from shared.broker import DISCONNECTED, Reconnect
 from shared.jobs import Append, JobStore, Renewal
 from shared.messages import Hint
@@ -28,11 +27,7 @@ class Batch:
 
     appends: list[tuple[Generation, Append]] = field(default_factory=list)
     renewals: list[tuple[Generation, Renewal]] = field(default_factory=list)
-    hints: list[tuple[str, bytes]] = field(default_factory=list)
-
-    def tell(self, hints: Iterable[tuple[str, Hint]]) -> None:
-        """Add hints, each with the drafter that it is for."""
-        self.hints += [(keys.inbox(name), codec.encode(hint)) for name, hint in hints]
+    hints: list[tuple[str, Hint]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.appends or self.renewals or self.hints)

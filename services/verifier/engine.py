@@ -145,6 +145,14 @@ class Engine:
             if name in self.drafters:
                 self.drafters[name].requests -= 1
 
+    def misfit(self, claim: Claim, output: list[int]) -> str:
+        """Why this target cannot serve a claimed request, for its client; empty if it can."""
+        if len(claim.job.prompt) + len(output) >= self.target.n_ctx:
+            return f"The prompt does not fit the verifier's context of {self.target.n_ctx} tokens."
+        if max(claim.job.prompt) >= self.target.n_vocab:
+            return "The prompt was made for another vocabulary than the verifier's."
+        return ""
+
     def expired(self) -> list[Generation]:
         """Running requests whose deadline has passed."""
         now_ms = self._clock() * 1000
@@ -159,6 +167,8 @@ class Engine:
             return []
         chosen = self.drafters.assign(generation.sessions)
         now_ms = self._clock() * 1000
+        if chosen:
+            generation.heard, generation.quiet_rounds = False, 0
         for name in chosen:
             self.drafters[name].requests += 1
             # It reads the prompt first; nobody waits for it before its first proposal.
@@ -171,7 +181,7 @@ class Engine:
         for proposal in proposals:
             generation = running.get(proposal.request_id)
             if generation is not None and generation.claim.epoch == proposal.epoch:
-                generation.propose(proposal, self.drafters, now_ms)
+                generation.propose(proposal, self.drafters, self.target.n_vocab, now_ms)
 
     def lead(self, generation: Generation, name: str) -> int:
         """How many tokens a drafter should keep ahead: this round's and the next's, and none while they do not pay.
@@ -180,7 +190,8 @@ class Engine:
         """
         lead = 2 * (generation.widest + 1) + SPARE_LEAD if generation.rounds > 1 else FIRST_LEAD
         quiet = generation.quiet_rounds
-        if quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
+        insists = generation.speculation is Speculation.ALWAYS
+        if insists or quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
             return lead
         return lead if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
 
@@ -195,8 +206,8 @@ class Engine:
         prefill_rows = min(sum(generation.uncomputed for generation in prefilling), budget)
         chains = [generation.best_chain(self.drafters, self.eog) for generation in decoding]
         candidates = [
-            generation.candidate(nodes, chances, self.drafters, self.target.n_ctx, self.eog, now_ms)
-            for generation, (nodes, chances) in zip(decoding, chains, strict=True)
+            generation.candidate(chain, self.drafters, self.target.n_ctx, now_ms)
+            for generation, chain in zip(decoding, chains, strict=True)
         ]
         choice = choose(
             candidates,
@@ -206,13 +217,13 @@ class Engine:
             self.target.max_rows,
             may_wait and not prefilling,
         )
-        widths = self._widths(decoding, candidates, choice)
+        widths = self._widths(decoding, candidates, choice, prefill_rows)
         patience = self._patience(decoding, candidates) if may_wait else 0.0
         if may_wait and (choice.wait_ms or patience):
             return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience))
         round = Round(Rows(), [], prefill_rows=prefill_rows)
-        for generation, (nodes, _), width in zip(decoding, chains, widths, strict=True):
-            self._add_decoding(round, generation, nodes[:width], 1 + max(widths))
+        for generation, chain, width in zip(decoding, chains, widths, strict=True):
+            self._add_decoding(round, generation, chain.nodes[:width], 1 + max(widths))
         for generation in prefilling:
             budget -= self._add_prefill(round, generation, budget, 1 + max(widths, default=0))
         return round
@@ -224,15 +235,19 @@ class Engine:
         patience_ms = min(PREFILL_MS, SHARED_PREFILL_FACTOR * self.costs(decoding))
         return min(self.target.max_rows // 2, max(SHARED_PREFILL_ROWS, self.costs.rows_within(patience_ms) - decoding))
 
-    def _widths(self, decoding: list[Generation], candidates: list[Candidate], choice: Choice) -> list[int]:
+    def _widths(
+        self, decoding: list[Generation], candidates: list[Candidate], choice: Choice, prefill_rows: int
+    ) -> list[int]:
         """The scheduler's widths, except for requests that want every draft verified; and why there are none."""
         widths = list(choice.widths)
-        share = self.target.max_rows // max(1, len(decoding)) - 1
+        room = self.target.max_rows - prefill_rows - len(decoding)
+        share = room // max(1, len(decoding))
         for index, (generation, candidate) in enumerate(zip(decoding, candidates, strict=True)):
             if generation.speculation is Speculation.ALWAYS:
                 widths[index] = min(len(candidate.ready), candidate.limit, MAX_WIDTH, share)
-            generation.widest = max(widths[index], generation.widest - 1)
-            generation.quiet_rounds = 0 if widths[index] else generation.quiet_rounds + 1
+            # What others insist on may leave less room than the scheduler counted with.
+            widths[index] = min(widths[index], room if self.target.unified else share)
+            room -= widths[index]
             generation.reason = "" if widths[index] else self._reason(generation, candidate)
         return widths
 
@@ -342,7 +357,10 @@ class Engine:
         sources = [self._source(node) for node in result.path]
         sources += [""] * (len(result.tokens) - len(sources))
         generation.settle(result.tokens, self.drafters, now_ms)
+        width = len(entry.chain)
         generation.rounds += 1
+        generation.widest = max(width, generation.widest - 1)
+        generation.quiet_rounds = 0 if width else generation.quiet_rounds + generation.heard
         self.counters.add("rounds", 1)
         self.counters.add("tokens", len(result.tokens))
         finish = Finish.NONE
@@ -353,7 +371,7 @@ class Engine:
         chunk = Chunk(
             tokens=tuple(result.tokens),
             sources=tuple(sources) if any(sources) else (),
-            drafted=len(entry.chain),
+            drafted=width,
             accepted=len(result.path),
             reason=generation.reason,
             logprobs=tuple(result.logprobs),

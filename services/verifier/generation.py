@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from services.verifier.drafters import Drafters
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
@@ -25,6 +26,15 @@ class Session:
     committed_ms: float | None = None  # when it last had to start anew; None once it answered
 
 
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A path of guesses with the acceptance of each; `ended` if the next one is an end of generation."""
+
+    nodes: list[Node]
+    chances: list[float]
+    ended: bool
+
+
 @dataclass(slots=True, eq=False)
 class Generation:
     """`context` is prompt and output; the slot's tokens are the part of it whose keys and values are computed."""
@@ -42,6 +52,7 @@ class Generation:
     reason: str = "nothing decoded yet"
     first_chunk: bool = True
     widest: int = 0  # draft rows of a recent round, fading by one per round
+    heard: bool = False  # a drafter has spoken, so silence from now on means something
     quiet_rounds: int = 0  # in a row without a verified draft
     deadline_ms: float = math.inf  # on the engine's clock
     lost: bool = False  # cancelled, taken over or gone: stop without a word
@@ -81,14 +92,16 @@ class Generation:
 
     # ------------------------------------------------------------ guesses
 
-    def propose(self, proposal: Proposal, drafters: Drafters, now_ms: float) -> None:
-        """Take a proposal into the trie; whatever does not fit is dropped and counted."""
+    def propose(self, proposal: Proposal, drafters: Drafters, n_vocab: int, now_ms: float) -> None:
+        """Take a proposal into the trie; whatever does not fit is dropped and counted, ids beyond `n_vocab` too."""
         session = self.sessions.get(proposal.drafter)
         if session is None or proposal.drafter not in drafters:
             return
         drafter = drafters[proposal.drafter]
+        self.heard = True
+        tokens = list(takewhile(lambda token: token < n_vocab, proposal.tokens))
         attached = self.trie.attach(
-            proposal.base, proposal.prefix_hash, proposal.tokens, proposal.scores, proposal.drafter
+            proposal.base, proposal.prefix_hash, tokens, proposal.scores[: len(tokens)], proposal.drafter
         )
         if not attached:
             drafter.stale += 1
@@ -100,8 +113,8 @@ class Generation:
         session.committed_ms = None
         session.expected_ms = now_ms + drafter.step_ms
 
-    def best_chain(self, drafters: Drafters, eog: frozenset[int]) -> tuple[list[Node], list[float]]:
-        """The likeliest path from the root with the acceptance of each of its nodes."""
+    def best_chain(self, drafters: Drafters, eog: frozenset[int]) -> Chain:
+        """The likeliest path from the root. It ends before an end of generation, whose row nobody would read."""
         nodes: list[Node] = []
         chances: list[float] = []
         node = self.trie.root
@@ -109,12 +122,12 @@ class Generation:
             best, chance = max(
                 ((child, self.chance(child, drafters)) for child in node.children.values()), key=lambda pair: pair[1]
             )
+            if best.token in eog:
+                return Chain(nodes, chances, ended=True)
             nodes.append(best)
             chances.append(chance)
-            if best.token in eog:
-                break
             node = best
-        return nodes, chances
+        return Chain(nodes, chances, ended=False)
 
     @staticmethod
     def chance(node: Node, drafters: Drafters) -> float:
@@ -141,20 +154,11 @@ class Generation:
                 best = Arrival(first_ms, drafter.step_ms, drafter.acceptance.mean)
         return best
 
-    def candidate(
-        self,
-        chain: list[Node],
-        chances: list[float],
-        drafters: Drafters,
-        n_ctx: int,
-        eog: frozenset[int],
-        now_ms: float,
-    ) -> Candidate:
+    def candidate(self, chain: Chain, drafters: Drafters, n_ctx: int, now_ms: float) -> Candidate:
         """What the scheduler needs to know."""
         limit = 0 if self.speculation is Speculation.OFF else max(0, self.room(n_ctx) - 1)
-        ended = bool(chain) and chain[-1].token in eog
-        arrival = None if ended or not limit else self.arrival(chain, drafters, now_ms)
-        return Candidate(ready=tuple(chances), limit=limit, arrival=arrival)
+        arrival = None if chain.ended or not limit else self.arrival(chain.nodes, drafters, now_ms)
+        return Candidate(ready=tuple(chain.chances), limit=limit, arrival=arrival)
 
     # ------------------------------------------------------------ verdicts
 

@@ -52,7 +52,10 @@ class Introductions:
 
     async def _verdict(self, card: DrafterCard) -> str | None:
         if card.fingerprint not in self._verdicts:
-            gguf = await self._registry.fetch_vocabulary(card.vocabulary)
+            try:
+                gguf = await self._registry.fetch_vocabulary(card.vocabulary)
+            except ValueError as error:
+                return str(error)
             if gguf is None:
                 return None
             reason = await asyncio.to_thread(self._compare, gguf)

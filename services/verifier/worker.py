@@ -22,7 +22,7 @@ from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
 from shared import codec, drafts, models
 from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
-from shared.jobs import Append, JobStore, Renewal
+from shared.jobs import Append, Claim, JobStore, Renewal
 from shared.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
 from shared.registry import HEARTBEAT_S, Registry
 from shared.scripts import Outcome
@@ -30,6 +30,7 @@ from shared.scripts import Outcome
 logger = structlog.get_logger()
 
 _LATE: Final = Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed.")
+DRAIN_S: Final = 10.0  # if Redis is away so long, leases will hand over what we cannot
 RATE_WINDOW_S: Final = 10.0
 
 
@@ -67,6 +68,7 @@ class Worker:
         """Serve until `stop`; then give every claim back, so that another verifier goes on, and leave."""
         await self._store.ensure_group()
         await self._introductions.publish()
+        await self._inbox.open()
         async with asyncio.TaskGroup() as group:
             new = group.create_task(self._claims.run_new(), name="new")
             orphans = group.create_task(self._claims.run_orphans(), name="orphans")
@@ -80,10 +82,11 @@ class Worker:
             await self._claims.stop(new, orphans)
             self._draining = True
             self._wake()
-            await rounds
-            with suppress(*DISCONNECTED):
-                await self._hand_back()
-            for task in others:
+            with suppress(TimeoutError, *DISCONNECTED):
+                async with asyncio.timeout(DRAIN_S):
+                    await asyncio.shield(rounds)
+                    await self._hand_back()
+            for task in (rounds, *others):
                 task.cancel()
         self._thread.shutdown()
 
@@ -133,11 +136,23 @@ class Worker:
         loop = asyncio.get_running_loop()
         while self._claims:
             claim, output = self._claims.take()
-            await loop.run_in_executor(self._thread, self._engine.admit, claim, output)
+            misfit = self._engine.misfit(claim, output)
+            if misfit:
+                await self._turn_away(claim, len(output), misfit)
+            else:
+                await loop.run_in_executor(self._thread, self._engine.admit, claim, output)
         self._joined = False
         for generation in self._engine.running:
-            batch.tell((name, self._open(generation)) for name in self._engine.enlist(generation))
+            batch.hints += [(name, self._open(generation)) for name in self._engine.enlist(generation)]
         await self._committer.put(batch)
+
+    async def _turn_away(self, claim: Claim, offset: int, detail: str) -> None:
+        """End a request that a gateway let through for another verifier's sake."""
+        error = Chunk(tokens=(), finish=Finish.ERROR, detail=detail)
+        append = Append(request_id=claim.job.request_id, epoch=claim.epoch, base=offset, chunk=error)
+        with suppress(*DISCONNECTED):
+            await self._store.commit([append])
+        self._claims.done(claim.job.request_id)
 
     def _open(self, generation: Generation) -> Open:
         job = generation.job
@@ -159,9 +174,9 @@ class Worker:
                 request_id=generation.job.request_id, epoch=generation.claim.epoch, base=generation.offset, chunk=_LATE
             )
             batch.appends.append((generation, late))
-            batch.tell(self._end(generation))
+            batch.hints += self._end(generation)
         for generation in [generation for generation in self._engine.running if generation.lost]:
-            batch.tell(self._end(generation))
+            batch.hints += self._end(generation)
         return batch
 
     def _end(self, generation: Generation) -> list[tuple[str, Hint]]:
@@ -189,12 +204,12 @@ class Worker:
             batch.appends.append((generation, append))
             self._committed.append((time.monotonic(), len(chunk.tokens)))
             if chunk.finish is not Finish.NONE:
-                batch.tell(self._end(generation))
+                batch.hints += self._end(generation)
                 continue
             for name in generation.sessions:
                 lead = self._engine.lead(generation, name)
                 commit = Commit(request_id=request_id, epoch=epoch, base=gain.base, tokens=chunk.tokens, lead=lead)
-                batch.tell([(name, commit)])
+                batch.hints.append((name, commit))
         return batch
 
     async def _hand_back(self) -> None:

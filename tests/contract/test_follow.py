@@ -101,3 +101,22 @@ async def test_a_reader_that_leaves_is_forgotten(broker: Broker, follower: LogFo
     with pytest.raises(asyncio.CancelledError):
         await reader
     assert not follower._queues
+
+
+async def test_a_lost_log_is_noticed_while_others_go_on(
+    broker: Broker, follower: LogFollower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.follow.BLOCK_MS", 50)
+    lost, busy = await start(broker, "lost"), await start(broker, "busy")
+    await commit(lost, "lost", 0, (4,))
+    reader = asyncio.create_task(tokens_of(follower, "lost"))
+    other = asyncio.create_task(tokens_of(follower, "busy"))
+    await broker.redis.pipeline(transaction=False).delete(keys.log("lost"), keys.job("lost")).execute()  # type: ignore[attr-defined]
+    offset = 0
+    while not reader.done():
+        await commit(busy, "busy", offset, (offset,))
+        offset += 1
+    with pytest.raises(LogLost, match="gone"):
+        await reader
+    await commit(busy, "busy", offset, (), Finish.STOP)
+    assert await other == list(range(offset))

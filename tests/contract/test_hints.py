@@ -98,3 +98,17 @@ async def test_every_key_expires(broker: Broker) -> None:
     await registry.publish_vocabulary("f", b"GGUF")
     for key in await broker.redis.keys("*"):  # type: ignore[attr-defined]
         assert await broker.redis.pttl(key) > 0, key  # type: ignore[attr-defined]
+
+
+async def test_a_damaged_vocabulary_is_an_error_that_says_so(broker: Broker) -> None:
+    await broker.redis.set(keys.vocabulary("f"), b"not deflated", px=1000)
+    with pytest.raises(ValueError, match="damaged"):
+        await Registry(broker.redis).fetch_vocabulary("f")
+
+
+async def test_nothing_is_missed_between_opening_an_inbox_and_reading_it(broker: Broker) -> None:
+    await send(broker.redis, [("d", commit(0))])
+    inbox: Inbox[Hint] = Inbox(broker.blocking, "d", codec.decode_hint)
+    await inbox.open()
+    await send(broker.redis, [("d", commit(1))])
+    assert await inbox.read(1) == [commit(1)]

@@ -8,7 +8,7 @@ import pytest
 from shared import keys
 from shared.broker import Broker
 from shared.jobs import Append, Claim, JobStore, Renewal, read_job, read_log
-from shared.messages import Chunk, Finish
+from shared.messages import Chunk, Close, Finish
 from shared.scripts import Outcome
 from tests.toys import job
 
@@ -214,7 +214,7 @@ async def test_commits_survive_a_server_that_forgot_its_scripts(broker: Broker) 
     await store.submit(job(), 10)
     await claimed(store)
     await broker.redis.script_flush()  # type: ignore[attr-defined]
-    outcomes = await store.commit([append(1, 0, [4])], [Renewal("r1", 1)], [(keys.inbox("d"), b"hint")])
+    outcomes = await store.commit([append(1, 0, [4])], [Renewal("r1", 1)], [("d", Close(request_id="r1"))])
     assert outcomes == [Outcome.OK, Outcome.OK]
 
 
@@ -249,3 +249,21 @@ async def test_a_job_can_be_read_by_a_drafter(broker: Broker) -> None:
     await store.submit(job(), 10)
     assert await read_job(broker.redis, "r1") == job()
     assert await read_job(broker.redis, "gone") is None
+
+
+async def test_an_entry_whose_job_expired_leaves_the_stream(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    await store.submit(job(), 10)
+    await broker.redis.pipeline(transaction=False).delete(keys.job("r1")).execute()  # type: ignore[attr-defined]
+    assert await store.next_job(OWNER, 10) == "r1"
+    assert await store.claim("r1", OWNER) is Outcome.GONE
+    assert await store.orphans(OTHER, 0) == []
+
+
+async def test_a_hint_to_a_drafter_that_left_does_not_stay_for_ever(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    await claimed(store)
+    await store.commit([append(1, 0, [4])], hints=[("gone", Close(request_id="r1"))])
+    assert await broker.redis.pttl(keys.inbox("gone")) > 0  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ from tests.stack import Client, Processes, client, drafter, verifier
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
 
-TOKENS = 24
+SHORT, LONG = 14, 60  # tokens; most differences would show early, some only after many rounds
 PROMPTS = [
     "Tell me a story about a fox.",
     "Write a Python function that adds two numbers.",
@@ -44,6 +44,7 @@ LAWS = [
 class Case:
     prompt: tuple[int, ...]
     parameters: Sampling
+    tokens: int
 
 
 class RandomProposer:
@@ -89,14 +90,18 @@ class RandomProposer:
 @pytest.fixture(scope="session")
 def cases(vocabulary: Vocabulary) -> list[Case]:
     chat = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-    return [Case(tuple(vocabulary.tokenize(chat.format(text))), parameters) for text in PROMPTS for parameters in LAWS]
+    return [
+        Case(tuple(vocabulary.tokenize(chat.format(text))), parameters, LONG if index == 0 else SHORT)
+        for index, text in enumerate(PROMPTS)
+        for parameters in LAWS
+    ]
 
 
 @pytest.fixture(scope="session")
 def references(model_path: Path, cases: list[Case]) -> Iterator[list[Reference]]:
     """What a plain llama-cpp-python loop says."""
     loop = PlainLoop(model_path)
-    yield [loop.answer(case.prompt, case.parameters, TOKENS) for case in cases]
+    yield [loop.answer(case.prompt, case.parameters, case.tokens) for case in cases]
     loop.close()
 
 
@@ -126,7 +131,7 @@ async def answers(
 
     async def ask(case: Case):  # type: ignore[no-untyped-def]
         async with gate:
-            return await one.ask(one.job(case.prompt, case.parameters, TOKENS, cache_prompt=cache_prompt))
+            return await one.ask(one.job(case.prompt, case.parameters, case.tokens, cache_prompt=cache_prompt))
 
     found = await asyncio.gather(*(ask(case) for case in cases))
     return (
@@ -222,7 +227,7 @@ async def test_in_law_answers_differ_only_where_the_draw_was_a_close_call(
     """At the first difference the two best perturbed scores must lie within the probe's noise of each other."""
     assert law_target.level == "law"
     loop = PlainLoop(model_path, exact=False)
-    expected = [loop.answer(case.prompt, case.parameters, TOKENS) for case in cases]
+    expected = [loop.answer(case.prompt, case.parameters, case.tokens) for case in cases]
     loop.close()
     async with stack(valkey_url, law_target, model_path, make("Q8_0"), make("lookup")) as one:
         found, _, accepted = await answers(one, cases, at_once=4)
@@ -254,6 +259,6 @@ async def test_requests_that_are_not_to_speculate_do_not(
 ) -> None:
     async with stack(valkey_url, strict_target, model_path, make("lookup")) as one:
         for case, reference in list(zip(cases, references, strict=True))[:6]:
-            answer = await one.ask(one.job(case.prompt, case.parameters, TOKENS, speculation=Speculation.OFF))
+            answer = await one.ask(one.job(case.prompt, case.parameters, case.tokens, speculation=Speculation.OFF))
             assert answer.tokens == reference.tokens
             assert sum(chunk.drafted for chunk in answer.chunks) == 0

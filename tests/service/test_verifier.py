@@ -13,6 +13,7 @@ import pytest
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer
 from services.verifier.load import Loaded
+from shared import keys
 from shared.broker import Broker
 from shared.commands import Redis
 from shared.messages import DrafterCard, Finish, Sampling, Speculation, VerifierCard
@@ -158,6 +159,8 @@ async def test_a_drafter_that_joins_gets_work_and_one_that_leaves_is_forgotten(
         proposer = LookupProposer() if kind == "lookup" else ModelProposer(ToyTarget(n_ctx=600))
         async with drafter(valkey_url, proposer, kind, "helper"):
             await until(lambda: proposer.sessions > 0, within_s=1)
+            if kind == "model":
+                await verifier_card(valkey.redis, lambda card: any(counts.accepted for counts in card.drafters))
         await verifier_card(valkey.redis, lambda card: not card.drafters)
         expected = reference(one, [5, 6, 7] * 8, 550)
         assert (await answer).tokens == (await speculating).tokens == expected
@@ -180,6 +183,34 @@ async def test_a_drafter_of_another_vocabulary_is_refused_by_name_of_the_token(
         assert name == "stranger"
         assert reason == "its vocabulary differs from the target's: token 0 is b'<|endoftext|>', not b'0'"
         assert (await one.ask(one.job([5, 6], ENDLESS, 10))).tokens == reference(one, [5, 6], 10)
+
+
+async def test_a_prompt_that_another_verifier_promised_to_take_ends_with_an_error(
+    valkey: Broker, valkey_url: str, model_path: Path
+) -> None:
+    async with stack(valkey_url, model_path, toy(model_path)) as one:
+        answer = await one.ask(one.job([5] * 700, ENDLESS, 10))
+        assert answer.chunks[-1].finish is Finish.ERROR
+        assert "context of 600" in answer.chunks[-1].detail
+        assert (await one.ask(one.job([5, 6], ENDLESS, 10))).tokens == reference(one, [5, 6], 10)
+
+
+async def test_a_drafter_forgets_requests_whose_end_it_was_not_told(
+    valkey: Broker, valkey_url: str, model_path: Path
+) -> None:
+    pause = threading.Event()
+    proposer = ModelProposer(ToyTarget(n_ctx=600))
+    async with (
+        drafter(valkey_url, proposer, "model", "helper"),
+        stack(valkey_url, model_path, toy(model_path, lambda rows: pause.wait(0.01))) as one,
+    ):
+        job = one.job([5, 6, 7], ENDLESS, 500)
+        answer = asyncio.create_task(one.ask(job))
+        await until(lambda: proposer.sessions == 1)
+        await one.store.cancel(job.request_id)
+        await answer
+        await valkey.redis.delete(keys.inbox("helper"))  # type: ignore[attr-defined]
+        await until(lambda: proposer.sessions == 0)
 
 
 async def test_redis_losing_everything_ends_requests_and_the_next_one_works(

@@ -112,7 +112,7 @@ def test_cells_hold_the_accepted_context_after_every_round() -> None:
     assert bench.answers["r1"] == answer
 
 
-drafting = st.sampled_from(["right", "wrong", "late", "branch", "silent", "beyond eog"])
+drafting = st.sampled_from(["right", "wrong", "late", "branch", "silent", "beyond eog", "beyond vocabulary"])
 
 
 @settings(max_examples=60, deadline=None)
@@ -158,6 +158,8 @@ def test_no_proposal_of_any_shape_changes_any_answer(
             elif kind == "late":
                 at = source.randrange(at + 1)
                 future = answer[at : at + 12] or [EOG]
+            elif kind == "beyond vocabulary":
+                future = [*future[:2], VOCABULARY + source.randrange(2**30), *future[2:]]
             elif kind == "beyond eog":
                 future = [*future, EOG, 3, 4]
             if kind != "silent":
@@ -353,3 +355,55 @@ def test_a_request_past_its_deadline_is_found() -> None:
     assert bench.engine.expired() == []
     bench.spend(10_001)
     assert bench.engine.expired() == [generation]
+
+
+def test_a_drafter_that_joins_late_is_asked_for_drafts() -> None:
+    """Rounds before anybody could draft say nothing about the one that comes."""
+    bench = Bench(drafters=())
+    generation = bench.admit(job(max_tokens=100))
+    for _ in range(40):
+        bench.round()
+    bench.engine.drafters.update([drafter_card("d")])
+    assert bench.engine.enlist(generation) == ["d"]
+    bench.round()
+    assert bench.engine.lead(generation, "d") > 0
+
+
+def test_planning_again_while_waiting_is_not_a_round() -> None:
+    bench = Bench()
+    generation = bench.admit(job())
+    bench.round()
+    bench.propose(generation, generation.offset, [9])
+    bench.round()
+    before = (generation.quiet_rounds, generation.widest)
+    for _ in range(5):
+        bench.engine.plan()
+    assert (generation.quiet_rounds, generation.widest) == before
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_requests_that_insist_never_overfill_a_decode(unified: bool) -> None:
+    bench = Bench(sequences=12, max_rows=48)
+    bench.target.unified = unified
+    kinds = [Speculation.ALWAYS if index % 2 else Speculation.AUTO for index in range(12)]
+    requests = [job(f"r{index}", prompt=[5, index + 2], speculation=kind) for index, kind in enumerate(kinds)]
+    generations = [bench.admit(request) for request in requests]
+
+    def propose() -> None:
+        for generation in generations:
+            bench.propose(generation, generation.offset, [generation.offset % 60 + 2] * 20, score=0.999)
+
+    bench.finish(propose)
+    assert bench.answers == {request.request_id: plain_answer(request) for request in requests}
+
+
+def test_a_request_made_for_another_target_is_a_misfit() -> None:
+    bench = Bench(n_ctx=40)
+
+    def misfit(request: Job, output: list[int]) -> str:
+        return bench.engine.misfit(Claim(job=request, epoch=1, committed=len(output), remaining_ms=1), output)
+
+    assert misfit(job(), []) == ""
+    assert "context of 40" in misfit(job(prompt=[5] * 40), [])
+    assert "context of 40" in misfit(job(prompt=[5] * 30), [6] * 10)
+    assert "vocabulary" in misfit(job(prompt=[VOCABULARY]), [])

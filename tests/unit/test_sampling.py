@@ -127,7 +127,26 @@ def test_a_draw_depends_on_law_seed_and_offset_only(
 def test_temperature_zero_takes_the_lowest_of_equals() -> None:
     logits = np.array([1.0, 5.0, 5.0, 2.0], np.float32)
     assert draw(law(logits, Sampling(seed=1, temperature=0.0)), 1, 0).token == 1
-    assert sampling.greedy_gap(logits) == 0.0
+    assert sampling.greedy_gap(logits, Sampling(seed=1, temperature=0.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        Sampling(seed=1, temperature=1e-50),
+        Sampling(seed=1, temperature=1e-50, top_k=3),
+        Sampling(seed=1, temperature=0.001),
+        Sampling(seed=1, temperature=100.0),
+        Sampling(seed=1, repetition_penalty=0.01, temperature=0.001),
+        Sampling(seed=1, repetition_penalty=100.0, top_p=1e-9),
+        Sampling(seed=1, logit_bias=tuple((token, -1000.0) for token in range(300))),
+    ],
+)
+def test_extreme_parameters_still_give_a_token(parameters: Sampling) -> None:
+    logits = np.random.default_rng(5).normal(0, 5, 300).astype(np.float32)
+    found = draw(law(logits, parameters, History(prompt=[1, 2], output=[3])), 1, 0)
+    assert 0 <= found.token < 300
+    assert found.gap >= 0
 
 
 def test_offsets_and_seeds_are_independent() -> None:
