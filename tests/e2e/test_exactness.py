@@ -23,7 +23,7 @@ from tests.stack import Client, Processes, client, drafter, verifier
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
 
-SHORT, LONG = 14, 60  # tokens; most differences would show early, some only after many rounds
+SHORT, LONG = 12, 36  # tokens; most differences would show early, some only after many rounds
 PROMPTS = [
     "Tell me a story about a fox.",
     "Write a Python function that adds two numbers.",
