@@ -17,6 +17,9 @@ from shared.registry import HEARTBEAT_S
 
 RAW, PLAIN, LOOKUP, DRAFT_8BIT, DRAFT_4BIT = CONFIGURATIONS = ("raw", "plain", "lookup", "8-bit", "4-bit")
 
+# What is compared closest takes turns request by request, since a virtual machine's speed drifts within minutes.
+BLOCKS: Final = ((RAW, PLAIN, DRAFT_8BIT), (LOOKUP,), (DRAFT_4BIT,))
+
 _WARM_UP: Final = Request(name="chat", temperature=0.0, seed=1, tokens=16)
 
 
@@ -36,7 +39,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Microseconds of one block of requests that the verifier was busy, of those inside llama_decode, and of CPU time
+    """Microseconds of one request that the verifier was busy, of those inside llama_decode, and of CPU time
     that its process got: much less than busy means that something else ran on its core."""
 
     configuration: str
@@ -73,18 +76,8 @@ class Bench:
     async def repeat(self, repetition: int, tokens: int) -> None:
         """Every configuration once. Odd repetitions go backwards, so that a drift of the machine favours nobody."""
         work = requests(repetition, tokens)
-        for name in CONFIGURATIONS if repetition % 2 == 0 else CONFIGURATIONS[::-1]:
-            if name == RAW:
-                await self._raw_block(repetition, work)
-            else:
-                await self._block(name, repetition, work)
-
-    async def _raw_block(self, repetition: int, work: list[Request]) -> None:
-        await self._ask_raw(_WARM_UP)
-        for request in work:
-            answer = await self._ask_raw(request)
-            tokens: list[int] = answer["tokens"]
-            self._add(RAW, repetition, request, tokens, (len(tokens) - 1) / answer["decode_s"], answer["prefill_s"], {})
+        for block in BLOCKS if repetition % 2 == 0 else BLOCKS[::-1]:
+            await self._block(block if repetition % 2 == 0 else block[::-1], repetition, work)
 
     async def _ask_raw(self, request: Request) -> dict[str, Any]:
         return await self._raw.ask(
@@ -96,33 +89,50 @@ class Bench:
             }
         )
 
-    async def _block(self, name: str, repetition: int, work: list[Request]) -> None:
-        drafter = await self._start(name)
+    async def _block(self, names: tuple[str, ...], repetition: int, work: list[Request]) -> None:
+        """Each request under each of `names` in turn, with the drafter that one of them needs running throughout."""
+        drafter = await self._start(names)
         try:
-            await stream(self._stack.http, _WARM_UP.body(_speculative(name)))  # the drafter maps its file in
-            before = await self._counters()
-            for temperature in sorted({request.temperature for request in work}):
-                for request in (one for one in work if one.temperature == temperature):
-                    await self._ask(name, repetition, request)
-                after = await self._counters()
-                spent = {key: after.get(key, 0) - before.get(key, 0) for key in ("decode_us", "busy_us", "cpu_us")}
-                self.measured.shares.append(Share(configuration=name, temperature=temperature, **spent))
-                before = after
+            for name in names:
+                await self._warm_up(name)
+            for request in work:
+                for name in names:
+                    await self._measure(name, repetition, request)
             self.measured.saw_memory("gateway", self._stack.gateway.pid)
             self.measured.saw_memory("verifier", self._stack.verifier.pid)
             if drafter is not None:
-                self.measured.saw_memory(f"{name} drafter", drafter.pid)
+                self.measured.saw_memory(f"{names[0] if len(names) == 1 else DRAFT_8BIT} drafter", drafter.pid)
         finally:
             if drafter is not None:
                 await self._stack.stop_drafter(drafter)
 
-    async def _start(self, name: str) -> Child | None:
+    async def _warm_up(self, name: str) -> None:
+        """A short request, so that files are mapped in."""
+        if name == RAW:
+            await self._ask_raw(_WARM_UP)
+        else:
+            await stream(self._stack.http, _WARM_UP.body(_speculative(name)))
+
+    async def _measure(self, name: str, repetition: int, request: Request) -> None:
+        if name == RAW:
+            answer = await self._ask_raw(request)
+            tokens: list[int] = answer["tokens"]
+            self._add(RAW, repetition, request, tokens, (len(tokens) - 1) / answer["decode_s"], answer["prefill_s"], {})
+            return
+        before = await self._counters()
+        await self._ask(name, repetition, request)
+        after = await self._counters()
+        spent = {key: after.get(key, 0) - before.get(key, 0) for key in ("decode_us", "busy_us", "cpu_us")}
+        self.measured.shares.append(Share(configuration=name, temperature=request.temperature, **spent))
+
+    async def _start(self, names: tuple[str, ...]) -> Child | None:
         models: dict[str, Path | None] = {
             LOOKUP: None,
             DRAFT_8BIT: self._pair.draft_8bit,
             DRAFT_4BIT: self._pair.draft_4bit,
         }
-        return await self._stack.start_drafter(models[name]) if name in models else None
+        [needed] = [name for name in names if name in models]
+        return await self._stack.start_drafter(models[needed])
 
     async def _ask(self, name: str, repetition: int, request: Request) -> None:
         answer = await stream(self._stack.http, request.body(_speculative(name)))

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Protocol, Self
 
 import typer
 
-from shared.llama import Context, Model, Rows
+from shared.llama import Context, Model
 from shared.messages import Sampling
+from shared.rows import Rows
 from shared.sampling import Logits, draw, law
 
 

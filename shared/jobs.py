@@ -21,6 +21,9 @@ _POISON = codec.encode(
 _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
 
 
+_REMEMBERED_ENTRIES = 4096
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """The right to commit for one request until the lease ends or a later epoch is claimed."""
@@ -117,6 +120,8 @@ class JobStore:
     def _delivered(self, entries: Entries) -> list[str]:
         """The request ids of stream entries; one that was trimmed away comes without fields."""
         ids = {fields[b"r"].decode(): entry_id for entry_id, fields in entries if fields}
+        if len(self._entries) > _REMEMBERED_ENTRIES:
+            self._entries.clear()  # a later orphan check brings back what still matters
         self._entries.update(ids)
         return list(ids)
 

@@ -5,7 +5,7 @@ thread owns a `Context`. `llama_decode` releases the GIL. Upstream: llama.cpp's 
 """
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,16 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from shared.rows import MAX_LEAVES, LlamaError, Rows
+
 logger = structlog.get_logger()
 
-MAX_LEAVES: Final = 8  # sequence ids one row may carry; seq_cp and seq_rm scan all cells, so keep few
 CACHE_TYPES: Final = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
 
 _ERROR_LEVEL: Final = 4  # GGML_LOG_LEVEL_ERROR in ggml.h
-
-
-class LlamaError(RuntimeError):
-    """llama.cpp refused; the message says what was asked of it."""
 
 
 @C.llama_log_callback  # type: ignore[untyped-decorator]
@@ -226,35 +223,6 @@ class Vocabulary:
         """The model's chat template (Jinja), or None."""
         text = C.llama_model_chat_template(self._model, name.encode() if name else None)
         return text.decode(errors="replace") if text else None
-
-
-class Rows:
-    """The rows of one decode, in order. A row is one token at one position of one or more sequences."""
-
-    __slots__ = ("outputs", "positions", "sequences", "tokens")
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.positions: list[int] = []
-        self.sequences: list[tuple[int, ...]] = []
-        self.outputs: list[bool] = []
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def add(self, token: int, position: int, sequences: tuple[int, ...], output: bool) -> int:
-        """Append a row and return its index."""
-        self.tokens.append(token)
-        self.positions.append(position)
-        self.sequences.append(sequences)
-        self.outputs.append(output)
-        return len(self.tokens) - 1
-
-    def extend(self, tokens: Iterable[int], position: int, sequence: int) -> None:
-        """Append a run of tokens of one sequence from `position` on, without logits."""
-        for token in tokens:
-            self.add(token, position, (sequence,), False)
-            position += 1
 
 
 class Context:

@@ -5,7 +5,7 @@
 
 from typing import Protocol
 
-from shared.llama import Rows
+from shared.rows import Rows
 from shared.sampling import Logits
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from shared import prefix, sampling
-from shared.llama import LlamaError, Rows
 from shared.messages import DrafterCard, Job, Sampling
+from shared.rows import LlamaError, Rows
 from shared.sampling import Logits
 
 VOCABULARY = 64

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from services.drafter.model_proposer import ModelProposer
 from shared import devices, models
 from shared.errors import StartError
-from shared.llama import Context, LlamaError, Model, backend_devices
+from shared.llama import Context, Model, backend_devices
 from shared.messages import DrafterCard
+from shared.rows import LlamaError
 from shared.vocabulary import fingerprint
 
 # Per session. Longer prompts are drafted from their head and tail, and every session has its cells from the start.

@@ -11,7 +11,7 @@ from typing import Final
 
 from services.drafter.proposer import Draft, Opening, Path
 from shared import sampling
-from shared.llama import Rows
+from shared.rows import Rows
 from shared.sequences import Sequences, Slot
 from shared.target import Target
 

@@ -15,9 +15,10 @@ import structlog
 
 from services.gateway.errors import ApiError, unavailable
 from services.gateway.template import ChatTemplate, TemplateError
-from shared.llama import LlamaError, Model
+from shared.llama import Model
 from shared.messages import Card, VerifierCard
 from shared.registry import Registry
+from shared.rows import LlamaError
 
 logger = structlog.get_logger()
 

@@ -15,8 +15,9 @@ from services.launcher import payoff, plan, stopwatch
 from shared import devices, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
-from shared.llama import BackendDevice, LlamaError, Model, backend_devices
+from shared.llama import BackendDevice, Model, backend_devices
 from shared.options import DEFAULT_REDIS
+from shared.rows import LlamaError
 from shared.vocabulary import first_difference
 
 _ACCEPTANCES: Final = (0.5, 0.7, 0.9)

@@ -5,7 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from shared.llama import Context, Model, Rows
+from shared.llama import Context, Model
+from shared.rows import Rows
 
 COUNTS: Final = (1, 2, 4, 8, 16)
 _REPEATS: Final = 3

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import structlog
 
-from shared.llama import Rows
+from shared.rows import Rows
 from shared.sampling import Logits
 from shared.target import Target
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import structlog
 
 from services.verifier.drafters import Drafters
-from shared.llama import LlamaError, Model, Vocabulary
+from shared.llama import Model, Vocabulary
 from shared.messages import DrafterCard
 from shared.registry import Registry, VocabularyKeeper
+from shared.rows import LlamaError
 from shared.vocabulary import fingerprint, first_difference
 
 logger = structlog.get_logger()

@@ -16,8 +16,9 @@ from services.verifier.calibrate import PROBE_TEXT, Cache, Exactness, measure_ex
 from shared import devices, models, options
 from shared.errors import StartError
 from shared.folders import cache_folder
-from shared.llama import CACHE_TYPES, BackendDevice, Context, LlamaError, Model, backend_devices, build_info
+from shared.llama import CACHE_TYPES, BackendDevice, Context, Model, backend_devices, build_info
 from shared.messages import Speculation
+from shared.rows import LlamaError
 from shared.speedup import RowCosts
 
 logger = structlog.get_logger()

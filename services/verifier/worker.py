@@ -16,10 +16,11 @@ import structlog
 
 from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
-from services.verifier.engine import FIRST_LEAD, Engine, Gain, Round
+from services.verifier.engine import FIRST_LEAD, Engine, Gain
 from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
+from services.verifier.round import Round
 from shared import codec, drafts, models
 from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
 from shared.jobs import Append, Claim, JobStore, Renewal

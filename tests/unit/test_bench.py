@@ -13,8 +13,8 @@ from aiohttp.test_utils import TestServer
 from bench import measure, raw, report, workload
 from services.launcher import cores, stack
 from services.launcher.streaming import Answer, AnswerError, Guess, stream
-from shared.llama import Rows
 from shared.messages import Sampling
+from shared.rows import Rows
 from shared.sampling import Logits, draw, law
 
 

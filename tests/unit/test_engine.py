@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.verifier import engine as reasons
+from services.verifier import round as reasons
 from services.verifier.engine import Engine
 from services.verifier.generation import Generation
 from shared import prefix
@@ -130,7 +130,7 @@ def test_no_proposal_of_any_shape_changes_any_answer(
     source = random.Random(seed)
     bench = Bench(drafters=("d", "e"))
     bench.target.unified = layout == "unified"
-    bench.engine._min_rows = 2 if layout == "padded" else 1
+    bench.engine._planner._min_rows = 2 if layout == "padded" else 1
     requests = [
         job(
             f"r{index}",
@@ -227,7 +227,7 @@ def test_streams_are_padded_to_equal_widths() -> None:
 def test_no_sequence_has_a_single_row_where_that_would_change_bits() -> None:
     bench = Bench(max_rows=16)
     bench.target.unified = False
-    bench.engine._min_rows = 2
+    bench.engine._planner._min_rows = 2
     bench.admit(job("a", prompt=list(range(2, 35))))
     bench.admit(job("b", prompt=list(range(2, 20))))
     bench.finish()

@@ -11,8 +11,11 @@ import shared
 ROOT = Path(__file__).parents[2]
 SERVICES = ("gateway", "verifier", "drafter", "launcher")
 PURE = (
-    *(f"shared.{name}" for name in ("prefix", "speedup", "sampling", "messages", "vocabulary", "devices", "errors")),
-    *(f"services.verifier.{name}" for name in ("trie", "walk", "scheduler", "acceptance")),
+    *(
+        f"shared.{name}"
+        for name in ("prefix", "speedup", "sampling", "messages", "vocabulary", "devices", "errors", "rows")
+    ),
+    *(f"services.verifier.{name}" for name in ("trie", "walk", "scheduler", "acceptance", "counters")),
     *(f"services.gateway.{name}" for name in ("text", "stats")),
 )
 

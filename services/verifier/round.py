@@ -1,0 +1,184 @@
+"""One round as rows: which requests get which rows in the next decode, or what is worth waiting for first.
+
+Chooses by the scheduler's rule, fills the decode, and says of every request why it is not speculating, if it is not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.verifier.counters import Counters
+from services.verifier.drafters import Drafters
+from services.verifier.generation import Generation
+from services.verifier.scheduler import MAX_WIDTH, Candidate, Choice, choose
+from services.verifier.trie import Node
+from services.verifier.walk import Walk
+from shared.messages import Speculation
+from shared.rows import Rows
+from shared.speedup import RowCosts
+from shared.target import Target
+
+# A prefill piece may take this long: leases, cancellations and newcomers wait for the end of a decode.
+PREFILL_MS: Final = 2000.0
+# While others decode, a piece may make their round this much longer than a plain one, but is no smaller than this.
+SHARED_PREFILL_FACTOR: Final = 3.0
+SHARED_PREFILL_ROWS: Final = 16
+# Rounds without a verified draft after which a request's model drafters rest.
+QUIET_ROUNDS: Final = 16
+
+OFF = "speculation is off for this request"
+NO_ROLLBACK = "this model cannot take back rejected drafts"
+NO_DRAFTER = "no drafter is connected"
+NO_DRAFT = "no draft was ready in time"
+TOO_DEAR = "rows cost too much here: even perfect drafts would not pay"
+TOO_POOR = "the drafts are accepted too seldom to pay for their rows"
+PREFILL = "reading the prompt"
+
+
+@dataclass(slots=True)
+class Entry:
+    """One request's part of a decode. `rows` maps trie nodes to row indices; empty while its prompt is unfinished."""
+
+    generation: Generation
+    computed: list[int]  # context tokens that this decode computes, in order
+    chain: list[Node] = field(default_factory=list)
+    rows: dict[Node, int] = field(default_factory=dict)
+    walk: Walk | None = None
+
+
+@dataclass(slots=True)
+class Round:
+    """A decode to run, or only a wait when `rows` is empty."""
+
+    rows: Rows
+    entries: list[Entry]
+    wait_ms: float = 0.0
+    prefill_rows: int = 0
+    decode_ms: float = 0.0
+
+
+class Planner:
+    """Plans the rounds of one target."""
+
+    def __init__(self, target: Target, costs: RowCosts, eog: frozenset[int], min_rows: int, counters: Counters) -> None:
+        self._target = target
+        self._costs = costs
+        self._eog = eog
+        self._min_rows = min_rows
+        self._counters = counters
+
+    def plan(self, running: Sequence[Generation], drafters: Drafters, now_ms: float, may_wait: bool) -> Round:
+        """The next decode, or how long to wait for drafts first."""
+        decoding = [generation for generation in running if generation.uncomputed == 1]
+        prefilling = [generation for generation in running if generation.uncomputed > 1]
+        budget = self._prefill_budget(len(decoding))
+        prefill_rows = min(sum(generation.uncomputed for generation in prefilling), budget)
+        chains = [generation.best_chain(drafters, self._eog) for generation in decoding]
+        candidates = [
+            generation.candidate(chain, drafters, self._target.n_ctx, now_ms)
+            for generation, chain in zip(decoding, chains, strict=True)
+        ]
+        choice = choose(
+            candidates,
+            self._costs,
+            prefill_rows,
+            not self._target.unified,
+            self._target.max_rows,
+            may_wait and not prefilling,
+        )
+        widths = self._widths(decoding, candidates, choice, prefill_rows)
+        patience = self._patience(decoding, candidates) if may_wait else 0.0
+        if may_wait and (choice.wait_ms or patience):
+            return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience))
+        round = Round(Rows(), [], prefill_rows=prefill_rows)
+        for generation, chain, width in zip(decoding, chains, widths, strict=True):
+            self._add_decoding(round, generation, chain.nodes[:width], 1 + max(widths))
+        for generation in prefilling:
+            budget -= self._add_prefill(round, generation, budget, 1 + max(widths, default=0))
+        return round
+
+    def _prefill_budget(self, decoding: int) -> int:
+        """Rows of prefill in the next decode."""
+        if not decoding:
+            return min(self._target.max_rows, max(self._min_rows, self._costs.rows_within(PREFILL_MS)))
+        patience_ms = min(PREFILL_MS, SHARED_PREFILL_FACTOR * self._costs(decoding))
+        rows = self._costs.rows_within(patience_ms) - decoding
+        return min(self._target.max_rows // 2, max(SHARED_PREFILL_ROWS, rows))
+
+    def _widths(
+        self, decoding: list[Generation], candidates: list[Candidate], choice: Choice, prefill_rows: int
+    ) -> list[int]:
+        """The scheduler's widths, except for requests that want every draft verified; and why there are none."""
+        widths = list(choice.widths)
+        room = self._target.max_rows - prefill_rows - len(decoding)
+        share = room // max(1, len(decoding))
+        for index, (generation, candidate) in enumerate(zip(decoding, candidates, strict=True)):
+            if generation.speculation is Speculation.ALWAYS:
+                widths[index] = min(len(candidate.ready), candidate.limit, MAX_WIDTH, share)
+            # What others insist on may leave less room than the scheduler counted with.
+            widths[index] = min(widths[index], room if self._target.unified else share)
+            room -= widths[index]
+            generation.reason = "" if widths[index] else self._reason(generation, candidate)
+        return widths
+
+    def _reason(self, generation: Generation, candidate: Candidate) -> str:
+        if not self._target.can_roll_back:
+            return NO_ROLLBACK
+        if generation.speculation is Speculation.OFF:
+            return OFF
+        if not generation.sessions:
+            return NO_DRAFTER
+        most = min(MAX_WIDTH, self._target.max_rows - 1)
+        if all((1 + width) / self._costs(1 + width) <= 1 / self._costs(1) for width in range(1, most + 1)):
+            return TOO_DEAR
+        resting = generation.quiet_rounds >= QUIET_ROUNDS
+        return TOO_POOR if candidate.ready or resting else NO_DRAFT
+
+    def _patience(self, decoding: list[Generation], candidates: list[Candidate]) -> float:
+        """How long requests that insist on drafts wait for the first one: bounded, and only while one is due."""
+        waits = [
+            candidate.arrival.first_ms
+            for generation, candidate in zip(decoding, candidates, strict=True)
+            if generation.speculation is Speculation.ALWAYS and not candidate.ready and candidate.arrival is not None
+        ]
+        return max(waits, default=0.0) * 1.5
+
+    # ------------------------------------------------------------ fill
+
+    def _add_decoding(self, round: Round, generation: Generation, chain: list[Node], widest: int) -> None:
+        rows, slot = round.rows, generation.slot
+        position = len(slot.tokens)
+        entry = Entry(generation, computed=[generation.context[-1]], chain=chain)
+        entry.rows[generation.trie.root] = rows.add(generation.context[-1], position, (slot.id,), True)
+        for node in chain:
+            position += 1
+            entry.rows[node] = rows.add(node.token, position, (slot.id,), True)
+        # In streams llama.cpp cuts a batch into pieces of equal width, so a row of padding is cheaper than a piece.
+        wanted = self._min_rows if self._target.unified else max(widest, self._min_rows)
+        self._pad(rows, slot.id, position + 1, wanted - len(entry.rows))
+        round.entries.append(entry)
+
+    def _add_prefill(self, round: Round, generation: Generation, budget: int, width: int) -> int:
+        """Add as much of the prompt as fits; the last token's row gives the first draw. Returns the rows used."""
+        size = min(generation.uncomputed, budget, self._target.max_rows - len(round.rows) - self._min_rows)
+        if size <= 0:
+            return 0
+        start = len(generation.slot.tokens)
+        tokens = generation.context[start : start + size]
+        entry = Entry(generation, computed=tokens)
+        round.rows.extend(tokens, start, generation.slot.id)
+        if size == generation.uncomputed:
+            round.rows.outputs[-1] = True
+            entry.rows[generation.trie.root] = len(round.rows) - 1
+        if self._min_rows > 1 and (size < self._min_rows or size - width == 1):
+            # The piece beyond the common width must not be a single row either.
+            self._pad(round.rows, generation.slot.id, start + size, 1)
+        generation.reason = PREFILL
+        round.entries.append(entry)
+        return size
+
+    def _pad(self, rows: Rows, slot: int, position: int, count: int) -> None:
+        count = min(count, self._target.n_ctx - position, self._target.max_rows - len(rows))
+        if count > 0:
+            rows.extend([rows.tokens[-1]] * count, position, slot)
+            self._counters.add("padding_rows", count)
