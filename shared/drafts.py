@@ -59,6 +59,15 @@ class Inbox(Generic[M]):
         self._cursor = ""
 
 
+def burst(lead: int, want: int) -> int:
+    """How many tokens a drafter's next message carries when it is `lead` tokens ahead and `want` are waited for.
+
+    What is waited for comes at once. Otherwise near the committed end each token may be the one that makes a round
+    worth starting, and further out fewer messages do: each costs both ends more than half a token's time.
+    """
+    return want - lead if lead < want else min(1 + lead // 3, 6)
+
+
 async def send(redis: Redis, messages: Iterable[tuple[str, Hint | Reply]]) -> None:
     """Put each message into the inbox of the instance named with it, in one round trip."""
     pipeline = redis.pipeline(transaction=False)

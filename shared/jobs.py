@@ -102,11 +102,14 @@ class JobStore:
                 raise
         await self._redis.pexpire(stream, scripts.STREAM_TTL_MS)
 
-    async def orphans(self, owner: str, idle_ms: int, count: int = 64) -> list[str]:
-        """Ids of jobs that some verifier was given at least `idle_ms` ago and has not ended; most are still held."""
+    async def orphans(self, owner: str, count: int = 64) -> list[str]:
+        """Ids of jobs that some verifier was given and that have not ended; most are still held.
+
+        Whatever their idle time: asking resets it, so one verifier that asks in step could starve another for ever.
+        """
         try:
             reply = await self._redis.xautoclaim(
-                keys.jobs(self._model), keys.GROUP, owner, idle_ms, start_id=self._orphan_cursor, count=count
+                keys.jobs(self._model), keys.GROUP, owner, 0, start_id=self._orphan_cursor, count=count
             )
         except ResponseError as error:
             if not _group_is_missing(error):

@@ -104,13 +104,17 @@ class Open(Struct, frozen=True, array_like=True, kw_only=True, tag="open"):
 
 
 class Commit(Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
-    """The target decided `tokens` after offset `base`; keep `lead` tokens beyond."""
+    """The target decided `tokens` after offset `base`; keep `lead` tokens beyond.
+
+    `want` tokens will be waited for, so they should come in one message; 0: nobody waits.
+    """
 
     request_id: Name
     epoch: Count
     base: Count
     tokens: tuple[TokenId, ...]
     lead: Annotated[int, Meta(ge=0, le=1024)]
+    want: Annotated[int, Meta(ge=0, le=1024)] = 0
 
 
 class Close(Struct, frozen=True, array_like=True, kw_only=True, tag="close"):

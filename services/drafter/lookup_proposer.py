@@ -94,7 +94,7 @@ class LookupProposer:
         self._sessions[opening.request_id] = _Session(opening)
         self._waiting.append(opening.request_id)
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int) -> bool:
+    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
         session = self._sessions.get(request_id)
         if session is None:
             return True

@@ -11,6 +11,7 @@ from typing import Final
 
 from services.drafter.proposer import Draft, Opening, Path
 from shared import sampling
+from shared.drafts import burst
 from shared.rows import Rows
 from shared.sequences import Sequences, Slot
 from shared.target import Target
@@ -18,8 +19,6 @@ from shared.target import Target
 # Prompt rows per step while other sessions draft; a long prompt must not silence them.
 _SHARED_PREFILL_ROWS: Final = 64
 _STEP_WEIGHT: Final = 0.2
-_TOKENS_PER_STEP_OF_BURST: Final = 3
-_LONGEST_BURST: Final = 6
 
 
 class _Session:
@@ -30,6 +29,7 @@ class _Session:
         self.slot = slot
         self.path = Path(opening.prompt, opening.committed)
         self.lead = opening.lead
+        self.want = 0  # tokens that a verifier waits for
         self.ended = False  # the path ends with an end-of-generation token
         self._n_ctx = n_ctx
         self.view: list[int] = []
@@ -80,9 +80,9 @@ class ModelProposer:
 
     @property
     def burst(self) -> int:
-        """One message per token near the committed end, where a verifier may wait for it; fewer further out."""
-        nearest = min((session.path.lead for session in self._sessions.values() if session.wants_rows), default=0)
-        return min(1 + nearest // _TOKENS_PER_STEP_OF_BURST, _LONGEST_BURST)
+        """What the session that needs its message soonest may wait for."""
+        active = (session for session in self._sessions.values() if session.wants_rows)
+        return min((burst(session.path.lead, session.want) for session in active), default=1)
 
     @property
     def sessions(self) -> int:
@@ -103,11 +103,11 @@ class ModelProposer:
         """Cut the slot to the part of the view that it holds, keeping one token to compute."""
         self._sequences.keep(session.slot, session.view[:-1])
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int) -> bool:
+    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
         session = self._sessions.get(request_id)
         if session is None:
             return True
-        session.lead = lead
+        session.lead, session.want = lead, want
         before = len(session.path.output)
         right = session.path.commit(base, tokens)
         if right is None:

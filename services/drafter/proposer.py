@@ -69,7 +69,7 @@ class Proposer(Protocol):
         """Start a session; one that is open under this id is replaced."""
         ...
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int) -> bool:
+    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
         """The target decided `tokens` after `base`. False if commits before `base` were missed."""
         ...
 

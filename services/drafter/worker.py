@@ -180,7 +180,7 @@ class Worker:
                 if opened is None or opened.epoch != hint.epoch:
                     continue
                 known = await loop.run_in_executor(
-                    self._thread, self._proposer.commit, hint.request_id, hint.base, hint.tokens, hint.lead
+                    self._thread, self._proposer.commit, hint.request_id, hint.base, hint.tokens, hint.lead, hint.want
                 )
                 if not known:
                     await self._open(loop, opened)

@@ -14,7 +14,6 @@ from shared.scripts import Outcome
 logger = structlog.get_logger()
 
 ORPHAN_CHECK_S: Final = 2.0
-ORPHAN_IDLE_MS: Final = 2000  # the lease decides; this only keeps verifiers from asking for the same job at once
 
 
 class Claims:
@@ -68,7 +67,7 @@ class Claims:
             await asyncio.sleep(ORPHAN_CHECK_S)
             try:
                 if len(self._held) < self._slots:
-                    for request_id in await self._store.orphans(self._instance, ORPHAN_IDLE_MS):
+                    for request_id in await self._store.orphans(self._instance):
                         await self._claim(request_id)
                 reconnect.succeeded()
             except DISCONNECTED as error:

@@ -13,6 +13,7 @@ from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation, Session
 from services.verifier.round import QUIET_ROUNDS, Entry, Planner, Round
+from services.verifier.scheduler import Arrival
 from services.verifier.trie import Node
 from services.verifier.walk import Walk, walk
 from shared.jobs import Claim
@@ -186,7 +187,7 @@ class Engine:
         self._judge(entry, result)
         sources = [self._source(node) for node in result.path]
         sources += [""] * (len(result.tokens) - len(sources))
-        generation.settle(result.tokens, self.drafters, now_ms)
+        generation.settle(result.tokens, self.drafters, now_ms, self._wanted)
         width = len(entry.chain)
         generation.rounds += 1
         generation.widest = max(width, generation.widest - 1)
@@ -210,6 +211,9 @@ class Engine:
         )
         generation.first_chunk = False
         return Gain(generation, base, chunk)
+
+    def _wanted(self, arrival: Arrival, limit: int) -> int:
+        return self._planner.wanted(arrival, limit, others=len(self.running) - 1)
 
     def _judge(self, entry: Entry, result: Walk) -> None:
         """Tell every drafter what became of its guesses, verified or not, and count the verified ones.

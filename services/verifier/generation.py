@@ -1,12 +1,14 @@
 """One request while a verifier holds it: what is committed, what is guessed, who guesses. No I/O, no model."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
 from services.verifier.drafters import Drafters
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
 from services.verifier.trie import Node, Trie
+from shared.drafts import burst
 from shared.jobs import Claim
 from shared.messages import Job, Proposal, RequestStatus, Speculation
 from shared.sampling import History, needs_history
@@ -23,6 +25,8 @@ class Session:
     drafter: str
     expected_ms: float
     hop_ms: float = FIRST_HOP_MS
+    batch: int = 1  # tokens that its next message should bring
+    want: int = 0  # tokens that we said we would wait for
     committed_ms: float | None = None  # when it last had to start anew; None once it answered
 
 
@@ -108,10 +112,11 @@ class Generation:
             return
         drafter.observe_step(proposal.step_us)
         if session.committed_ms is not None and proposal.step_us:
-            hop_ms = max(0.1, now_ms - session.committed_ms - drafter.step_ms)
+            hop_ms = max(0.1, now_ms - session.committed_ms - session.batch * drafter.step_ms)
             session.hop_ms += 0.2 * (min(hop_ms, 1000.0) - session.hop_ms)
         session.committed_ms = None
-        session.expected_ms = now_ms + drafter.step_ms
+        session.batch = burst(max(0, proposal.base + len(tokens) - self.offset), session.want)
+        session.expected_ms = now_ms + session.batch * drafter.step_ms
 
     def best_chain(self, drafters: Drafters, eog: frozenset[int]) -> Chain:
         """The likeliest path from the root. It ends before an end of generation, whose row nobody would read."""
@@ -151,7 +156,7 @@ class Generation:
                 continue  # overdue: silent or gone, and never worth a second wait
             first_ms = max(0.05, session.expected_ms - now_ms)
             if best is None or first_ms < best.first_ms:
-                best = Arrival(first_ms, drafter.step_ms, drafter.acceptance.mean)
+                best = Arrival(first_ms, drafter.step_ms, drafter.acceptance.mean, session.batch)
         return best
 
     def candidate(self, chain: Chain, drafters: Drafters, n_ctx: int, now_ms: float) -> Candidate:
@@ -162,17 +167,28 @@ class Generation:
 
     # ------------------------------------------------------------ verdicts
 
-    def settle(self, tokens: list[int], drafters: Drafters, now_ms: float) -> None:
-        """The target decided `tokens`: re-root the trie and expect each drafter to react."""
+    def settle(
+        self, tokens: list[int], drafters: Drafters, now_ms: float, wanted: Callable[[Arrival, int], int]
+    ) -> None:
+        """The target decided `tokens`: re-root the trie and expect each drafter to react.
+
+        `wanted` says how many drafts are worth waiting for, given when they would come and how many there may be.
+        """
         self.trie.advance(tokens)
         self.context.extend(tokens)
         self.committed_now += len(tokens)
         alive = {name for child in self.trie.root.children.values() for name in child.scores}
         for session in self.sessions.values():
+            session.want = 0
             if session.drafter in alive or session.drafter not in drafters:
                 continue
+            drafter = drafters[session.drafter]
+            if drafter.step_ms and self.speculation is not Speculation.OFF:
+                first = Arrival(session.hop_ms + drafter.step_ms, drafter.step_ms, drafter.acceptance.mean)
+                session.want = wanted(first, self.job.max_tokens - self.offset - 1)
+            session.batch = max(1, session.want)
             session.committed_ms = now_ms
-            session.expected_ms = now_ms + session.hop_ms + drafters[session.drafter].step_ms
+            session.expected_ms = now_ms + session.hop_ms + session.batch * drafter.step_ms
 
     @property
     def status(self) -> RequestStatus:

@@ -10,7 +10,7 @@ from typing import Final
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
-from services.verifier.scheduler import MAX_WIDTH, Candidate, Choice, choose
+from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate, Choice, choose
 from services.verifier.trie import Node
 from services.verifier.walk import Walk
 from shared.messages import Speculation
@@ -96,6 +96,12 @@ class Planner:
         for generation in prefilling:
             budget -= self._add_prefill(round, generation, budget, 1 + max(widths, default=0))
         return round
+
+    def wanted(self, arrival: Arrival, limit: int, others: int) -> int:
+        """How many drafts of a chain that starts anew are worth waiting for, beside `others` requests; 0: none."""
+        candidate = Candidate(ready=(), limit=max(0, limit), arrival=arrival)
+        choice = choose([candidate], self._costs, others, False, self._target.max_rows, may_wait=True)
+        return 1 + round((choice.wait_ms - arrival.first_ms) / arrival.step_ms) if choice.wait_ms else 0
 
     def _prefill_budget(self, decoding: int) -> int:
         """Rows of prefill in the next decode."""

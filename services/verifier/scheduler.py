@@ -13,11 +13,13 @@ MAX_WIDTH: Final = 32  # drafts per request and round; beyond, a chain adds less
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Drafts that have not come yet: the first in `first_ms`, another every `step_ms`, each with this acceptance."""
+    """Drafts that have not come yet: `batch` of them in `first_ms`, then one every `step_ms`, each with this
+    acceptance."""
 
     first_ms: float
     step_ms: float
     acceptance: float
+    batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ def _waits(candidates: Sequence[Candidate], longest_ms: float) -> list[float]:
         if candidate.arrival is not None:
             arrival = candidate.arrival
             room = min(candidate.limit, MAX_WIDTH) - len(candidate.ready)
-            moments.update(arrival.first_ms + index * arrival.step_ms for index in range(max(0, room)))
+            moments.update(
+                arrival.first_ms + index * arrival.step_ms for index in range(max(0, room - arrival.batch + 1))
+            )
     return sorted(moment for moment in moments if moment <= longest_ms or moment == 0.0)
 
 
@@ -99,7 +103,11 @@ def _path_probabilities(candidate: Candidate, wait_ms: float) -> list[float]:
     chances = list(candidate.ready)
     arrival = candidate.arrival
     if arrival is not None and wait_ms >= arrival.first_ms:
-        more = 1 + int((wait_ms - arrival.first_ms) / arrival.step_ms + 1e-6) if arrival.step_ms > 0 else MAX_WIDTH
+        more = (
+            arrival.batch + int((wait_ms - arrival.first_ms) / arrival.step_ms + 1e-6)
+            if arrival.step_ms > 0
+            else MAX_WIDTH
+        )
         chances += [arrival.acceptance] * more
     probabilities = []
     path = 1.0

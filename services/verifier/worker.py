@@ -207,9 +207,15 @@ class Worker:
             if chunk.finish is not Finish.NONE:
                 batch.hints += self._end(generation)
                 continue
-            for name in generation.sessions:
-                lead = self._engine.lead(generation, name)
-                commit = Commit(request_id=request_id, epoch=epoch, base=gain.base, tokens=chunk.tokens, lead=lead)
+            for name, session in generation.sessions.items():
+                commit = Commit(
+                    request_id=request_id,
+                    epoch=epoch,
+                    base=gain.base,
+                    tokens=chunk.tokens,
+                    lead=self._engine.lead(generation, name),
+                    want=session.want,
+                )
                 batch.hints.append((name, commit))
         return batch
 

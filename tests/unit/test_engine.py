@@ -407,3 +407,27 @@ def test_a_request_made_for_another_target_is_a_misfit() -> None:
     assert "context of 40" in misfit(job(prompt=[5] * 40), [])
     assert "context of 40" in misfit(job(prompt=[5] * 30), [6] * 10)
     assert "vocabulary" in misfit(job(prompt=[VOCABULARY]), [])
+
+
+def test_what_is_worth_waiting_for_is_asked_for_in_one_message() -> None:
+    """After a refusal: the drafter is told how many drafts will be waited for, and they are waited for so long."""
+    bench = Bench()
+    generation = bench.admit(job(max_tokens=100))
+    bench.round()
+    bench.propose(generation, generation.offset, [generation.offset % 60 + 2])
+    bench.round()
+    session = generation.sessions["d"]
+    assert session.want > 1
+    wait_ms = bench.engine.plan().wait_ms
+    assert session.hop_ms + session.want * 1.0 - 0.1 <= wait_ms
+    bench.propose(generation, generation.offset, list(range(2, 2 + session.want)))
+    assert bench.engine.plan().rows or bench.engine.plan().wait_ms < wait_ms
+
+
+def test_nobody_is_asked_to_hurry_where_waiting_does_not_pay() -> None:
+    bench = Bench(costs=DEAR)
+    generation = bench.admit(job(max_tokens=100))
+    bench.round()
+    bench.propose(generation, generation.offset, [generation.offset % 60 + 2])
+    bench.round()
+    assert generation.sessions["d"].want == 0

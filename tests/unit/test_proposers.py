@@ -10,6 +10,7 @@ from services.drafter.lookup_proposer import LookupProposer, SuffixIndex
 from services.drafter.model_proposer import ModelProposer
 from services.drafter.proposer import Draft, Opening, Path
 from shared import prefix
+from shared.drafts import burst
 from shared.messages import Sampling
 from tests.toys import EOG, VOCABULARY, ToyTarget, job, plain_answer
 
@@ -81,6 +82,16 @@ def test_missed_commits_are_reported_and_repeated_ones_ignored() -> None:
     assert proposer.commit("r1", 0, tuple(answer[:2]), 6)
     assert proposer.commit("r1", 1, tuple(answer[1:4]), 6)
     assert [draft.base for draft in run(proposer)] == [6, 7, 8, 9]
+
+
+def test_what_a_verifier_waits_for_comes_in_one_message() -> None:
+    assert [burst(lead, 7) for lead in (0, 3, 6)] == [7, 4, 1]
+    assert [burst(lead, 0) for lead in (0, 2, 3, 9, 50)] == [1, 1, 2, 4, 6]
+    proposer = ModelProposer(ToyTarget())
+    proposer.open(opening(lead=20))
+    assert proposer.burst == 1
+    proposer.commit("r1", 0, (9, 9), 20, want=5)
+    assert proposer.burst == 5
 
 
 def test_no_lead_means_rest() -> None:
