@@ -72,6 +72,7 @@ class Bench:
         """`step` is called with the configuration's name after each request."""
         self._stack, self._raw, self._pair, self._prompts, self._step = stack, raw, pair, prompts, step
         self.measured = Measured()
+        self._counted: dict[str, int] = {}  # after the latest request that was measured
 
     async def repeat(self, repetition: int, tokens: int) -> None:
         """Every configuration once. Odd repetitions go backwards, so that a drift of the machine favours nobody."""
@@ -95,6 +96,7 @@ class Bench:
         try:
             for name in names:
                 await self._warm_up(name)
+            self._counted = await self._counters()
             for request in work:
                 for name in names:
                     await self._measure(name, repetition, request)
@@ -119,10 +121,9 @@ class Bench:
             tokens: list[int] = answer["tokens"]
             self._add(RAW, repetition, request, tokens, (len(tokens) - 1) / answer["decode_s"], answer["prefill_s"], {})
             return
-        before = await self._counters()
         await self._ask(name, repetition, request)
-        after = await self._counters()
-        spent = {key: after.get(key, 0) - before.get(key, 0) for key in ("decode_us", "busy_us", "cpu_us")}
+        before, self._counted = self._counted, await self._counters()
+        spent = {key: self._counted.get(key, 0) - before.get(key, 0) for key in ("decode_us", "busy_us", "cpu_us")}
         self.measured.shares.append(Share(configuration=name, temperature=request.temperature, **spent))
 
     async def _start(self, names: tuple[str, ...]) -> Child | None:
