@@ -4,12 +4,14 @@ A drafter's inbox carries `Open`, `Commit` and `Close`; a verifier's carries `Pr
 length, a TTL that the owner renews. Messages that do not decode are counted and skipped.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from redis.exceptions import ResponseError
 
 from shared import codec, keys
+from shared.broker import BLOCK_MS, DISCONNECTED, Reconnect
 from shared.commands import Pipeline, Redis
 from shared.messages import Hint, Reply
 
@@ -54,9 +56,20 @@ class Inbox(Generic[M]):
                     self.undecodable += 1
         return messages
 
-    def rewind(self) -> None:
-        """After a reconnection: Redis may have restarted empty, and ids count from its clock again."""
-        self._cursor = ""
+    async def run(self, deliver: Callable[[list[M]], None]) -> None:
+        """Read for ever and deliver what comes, each message once; survives Redis going away and coming back."""
+        reconnect = Reconnect("inbox")
+        while True:
+            try:
+                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
+                    messages = await self.read(BLOCK_MS)
+                reconnect.succeeded()
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+                self._cursor = ""  # Redis may have restarted empty, and ids count from its clock again
+                continue
+            if messages:
+                deliver(messages)
 
 
 def burst(lead: int, want: int) -> int:

@@ -136,10 +136,6 @@ class Model:
         return int(C.llama_model_n_ctx_train(self.handle))
 
     @property
-    def n_layer(self) -> int:
-        return int(C.llama_model_n_layer(self.handle))
-
-    @property
     def size(self) -> int:
         """Bytes of all tensors."""
         return int(C.llama_model_size(self.handle))
@@ -154,10 +150,6 @@ class Model:
     def can_roll_back(self) -> bool:
         """False for recurrent and hybrid models, whose state cannot drop its last tokens."""
         return not (C.llama_model_is_recurrent(self.handle) or C.llama_model_is_hybrid(self.handle))
-
-    @property
-    def sliding_window(self) -> bool:
-        return int(C.llama_model_n_swa(self.handle)) > 0
 
     def metadata(self, key: str) -> str | None:
         """A metadata value as text, or None."""
@@ -200,9 +192,6 @@ class Vocabulary:
             if count >= 0:
                 return buffer.raw[:count]
             size = -count
-
-    def is_control(self, token: int) -> bool:
-        return bool(C.llama_vocab_is_control(self._vocab, token))
 
     def texts(self) -> list[bytes]:
         """Every token's raw text as the model file has it: what two vocabularies are compared by."""

@@ -33,7 +33,6 @@ class _Session:
         self.ended = False  # the path ends with an end-of-generation token
         self._n_ctx = n_ctx
         self.view: list[int] = []
-        self._view_start = 0  # output offset at which the view's tail joins the output
         self.history: sampling.History | None = None
         self.look()
 
@@ -112,7 +111,7 @@ class ModelProposer:
         right = session.path.commit(base, tokens)
         if right is None:
             return False
-        if right < before or len(session.path.output) != before:
+        if right < len(session.path.output):
             del session.view[len(session.view) - (before - right) :]
             session.view += session.path.output[right:]
             session.ended = False

@@ -13,7 +13,7 @@ import structlog
 
 from services.drafter.proposer import Draft, Opening, Proposer, join
 from shared import codec, drafts, keys, lifecycle
-from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
+from shared.broker import DISCONNECTED, Broker, Reconnect
 from shared.jobs import read_job, read_log
 from shared.messages import Close, Commit, DrafterCard, Hello, Hint, Open, Proposal, Reply, VerifierCard
 from shared.registry import Registry
@@ -55,7 +55,7 @@ class Worker:
         beats = lifecycle.heartbeat(self._registry, self._current_card, self._tidy)
         async with asyncio.TaskGroup() as group:
             loops = [
-                group.create_task(self._read_inbox(), name="inbox"),
+                group.create_task(self._inbox.run(self._receive), name="inbox"),
                 group.create_task(beats, name="heartbeat"),
                 group.create_task(self._measure(), name="measure"),
                 group.create_task(self._draft(), name="draft"),
@@ -90,8 +90,7 @@ class Worker:
         states = await pipeline.execute() if requests else []
         over = [name for name, state in zip(requests, states, strict=True) if state != b"running"]
         if over:
-            self._hints += [Close(request_id=request_id) for request_id in over]
-            self._news.set()
+            self._receive([Close(request_id=request_id) for request_id in over])
 
     async def _greet(self) -> None:
         """Tell every verifier to look at the registry now."""
@@ -101,19 +100,9 @@ class Worker:
         ]
         await drafts.send(self._redis, hello)
 
-    async def _read_inbox(self) -> None:
-        reconnect = Reconnect("inbox")
-        while True:
-            try:
-                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    self._hints += await self._inbox.read(BLOCK_MS)
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
-                self._inbox.rewind()
-                continue
-            if self._hints:
-                self._news.set()
+    def _receive(self, hints: list[Hint]) -> None:
+        self._hints += hints
+        self._news.set()
 
     # ------------------------------------------------------------ drafting
 

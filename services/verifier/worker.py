@@ -22,7 +22,7 @@ from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
 from services.verifier.round import Round
 from shared import codec, drafts, models
-from shared.broker import BLOCK_MS, DISCONNECTED, Broker, Reconnect
+from shared.broker import DISCONNECTED, Broker, Reconnect
 from shared.jobs import Append, Claim, JobStore, Renewal
 from shared.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
 from shared.registry import HEARTBEAT_S, Registry
@@ -75,7 +75,7 @@ class Worker:
             orphans = group.create_task(self._claims.run_orphans(), name="orphans")
             others = [
                 group.create_task(self._committer.run(), name="committer"),
-                group.create_task(self._read_inbox(), name="inbox"),
+                group.create_task(self._inbox.run(self._receive), name="inbox"),
                 group.create_task(self._stay_known(), name="registry"),
             ]
             rounds = group.create_task(self._rounds(), name="rounds")
@@ -239,23 +239,13 @@ class Worker:
         waiting, self._proposals = self._proposals, []
         self._engine.take(waiting, now_ms)
 
-    async def _read_inbox(self) -> None:
-        reconnect = Reconnect("inbox")
-        while True:
-            try:
-                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    replies = await self._inbox.read(BLOCK_MS)
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
-                self._inbox.rewind()
-                continue
-            for reply in replies:
-                if isinstance(reply, Proposal):
-                    self._proposals.append(reply)
-                    self._wake()
-                else:
-                    self._look_around.set()
+    def _receive(self, replies: list[Reply]) -> None:
+        for reply in replies:
+            if isinstance(reply, Proposal):
+                self._proposals.append(reply)
+                self._wake()
+            else:
+                self._look_around.set()
 
     async def _stay_known(self) -> None:
         """Heartbeat, and look for drafters: every few seconds, or at once when one says hello."""
