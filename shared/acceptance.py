@@ -12,10 +12,11 @@ from typing import Final
 
 # Confidences beyond this many nats say nothing more; without a bound one outlier would dominate the fit.
 _STEEPEST: Final = 8.0
-# Before the first verdict: a confident guess is mostly right, an even one slightly more often than not. Of
-# alternatives a little less is expected than they say.
-_PRIORS: Final = ((0.5, 1.5), (-0.3, 1.0), (-0.7, 1.0))
-_PRIOR_VARIANCE: Final = 1.0
+# Before the first verdict: confidence counts for more than it says, by how much is quite unknown (a drafter close to
+# its target loses only ties, and then the slope is steep).
+_PRIOR: Final = (0.0, 2.5)
+_PRIOR_VARIANCE: Final = (0.5, 6.0)
+_RANKS: Final = 3  # curves; later alternatives share the last one
 _MAX_VARIANCE: Final = 4.0  # what forgetting may bring back: a silent drafter stays roughly known
 # Old verdicts fade, so that a drafter can become better or worse: about 500 are remembered.
 _MEMORY: Final = 0.998
@@ -26,10 +27,10 @@ def _logit(score: float) -> float:
 
 
 class _Curve:
-    def __init__(self, base: float, slope: float) -> None:
-        self._base, self._slope = base, slope
+    def __init__(self) -> None:
+        self._base, self._slope = _PRIOR
         # Covariance of the two: variances and, off the diagonal, how they move together.
-        self._vb, self._vbs, self._vs = _PRIOR_VARIANCE, 0.0, _PRIOR_VARIANCE
+        (self._vb, self._vs), self._vbs = _PRIOR_VARIANCE, 0.0
 
     def estimate(self, score: float) -> float:
         return 1.0 / (1.0 + math.exp(-max(-12.0, min(12.0, self._base + self._slope * _logit(score)))))
@@ -55,7 +56,7 @@ class Acceptance:
     """Calibrated acceptance of one drafter. `rank` is 0 for its first guess at a place, 1 for the second, …"""
 
     def __init__(self) -> None:
-        self._curves = [_Curve(base, slope) for base, slope in _PRIORS]
+        self._curves = [_Curve() for _ in range(_RANKS)]
         self._accepted = 3.0  # the overall rate starts as if three of five had been right
         self._judged = 5.0
 
