@@ -50,7 +50,7 @@ class _Bench:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._errors = Console(stderr=True, highlight=False)
+        self._errors = Console(stderr=True, highlight=False, soft_wrap=True)
         self._servers: list[Server] = []
         self._runner: Runner | None = None
 
@@ -58,7 +58,9 @@ class _Bench:
         settings = self._options.settings
         plan = turns(settings)
         timeout = aiohttp.ClientTimeout(total=self._options.timeout_s)
-        async with aiohttp.ClientSession(timeout=timeout) as http:
+        # Idle connections are not kept: servers close theirs while others have their turn, and a request is then lost.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
             self._servers = [await connect(http, address) for address in self._options.addresses]
             self._announce(plan)
             with _progress(self._errors) as progress:

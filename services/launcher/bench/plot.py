@@ -3,9 +3,9 @@
 Needs matplotlib, which the extra `plot` installs; the Agg renderer, so no display.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -19,7 +19,7 @@ from services.launcher.bench.summary import Summary
 _PANEL: Final = (5.6, 3.4)  # inches
 _DPI: Final = 150
 # Okabe and Ito's palette: told apart also by people who see colours differently.
-_COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
+_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 _SHOWN_OFFSETS: Final = 16
 
 
@@ -33,7 +33,7 @@ def draw(report: Report, path: Path) -> None:
 def _figure(report: Report) -> Figure:
     summaries = report.summaries
     temperatures = sorted({one.cell.temperature for one in summaries})
-    rows: list[Any] = [_speeds]
+    rows: list[Callable[[Axes, Sequence[Summary], Sequence[str]], str]] = [_speeds]
     if len({one.cell.concurrency for one in summaries}) > 1:
         rows.append(_loads)
     if any(one.acceptance and one.acceptance.kept for one in summaries):
@@ -41,20 +41,22 @@ def _figure(report: Report) -> Figure:
     # One temperature makes one column, which needs the width of two for its bars.
     width = _PANEL[0] * max(len(temperatures), 1.5)
     figure = Figure(figsize=(width, _PANEL[1] * len(rows) + 0.9), layout="constrained")
-    panels = figure.subplots(len(rows), max(1, len(temperatures)), squeeze=False, sharey="row")
+    panels = figure.subplots(len(rows), max(1, len(temperatures)), squeeze=False, sharex="row", sharey="row")
     for panel_row, draw_panel in zip(panels, rows, strict=True):
         for axes, temperature in zip(panel_row, temperatures, strict=True):
             shown = [one for one in summaries if one.cell.temperature == temperature]
-            draw_panel(axes, shown, report.names)
+            title = draw_panel(axes, shown, report.names)
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(axis="y", alpha=0.25)
             axes.set_axisbelow(True)
-            axes.set_title(f"{axes.get_title()}, temperature {temperature:g}", fontsize=10, loc="left")
+            axes.set_title(f"{title}, temperature {temperature:g}", fontsize=10, loc="left")
+        panel_row[0].set_ylim(bottom=0)  # not before the last panel of the row: it ends the automatic scaling of all
         for axes in panel_row[1:]:
             axes.set_ylabel("")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=max(1, min(4, len(labels))), frameon=False)
     figure.supxlabel(_caption(report), fontsize=8, color="#555555")
+    figure.get_layout_engine().set(h_pad=0.1)  # type: ignore[union-attr, call-arg]
     return figure
 
 
@@ -66,7 +68,7 @@ def _caption(report: Report) -> str:
     )
 
 
-def _speeds(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> None:
+def _speeds(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> str:
     least = min((one.cell.concurrency for one in summaries), default=1)
     shown = [one for one in summaries if one.cell.concurrency == least]
     workloads = list(dict.fromkeys(one.cell.workload for one in shown))
@@ -84,15 +86,19 @@ def _speeds(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> N
             color=_colour(index),
             label=name,
         )
-        axes.bar_label(bars, fmt="%.1f", label_type="center", fontsize=7, color="white")
+        for bar, (_, speed) in zip(bars, points, strict=True):
+            at = bar.get_x() + bar.get_width() / 2
+            # At the foot, where whiskers seldom are.
+            axes.annotate(
+                f"{speed.mean:.1f}", (at, 0), (0, 3), textcoords="offset points", ha="center", fontsize=7, color="white"
+            )
     axes.set_xticks(range(len(workloads)), [workload.value for workload in workloads])
     axes.set_xlim(-0.5, max(1, len(workloads)) - 0.5)
-    axes.set_ylim(bottom=0)
     axes.set_ylabel("tokens/s of one answer")
-    axes.set_title("one request at a time" if least == 1 else f"{least} requests at once")
+    return "one request at a time" if least == 1 else f"{least} requests at once"
 
 
-def _loads(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> None:
+def _loads(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> str:
     """All workloads together: the mean over workloads of a cell's mean."""
     concurrencies = sorted({one.cell.concurrency for one in summaries})
     for index, name in enumerate(names):
@@ -114,23 +120,26 @@ def _loads(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> No
     axes.set_xscale("log", base=2)
     axes.set_xticks(concurrencies, [str(concurrency) for concurrency in concurrencies])
     axes.set_xticks([], minor=True)
-    axes.set_ylim(bottom=0)
     axes.set_xlabel("requests at once")
     axes.set_ylabel("tokens/s together")
-    axes.set_title("all workloads")
+    return "all workloads"
 
 
-def _offsets(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> None:
+def _offsets(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> str:
     for index, name in enumerate(names):
         total = pooled(one.acceptance for one in summaries if one.server == name and one.acceptance)
         rates = total.by_offset[:_SHOWN_OFFSETS] if total else ()
-        axes.plot(range(1, len(rates) + 1), rates, marker="o", markersize=4, color=_colour(index))
+        places = range(1, len(rates) + 1)
+        axes.plot(places, rates, color=_colour(index), linewidth=1)
+        if total and rates:
+            sizes = [4 + 60 * reached / total.reached[0] for reached in total.reached[: len(rates)]]
+            axes.scatter(places, rates, sizes, color=_colour(index), clip_on=False, zorder=3)
     axes.set_ylim(0, 1.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axes.set_xlabel("offset in the chain of drafts")
+    axes.set_xlabel("offset in the chain of drafts (dots: the larger, the more drafts got there)")
     axes.set_ylabel("accepted of those reached")
-    axes.set_title("drafts of all workloads")
+    return "drafts of all workloads"
 
 
 def _colour(index: int) -> str:

@@ -81,6 +81,8 @@ def _address(option: str, text: str, key: str, model: str) -> Address:
         known = False
     if not known:
         raise StartError(option, _without_password(text), wanted)
+    if key and url.user:
+        raise StartError("--api-key", "(not shown)", f"{url.host} has a password in its URL already; give one of them")
     # Users paste what their client is configured with, and that often ends in /v1.
     path = re.sub(r"/v1(/chat/completions)?$", "", url.path.rstrip("/"))
     return Address(name=name.strip() or f"{url.host}:{url.port}", url=url.with_path(path or "/"), key=key, model=model)

@@ -6,7 +6,7 @@ Of one answer with n tokens:
   inter-token latency  the gaps between bursts. Servers that speculate emit several tokens per decode, some as one event
                        and some as one event each; events within `BURST_S` count as one burst, so that both kinds of
                        server are measured alike. It is what a reader sees: mean gap = tokens per burst x time per token
-  first token          from sending the request to the first event with text (TTFT)
+  first token          from opening the request's connection to the first event with text (TTFT)
 Of one turn (all requests at once): total tokens / time from the first request to the end of the last answer.
 Ratios compare two servers on the same request (or turn) of one repetition; their mean is the geometric one.
 """
@@ -152,6 +152,8 @@ def _percentiles(values: Iterable[float]) -> Percentiles | None:
 def comparisons(measured: Measured, cells: Sequence[Cell], servers: Sequence[str]) -> list[Comparison]:
     """The first server against each other one: cell by cell, and over all workloads per temperature and concurrency."""
     first, *peers = servers
+    answered = {one.cell for one in measured.samples}
+    cells = [cell for cell in cells if cell in answered]
     groups: list[tuple[Cell, ...]] = []
     for concurrency, temperature in dict.fromkeys((cell.concurrency, cell.temperature) for cell in cells):
         alike = tuple(cell for cell in cells if (cell.concurrency, cell.temperature) == (concurrency, temperature))
