@@ -472,7 +472,8 @@ def test_a_run_of_failures_only_has_exit_status_1(
         (("--concurrency", "17"), "error: --concurrency 17: "),
         (("--workload", "poetry"), "error: --workload poetry: "),
         (("--plot", "figures.svg"), "error: --plot figures.svg: a file whose name ends in .png"),
-        (("--json", "nowhere/b.json"), "error: --json nowhere/b.json: a file in a folder that exists"),
+        (("--json", "nowhere/b.json"), "error: --json nowhere/b.json: a file that can be written, in a folder"),
+        (("--json", "."), "error: --json .: a file that can be written, in a folder"),
         (("nonsense://x",), "error: URL nonsense://x: an address such as "),
     ],
 )

@@ -1,6 +1,7 @@
 """Runs `draftmesh bench`: checks what can be checked first, measures, and reports however the run ends."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -111,14 +112,19 @@ def _stepping(progress: Progress, task: Any) -> Callable[[str], None]:
 def _check_files(options: Options) -> None:
     """What would only fail after minutes of measuring fails now."""
     for name, path in (("--json", options.json_file), ("--plot", options.plot_file)):
-        if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
-            raise StartError(name, path, "a file in a folder that exists")
+        if path is not None and not _can_be_written(path):
+            raise StartError(name, path, "a file that can be written, in a folder that exists")
     if options.plot_file is None:
         return
     if options.plot_file.suffix.lower() != ".png":
         raise StartError("--plot", options.plot_file, "a file whose name ends in .png")
     if find_spec("matplotlib") is None:
         raise StartError("--plot", options.plot_file, "needs matplotlib; install draftmesh with its extra: '.[plot]'")
+
+
+def _can_be_written(path: Path) -> bool:
+    place = path if path.exists() else path.resolve().parent
+    return place.is_dir() != path.exists() and os.access(place, os.W_OK)
 
 
 def _print(report: Report) -> None:
