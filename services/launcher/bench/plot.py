@@ -72,7 +72,7 @@ def _speeds(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> s
     least = min((one.cell.concurrency for one in summaries), default=1)
     shown = [one for one in summaries if one.cell.concurrency == least]
     workloads = list(dict.fromkeys(one.cell.workload for one in shown))
-    width = 0.8 / len(names)
+    width = 0.8 / max(2, len(names))  # a single server's bars are no walls
     for index, name in enumerate(names):
         mine = {one.cell.workload: one.tokens_per_second for one in shown if one.server == name}
         points = [(at, speed) for at, workload in enumerate(workloads) if (speed := mine.get(workload))]
