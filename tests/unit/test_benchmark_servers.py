@@ -1,23 +1,14 @@
-"""`draftmesh bench` against servers of several dialects, and what it says about those that fail."""
+"""The client of `draftmesh bench` against servers of several dialects, and what it makes of those that fail."""
 
 import asyncio
-import json
-import os
-import signal
-import sys
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from services.launcher import cli
 from services.launcher.bench.acceptance import Acceptance
 from services.launcher.bench.client import ask
 from services.launcher.bench.plan import Request, Settings, turns, warm_up
@@ -25,117 +16,12 @@ from services.launcher.bench.runner import Runner
 from services.launcher.bench.servers import Address, Server, addresses, connect
 from services.launcher.bench.workloads import Workload
 from services.launcher.streaming import AnswerError
-from shared import usage
 from shared.errors import StartError
+from tests.dialects import DONE, Answer, Fake, bare, cut_off, event, failing, llama_server, ours, piece, strict
 from tests.ports import free_port
 
 REQUEST = Request(prompt=0, step=0, messages=({"role": "user", "content": "Hi"},), temperature=0.0, seed=3, tokens=4)
 SETTINGS = Settings(workloads=(Workload.CHAT,), concurrencies=(1,), temperatures=(0.0,), tokens=8, repeat=2, seed=1)
-
-Answer = Callable[[dict[str, Any]], list[str] | web.Response | None]  # None: no answer until the server stops
-
-
-def event(**fields: Any) -> str:
-    return f"data: {json.dumps(fields)}\n\n"
-
-
-def piece(text: str, finish: str | None = None, **more: Any) -> str:
-    return event(choices=[{"index": 0, "delta": {"content": text}, "finish_reason": finish}], **more)
-
-
-DONE = "data: [DONE]\n\n"
-OURS = {"drafted": 4, "accepted": 3, "rounds": 2, "acceptance_per_offset": [1.0, 0.5], "reason": None, "by_source": {}}
-
-
-def ours(body: dict[str, Any]) -> list[str]:
-    """As draftmesh answers: a chunk per commit, and one with the statistics."""
-    return [
-        piece("", system_fingerprint="fp"),
-        piece("Hello wor"),
-        piece("ld"),
-        piece("", "length", seed=3, speculative=OURS),
-        event(choices=[], usage={"prompt_tokens": 9, "completion_tokens": 5}),
-        DONE,
-    ]
-
-
-def llama_server(body: dict[str, Any]) -> list[str]:
-    """As llama-server answers: a chunk per token, and counts beside the usage."""
-    timings = {"predicted_n": 4, "draft_n": 3, "draft_n_accepted": 2}
-    return [
-        event(choices=[{"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None}]),
-        *(piece(text) for text in ("a", "b", "c", "d")),
-        piece("", "stop"),
-        event(choices=[], usage={"prompt_tokens": 8, "completion_tokens": 4}, timings=timings),
-        DONE,
-    ]
-
-
-def bare(body: dict[str, Any]) -> list[str]:
-    """The least that a stream can be, from a model that thinks first."""
-    thought = event(choices=[{"index": 0, "delta": {"reasoning_content": "Hm"}, "finish_reason": None}])
-    return [thought, piece("a"), piece("b", "stop"), DONE]
-
-
-def cut_off(body: dict[str, Any]) -> list[str]:
-    return [piece("a")]
-
-
-def failing(body: dict[str, Any]) -> web.Response:
-    return web.json_response({"error": {"message": "out of memory"}}, status=500)
-
-
-def strict(body: dict[str, Any]) -> list[str] | web.Response:
-    """Refuses fields that OpenAI does not know."""
-    if "top_k" in body:
-        return web.json_response({"error": {"message": "unknown field top_k"}}, status=400)
-    return ours(body)
-
-
-@dataclass
-class Fake:
-    """A server that answers as `answer` says, and remembers what it was asked."""
-
-    answer: Answer
-    models: object = field(default_factory=lambda: {"data": [{"id": "small"}, {"id": "other"}]})
-    status: int = 200
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)  # may be shared between servers
-    name: str = "fake"
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def app(self) -> web.Application:
-        app = web.Application()
-        app.on_shutdown.append(self._stop)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_post("/v1/chat/completions", self._chat)
-        return app
-
-    async def _stop(self, _: web.Application) -> None:
-        self.stopping.set()
-
-    async def _models(self, request: web.Request) -> web.Response:
-        self.keys.append(request.headers.get("Authorization", ""))
-        return web.json_response(self.models, status=self.status)
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
-        self.asked.append(body)
-        self.log.append(self.name)
-        self.keys.append(request.headers.get("Authorization", ""))
-        lines = self.answer(body)
-        if lines is None:
-            await self.stopping.wait()
-            return web.Response(status=503)
-        if isinstance(lines, web.Response):
-            return lines
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for line in lines:
-            await response.write(line.encode())
-        return response
-
 
 Serve = Callable[[Fake], Awaitable[Server]]
 
@@ -379,119 +265,3 @@ async def test_a_server_that_cannot_answer_at_all_ends_the_run_before_it_begins(
     runner = Runner(http, [await serve(Fake(failing))])
     with pytest.raises(StartError, match="server fake: cannot answer: HTTP 500"):
         await runner.warm_up(warm_up(SETTINGS))
-
-
-# --- the command ---
-
-
-@pytest.fixture
-def background() -> Iterator[Callable[[Fake], str]]:
-    """Starts a fake in a thread of its own, since the command has an event loop of its own; returns its URL."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    servers: list[TestServer] = []
-
-    def start(fake: Fake) -> str:
-        server = TestServer(fake.app())
-        servers.append(server)
-        asyncio.run_coroutine_threadsafe(server.start_server(), loop).result(10)
-        return str(server.make_url("/"))
-
-    yield start
-    for server in servers:
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
-    loop.close()
-
-
-def bench(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-    """Run the command line; returns its exit status."""
-    few = ("--workload", "chat", "--temperature", "0", "--tokens", "8", "--repeat", "2")
-    monkeypatch.setattr(sys, "argv", ["draftmesh", "bench", *few, *arguments])
-    with pytest.raises(SystemExit) as caught:
-        usage.run(cli.app, "draftmesh")
-    return caught.value.code
-
-
-def test_the_command_prints_and_writes_what_it_measured(
-    background: Callable[[Fake], str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
-    mine, peer = Fake(ours), Fake(llama_server)
-    monkeypatch.setenv("DRAFTMESH_API_KEY", "first-key second-key")
-    figures, picture = tmp_path / "b.json", tmp_path / "b.png"
-    status = bench(
-        monkeypatch,
-        *(f"mine={background(mine)}", "--compare", f"peer={background(peer)}", "--seed", "5"),
-        *("--json", str(figures), "--plot", str(picture)),
-    )
-    output, errors = capsys.readouterr()
-    assert status == 0
-    assert "mine over its peers" in output
-    assert "2 requests to each server" in errors
-    assert json.loads(figures.read_text())["settings"]["seed"] == 5
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert set(mine.keys) == {"Bearer first-key"}
-    assert set(peer.keys) == {""}
-    assert "-key" not in output + errors + figures.read_text()
-
-
-def test_ctrl_c_reports_the_answers_so_far(
-    background: Callable[[Fake], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupting(body: dict[str, Any]) -> list[str] | None:
-        if len(fake.asked) < 3:  # the warm-up and the first repetition
-            return ours(body)
-        os.kill(os.getpid(), signal.SIGINT)
-        return None
-
-    fake = Fake(interrupting)
-    assert bench(monkeypatch, background(fake)) == usage.INTERRUPTED
-    output, _ = capsys.readouterr()
-    assert "chat T=0" in output
-    assert "interrupted: these are the answers so far" in output
-
-
-def test_a_run_of_failures_only_has_exit_status_1(
-    background: Callable[[Fake], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake = Fake(lambda body: ours(body) if len(fake.asked) == 1 else failing(body))
-    assert bench(monkeypatch, background(fake)) == 1
-    output, _ = capsys.readouterr()
-    assert "2 of 2 requests failed: HTTP 500" in output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (("127.0.0.1:1",), "error: server 127.0.0.1:1: cannot be reached (Connection refused); "),
-        (("--concurrency", "17"), "error: --concurrency 17: "),
-        (("--workload", "poetry"), "error: --workload poetry: "),
-        (("--plot", "figures.svg"), "error: --plot figures.svg: a file whose name ends in .png"),
-        (("--json", "nowhere/b.json"), "error: --json nowhere/b.json: a file that can be written, in a folder"),
-        (("--json", "."), "error: --json .: a file that can be written, in a folder"),
-        (("nonsense://x",), "error: URL nonsense://x: an address such as "),
-    ],
-)
-def test_a_wrong_command_line_is_one_line(
-    arguments: tuple[str, ...],
-    line: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert bench(monkeypatch, *arguments) == usage.BAD_OPTION
-    output, errors = capsys.readouterr()
-    assert (output, errors.count("\n")) == ("", 1)
-    assert errors.startswith(line)
-
-
-def test_a_plot_without_matplotlib_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("services.launcher.bench.command.find_spec", lambda _: None)
-    assert bench(monkeypatch, "--plot", "x.png") == usage.BAD_OPTION
-    assert "install draftmesh with its extra: '.[plot]'" in capsys.readouterr().err
