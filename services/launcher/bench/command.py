@@ -1,0 +1,147 @@
+"""Runs `draftmesh bench`: checks what can be checked first, measures, and reports however the run ends."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from services.launcher.bench.plan import Settings, Turn, turns, warm_up
+from services.launcher.bench.report import Report
+from services.launcher.bench.runner import Runner
+from services.launcher.bench.servers import Address, Server, connect
+from services.launcher.bench.tables import tables
+from services.launcher.stack import run_to_end
+from shared.errors import StartError
+from shared.usage import INTERRUPTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line, parsed."""
+
+    addresses: tuple[Address, ...] = field(repr=False)
+    settings: Settings
+    timeout_s: float
+    json_file: Path | None
+    plot_file: Path | None
+
+
+def run(options: Options) -> int:
+    """Measure, print, write. 0; 1 if every request failed; 130 after Ctrl-C. Raises `StartError` before measuring."""
+    _check_files(options)
+    bench = _Bench(options)
+    status = run_to_end(bench.measure())
+    report = bench.report(interrupted=status == INTERRUPTED)
+    if report is None or not (report.measured.samples or report.measured.failures):
+        return status
+    _print(report)
+    _write(report, options)
+    return status or int(not report.measured.samples)
+
+
+class _Bench:
+    """The part that waits; its report can be had also after it was cancelled."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._errors = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._servers: list[Server] = []
+        self._runner: Runner | None = None
+
+    async def measure(self) -> int:
+        settings = self._options.settings
+        plan = turns(settings)
+        timeout = aiohttp.ClientTimeout(total=self._options.timeout_s)
+        # Idle connections are not kept: servers close theirs while others have their turn, and a request is then lost.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
+            self._servers = [await connect(http, address) for address in self._options.addresses]
+            self._announce(plan)
+            with _progress(self._errors) as progress:
+                task = progress.add_task("warming up", total=len(self._servers) * sum(turn.requests for turn in plan))
+                self._runner = Runner(http, self._servers, _stepping(progress, task))
+                await self._runner.warm_up(warm_up(settings))
+                await self._runner.run(plan)
+        return 0
+
+    def report(self, *, interrupted: bool) -> Report | None:
+        if self._runner is None:
+            return None
+        return Report(
+            settings=self._options.settings,
+            servers=tuple(self._servers),
+            own_truncation=tuple(self._runner.cut),
+            timeout_s=self._options.timeout_s,
+            interrupted=interrupted,
+            measured=self._runner.measured,
+        )
+
+    def _announce(self, plan: Sequence[Turn]) -> None:
+        requests = sum(turn.requests for turn in plan)
+        for server in self._servers:
+            self._errors.print(f"{server.name}: {server.model}", markup=False)
+        self._errors.print(
+            f"{requests} requests to each server, up to {self._options.settings.tokens} tokens per answer, seed"
+            f" {self._options.settings.seed}; Ctrl-C ends it early and reports what there is"
+        )
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def _stepping(progress: Progress, task: Any) -> Callable[[str], None]:
+    return lambda server: progress.update(task, advance=1, description=server)
+
+
+def _check_files(options: Options) -> None:
+    """What would only fail after minutes of measuring fails now."""
+    for name, path in (("--json", options.json_file), ("--plot", options.plot_file)):
+        if path is not None and not _can_be_written(path):
+            raise StartError(name, path, "a file that can be written, in a folder that exists")
+    if options.plot_file is None:
+        return
+    if options.plot_file.suffix.lower() != ".png":
+        raise StartError("--plot", options.plot_file, "a file whose name ends in .png")
+    if find_spec("matplotlib") is None:
+        raise StartError("--plot", options.plot_file, "needs matplotlib; install draftmesh with its extra: '.[plot]'")
+
+
+def _can_be_written(path: Path) -> bool:
+    place = path if path.exists() else path.resolve().parent
+    return place.is_dir() != path.exists() and os.access(place, os.W_OK)
+
+
+def _print(report: Report) -> None:
+    console = Console(highlight=False)
+    for table in tables(report):
+        console.print(table)
+    for line in report.remarks():
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _write(report: Report, options: Options) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if options.json_file is not None:
+        options.json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+        console.print(f"written to {options.json_file}", markup=False)
+    if options.plot_file is not None:
+        from services.launcher.bench.plot import draw
+
+        draw(report, options.plot_file)
+        console.print(f"drawn to {options.plot_file}", markup=False)

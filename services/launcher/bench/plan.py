@@ -1,0 +1,111 @@
+"""Which requests are sent and in which order, the same for all servers; settled before the first is sent. Pure."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from services.launcher.bench.workloads import Messages, Workload, conversation, prompts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Cell:
+    """What is reported as one line per server."""
+
+    workload: Workload
+    temperature: float
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request; `prompt` and `step` say which one of its workload it is."""
+
+    prompt: int
+    step: int
+    messages: Messages = field(repr=False)
+    temperature: float
+    seed: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """As many conversations as the cell has at once. Each server gets all of it before the next server does."""
+
+    cell: Cell
+    repetition: int
+    conversations: tuple[tuple[Request, ...], ...]
+
+    @property
+    def requests(self) -> int:
+        return sum(len(conversation) for conversation in self.conversations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the user asked for."""
+
+    workloads: tuple[Workload, ...]
+    concurrencies: tuple[int, ...]
+    temperatures: tuple[float, ...]
+    tokens: int
+    repeat: int
+    seed: int
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [
+            Cell(workload=workload, temperature=temperature, concurrency=concurrency)
+            for concurrency in self.concurrencies
+            for workload in self.workloads
+            for temperature in self.temperatures
+        ]
+
+
+def turns(settings: Settings) -> list[Turn]:
+    """All turns. A repetition holds every cell once, so that a drift of the machine falls on all of them alike."""
+    return [_turn(cell, repetition, settings) for repetition in range(settings.repeat) for cell in settings.cells]
+
+
+def warm_up(settings: Settings, tokens: int = 16) -> Turn:
+    """Short requests that make a server load, allocate and compile; their figures count nowhere."""
+    most = max(settings.concurrencies)
+    cell = Cell(workload=settings.workloads[0], temperature=settings.temperatures[0], concurrency=most)
+    turn = _turn(cell, -1, settings, tokens)
+    return Turn(cell=cell, repetition=-1, conversations=tuple(one[:1] for one in turn.conversations))
+
+
+def order(servers: Sequence[int], repetition: int) -> list[int]:
+    """Whose turn it is: odd repetitions go backwards, so that nobody always comes second."""
+    return list(servers)[:: -1 if repetition % 2 else 1]
+
+
+def _turn(cell: Cell, repetition: int, settings: Settings, tokens: int | None = None) -> Turn:
+    """Prompts rotate, so that repetitions see different ones, and conversations at once see all of them."""
+    count = prompts(cell.workload)
+    return Turn(
+        cell=cell,
+        repetition=repetition,
+        conversations=tuple(
+            _conversation(cell, (repetition * cell.concurrency + index) % count, (repetition, index), settings, tokens)
+            for index in range(cell.concurrency)
+        ),
+    )
+
+
+def _conversation(
+    cell: Cell, prompt: int, place: tuple[int, int], settings: Settings, tokens: int | None
+) -> tuple[Request, ...]:
+    identity = f"{settings.seed} {cell.workload} {cell.temperature!r} {cell.concurrency} {place}"
+    digest = hashlib.sha256(identity.encode()).digest()
+    return tuple(
+        Request(
+            prompt=prompt,
+            step=step,
+            messages=messages,
+            temperature=cell.temperature,
+            seed=int.from_bytes(digest[8:12]) >> 1,  # 31 bits: some servers take no more
+            tokens=tokens or settings.tokens,
+        )
+        for step, messages in enumerate(conversation(cell.workload, prompt, digest[:8].hex()))
+    )

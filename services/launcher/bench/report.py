@@ -1,0 +1,155 @@
+"""What a run says: tables for people and JSON for programs. bench/summary.py defines every figure.
+
+Keys of the JSON file:
+  created       when, UTC
+  draftmesh     version of the client
+  machine       the client's: cpu, cores, system, python
+  settings      workloads, concurrencies, temperatures, tokens, repeat, seed, timeout_s, interrupted
+  servers       name, url (without credentials), model, software and fingerprint (what it calls itself and its build),
+                own_truncation (it took no top_k and min_p, so its defaults hold)
+  summaries     per cell (workload, temperature, concurrency) and server:
+    answers, failed           counts
+    tokens_per_second         mean, min, max, stdev, count over answers: decode speed
+    total_tokens_per_second   the same over turns: all requests at once
+    first_token_ms, time_per_token_ms, inter_token_ms   p50, p99
+    acceptance                drafted, accepted, rate, by_offset; null where the server reports nothing
+    tokens_per_round          tokens per decode of the target
+  comparisons   per peer and cell (workload null: all workloads): decode, total, first_token; each with mean, min, max
+                and pairs of the ratio of the first server to the peer
+  failures      server, cell, repetition, message
+  samples       every answer: server, cell, repetition, index, step, prompt, seed, and its reply with arrivals_s
+  turns         every turn: server, cell, repetition, tokens, seconds
+Units are in the names; a figure that nobody knows is null.
+"""
+
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+from services.launcher.bench.plan import Cell, Settings
+from services.launcher.bench.samples import Measured
+from services.launcher.bench.servers import Server
+from services.launcher.bench.summary import Comparison, Summary, comparisons, summaries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A run, whole or interrupted."""
+
+    settings: Settings
+    servers: tuple[Server, ...]
+    own_truncation: tuple[str, ...]  # names of servers that took no top_k and min_p
+    timeout_s: float
+    interrupted: bool
+    measured: Measured
+
+    @property
+    def names(self) -> list[str]:
+        return [server.name for server in self.servers]
+
+    @property
+    def summaries(self) -> list[Summary]:
+        return summaries(self.measured, self.settings.cells, self.names)
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return comparisons(self.measured, self.settings.cells, self.names)
+
+    def as_json(self) -> dict[str, Any]:
+        """The contents of the JSON file, as the module's docstring lists them."""
+        measured = self.measured
+        return {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "draftmesh": metadata.version("draftmesh"),
+            "machine": machine(),
+            "settings": {
+                **asdict(self.settings),
+                "timeout_s": self.timeout_s,
+                "interrupted": self.interrupted,
+            },
+            "servers": [self._server(server) for server in self.servers],
+            "summaries": [_summary(one) for one in self.summaries],
+            "comparisons": [_comparison(one) for one in self.comparisons],
+            "failures": [_flat(asdict(one)) for one in measured.failures],
+            "samples": [_flat(asdict(one)) for one in measured.samples],
+            "turns": [_flat(asdict(one)) for one in measured.loads],
+        }
+
+    def _server(self, server: Server) -> dict[str, Any]:
+        fingerprints = [one.reply.fingerprint for one in self.measured.samples if one.server == server.name]
+        return {
+            "name": server.name,
+            "url": str(server.address.url.with_user(None)),
+            "model": server.model,
+            "software": server.software,
+            "fingerprint": next(filter(None, fingerprints), ""),
+            "own_truncation": server.name in self.own_truncation,
+        }
+
+    def remarks(self) -> list[str]:
+        """What to know before believing the tables."""
+        lines = []
+        if self.interrupted:
+            lines.append("interrupted: these are the answers so far")
+        for name in self.names:
+            replies = [one.reply for one in self.measured.samples if one.server == name]
+            lines += [
+                f"{name}: {count} of {count + len(replies)} requests failed: {message}"
+                for message, count in _counted(one.message for one in self.measured.failures if one.server == name)
+            ]
+            lines += [
+                f"{name}: {count} of {len(replies)} answers had no drafts: {reason}"
+                for reason, count in _counted(reply.acceptance.reason for reply in replies if reply.acceptance)
+            ]
+            if any(reply.counted == "chunks" for reply in replies):
+                lines.append(f"{name}: reports no usage, so each event was counted as one token")
+            if name in self.own_truncation:
+                lines.append(f"{name}: takes no top_k and min_p, so its own defaults hold and may favour it")
+        return lines
+
+
+def machine() -> dict[str, Any]:
+    """The machine that the client ran on."""
+    return {
+        "cpu": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def _counted(texts: Iterable[str]) -> list[tuple[str, int]]:
+    return Counter(text for text in texts if text).most_common()
+
+
+def _cell(cells: Sequence[Cell]) -> dict[str, Any]:
+    one = cells[0]
+    workload = one.workload.value if len(cells) == 1 else None
+    return {"workload": workload, "temperature": one.temperature, "concurrency": one.concurrency}
+
+
+def _summary(one: Summary) -> dict[str, Any]:
+    acceptance = one.acceptance and {
+        "drafted": one.acceptance.drafted,
+        "accepted": one.acceptance.accepted,
+        "rate": one.acceptance.rate,
+        "by_offset": list(one.acceptance.by_offset),
+    }
+    return {**_cell([one.cell]), **_without(asdict(one), "cell"), "acceptance": acceptance}
+
+
+def _comparison(one: Comparison) -> dict[str, Any]:
+    return {**_cell(one.cells), **_without(asdict(one), "cells")}
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {**fields["cell"], **_without(fields, "cell")}
+
+
+def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}

@@ -1,0 +1,128 @@
+"""Servers to measure: how the command line names them, and what they say of themselves before the first answer.
+
+Keys and passwords are sent to their own server and shown to nobody.
+"""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+from yarl import URL
+
+from shared.errors import StartError
+
+_NAMED: Final = re.compile(r"([^=:/]+)=(.+)")
+_WANTS_KEY: Final = (401, 403)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A server as the user gave it; `url` is the base below which /v1 lies."""
+
+    name: str
+    url: URL = field(repr=False)
+    key: str = field(default="", repr=False)
+    model: str = ""  # empty: the first that the server lists
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server that answers, and the model that it is asked for."""
+
+    address: Address
+    model: str
+    software: str  # what the server calls itself; may be empty
+
+    @property
+    def name(self) -> str:
+        return self.address.name
+
+    @property
+    def chat_url(self) -> URL:
+        return self.address.url / "v1/chat/completions"
+
+
+def addresses(url: str, others: Sequence[str], keys: Sequence[str], models: Sequence[str]) -> list[Address]:
+    """All servers, the first argument first. Keys and models belong to them in order. Raises `StartError`."""
+    options = ["URL", *("--compare" for _ in others)]
+    for option, values in (("--api-key", keys), ("--model", models)):
+        if len(values) > len(options):
+            raise StartError(option, f"({len(values)} times)", f"one per server, in order; here: {len(options)}")
+    found = [
+        _address(option, text, _at(keys, index), _at(models, index))
+        for index, (option, text) in enumerate(zip(options, [url, *others], strict=True))
+    ]
+    names = [address.name for address in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise StartError("--compare", twice, "two servers have this name; tell them apart with NAME=URL")
+    return found
+
+
+def _at(values: Sequence[str], index: int) -> str:
+    return values[index] if index < len(values) else ""
+
+
+def _address(option: str, text: str, key: str, model: str) -> Address:
+    match = _NAMED.fullmatch(text)
+    name, rest = match.groups() if match else ("", text)
+    wanted = "an address such as http://127.0.0.1:8080, or NAME=URL"
+    try:
+        url = URL(rest if "://" in rest else f"http://{rest}")
+        known = url.scheme in ("http", "https") and bool(url.host) and url.port is not None
+    except ValueError:
+        known = False
+    if not known:
+        raise StartError(option, _without_password(text), wanted)
+    if key and url.user:
+        raise StartError("--api-key", "(not shown)", f"{url.host} has a password in its URL already; give one of them")
+    # Users paste what their client is configured with, and that often ends in /v1.
+    path = re.sub(r"/v1(/chat/completions)?$", "", url.path.rstrip("/"))
+    return Address(name=name.strip() or f"{url.host}:{url.port}", url=url.with_path(path or "/"), key=key, model=model)
+
+
+def _without_password(text: str) -> str:
+    return re.sub(r"//[^/@]*@", "//…@", text)
+
+
+async def connect(http: aiohttp.ClientSession, address: Address) -> Server:
+    """Ask the server for its models. Raises `StartError` if it cannot be reached, refuses, or has none."""
+    option = "server"
+    try:
+        async with http.get(address.url / "v1/models", headers=address.headers, allow_redirects=False) as response:
+            body = await response.read()
+            status, software = response.status, response.headers.get("Server", "")
+    except TimeoutError:
+        raise StartError(option, address.name, "does not answer in time (--timeout)") from None
+    except aiohttp.ClientError as error:
+        raise StartError(
+            option, address.name, f"cannot be reached ({_cause(error)}); is it running? draftmesh up starts ours"
+        ) from None
+    if status in _WANTS_KEY:
+        raise StartError(option, address.name, f"refuses the key (HTTP {status}); --api-key takes one per server")
+    model = address.model or _first_model(body if status == 200 else b"")
+    if not model:
+        raise StartError(
+            option, address.name, f"lists no model at /v1/models (HTTP {status}); name one with --model, if it has one"
+        )
+    return Server(address=address, model=model, software=software)
+
+
+def _cause(error: aiohttp.ClientError) -> str:
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number and number > 0 else str(error) or type(error).__name__
+
+
+def _first_model(body: bytes) -> str:
+    try:
+        models: Any = json.loads(body)["data"]
+        return next(str(model["id"]) for model in models)
+    except (ValueError, LookupError, TypeError, StopIteration):
+        return ""

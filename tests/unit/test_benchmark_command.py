@@ -1,0 +1,131 @@
+"""The command `draftmesh bench` as a whole: what it prints and writes, Ctrl-C, failures and wrong command lines."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from services.launcher import cli
+from shared import usage
+from tests.dialects import Fake, failing, llama_server, ours
+
+
+@pytest.fixture
+def background() -> Iterator[Callable[[Fake], str]]:
+    """Starts a fake in a thread of its own, since the command has an event loop of its own; returns its URL."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    servers: list[TestServer] = []
+
+    def start(fake: Fake) -> str:
+        server = TestServer(fake.app())
+        servers.append(server)
+        asyncio.run_coroutine_threadsafe(server.start_server(), loop).result(10)
+        return str(server.make_url("/"))
+
+    yield start
+    for server in servers:
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+
+
+def bench(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """Run the command line; returns its exit status."""
+    few = ("--workload", "chat", "--temperature", "0", "--tokens", "8", "--repeat", "2")
+    monkeypatch.setattr(sys, "argv", ["draftmesh", "bench", *few, *arguments])
+    with pytest.raises(SystemExit) as caught:
+        usage.run(cli.app, "draftmesh")
+    return caught.value.code
+
+
+def test_the_command_prints_and_writes_what_it_measured(
+    background: Callable[[Fake], str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    mine, peer = Fake(ours), Fake(llama_server)
+    monkeypatch.setenv("DRAFTMESH_API_KEY", "first-key second-key")
+    figures, picture = tmp_path / "b.json", tmp_path / "b.png"
+    status = bench(
+        monkeypatch,
+        *(f"mine={background(mine)}", "--compare", f"peer={background(peer)}", "--seed", "5"),
+        *("--json", str(figures), "--plot", str(picture)),
+    )
+    output, errors = capsys.readouterr()
+    assert status == 0
+    assert "mine over its peers" in output
+    assert "2 requests to each server" in errors
+    assert json.loads(figures.read_text())["settings"]["seed"] == 5
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert set(mine.keys) == {"Bearer first-key"}
+    assert set(peer.keys) == {""}
+    assert "-key" not in output + errors + figures.read_text()
+
+
+def test_ctrl_c_reports_the_answers_so_far(
+    background: Callable[[Fake], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupting(body: dict[str, Any]) -> list[str] | None:
+        if len(fake.asked) < 3:  # the warm-up and the first repetition
+            return ours(body)
+        os.kill(os.getpid(), signal.SIGINT)
+        return None
+
+    fake = Fake(interrupting)
+    assert bench(monkeypatch, background(fake)) == usage.INTERRUPTED
+    output, _ = capsys.readouterr()
+    assert "chat T=0" in output
+    assert "interrupted: these are the answers so far" in output
+
+
+def test_a_run_of_failures_only_has_exit_status_1(
+    background: Callable[[Fake], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = Fake(lambda body: ours(body) if len(fake.asked) == 1 else failing(body))
+    assert bench(monkeypatch, background(fake)) == 1
+    output, _ = capsys.readouterr()
+    assert "2 of 2 requests failed: HTTP 500" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("127.0.0.1:1",), "error: server 127.0.0.1:1: cannot be reached (Connection refused); "),
+        (("--concurrency", "17"), "error: --concurrency 17: "),
+        (("--workload", "poetry"), "error: --workload poetry: "),
+        (("--plot", "figures.svg"), "error: --plot figures.svg: a file whose name ends in .png"),
+        (("--json", "nowhere/b.json"), "error: --json nowhere/b.json: a file that can be written, in a folder"),
+        (("--json", "."), "error: --json .: a file that can be written, in a folder"),
+        (("nonsense://x",), "error: URL nonsense://x: an address such as "),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    arguments: tuple[str, ...],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert bench(monkeypatch, *arguments) == usage.BAD_OPTION
+    output, errors = capsys.readouterr()
+    assert (output, errors.count("\n")) == ("", 1)
+    assert errors.startswith(line)
+
+
+def test_a_plot_without_matplotlib_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("services.launcher.bench.command.find_spec", lambda _: None)
+    assert bench(monkeypatch, "--plot", "x.png") == usage.BAD_OPTION
+    assert "install draftmesh with its extra: '.[plot]'" in capsys.readouterr().err
