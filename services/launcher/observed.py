@@ -35,6 +35,7 @@ def from_cards(cards: list[Card], round_trip_ms: float) -> Outlook:
             "names a fleet that has verified no drafts yet",
             "send it a request with drafts, or measure models",
         )
+    idle = sorted({card.model for card in drafters.values() if card.kind == "model" and not card.tokens_per_second})
     return Outlook(
         target=verifier.model,
         device=verifier.device,
@@ -42,6 +43,9 @@ def from_cards(cards: list[Card], round_trip_ms: float) -> Outlook:
         round_trip_ms=round_trip_ms,
         source="fleet",
         prospects=prospects,
+        notes=[
+            f"{model} is idle now, so how fast it drafts is not known and taken as no time at all." for model in idle
+        ],
     )
 
 

@@ -1,7 +1,7 @@
 """What `draftmesh plan` found, as plain values and as tables of them, so that both say the same. Pure but for printing.
 
-The JSON has `target` (model, device, row_ms, row_cost in single steps), `round_trip_ms`, `source` (probe or fleet) and
-`drafts`, one entry per drafter and temperature: step_ms, step_cost, alpha with its 95 % interval, the share of draws
+The JSON has `target` (model, device, row_ms, row_cost in single steps), `round_trip_ms`, `source` (probe or fleet), `notes`
+and `drafts`, one entry per drafter and temperature: step_ms, step_cost, alpha with its 95 % interval, the share of draws
 that two and three guesses would have met, `widths` (speed-ups by width), `best`, `improvements` and `verdict`.
 """
 
@@ -21,6 +21,12 @@ Plain = dict[str, Any]
 
 _WIDTHS: Final = (1, 2, 3, 4, 6, 8, 11, 15)
 _WAYS: Final = {"synchronous": "in turn", "ahead": "ahead", "ready": "ready"}
+_ROWS: Final = (1, 2, 4, 8, 9, 16, 32)  # those shown of a longer table: a terminal is narrow
+_CAVEATS: Final = {
+    "probe": "Alpha is for the texts of this probe; other texts may differ. Models were timed alone; on one memory they"
+    " slow each other.",
+    "fleet": "Alpha is of the drafts that this fleet verified, which are the likelier ones.",
+}
 _LEGEND: Final = (
     "tokens: per round. in turn: draft, then verify. ahead: draft while the target decodes, and after a miss start with"
     " fewer drafts. ready: that many drafts whenever a decode begins."
@@ -48,6 +54,7 @@ class Outlook:
     round_trip_ms: float
     source: str  # "probe" or "fleet"
     prospects: Sequence[Prospect]
+    notes: Sequence[str] = ()  # what could not be measured, and what was taken instead
 
 
 def describe(outlook: Outlook) -> Plain:
@@ -62,6 +69,7 @@ def describe(outlook: Outlook) -> Plain:
         },
         "round_trip_ms": outlook.round_trip_ms,
         "source": outlook.source,
+        "notes": list(outlook.notes),
         "drafts": [_prospect(outlook, prospect) for prospect in outlook.prospects],
     }
 
@@ -122,20 +130,18 @@ def _cooler(outlook: Outlook, prospect: Prospect) -> tuple[float, float] | None:
 def show(console: Console, found: Plain) -> None:
     """Print the tables."""
     target = found["target"]
-    rows = _table(f"cost of rows: {target['model']} on {target['device']}", "rows", *map(str, target["row_ms"]))
-    rows.add_row("ms", *(f"{ms:.1f}" for ms in target["row_ms"].values()))
-    rows.add_row("steps", *(f"{cost:.2f}" for cost in target["row_cost"].values()))
+    counts = [rows for rows in target["row_ms"] if rows in _ROWS] or list(target["row_ms"])
+    rows = _table(f"cost of rows: {target['model']} on {target['device']}", "rows", *map(str, counts))
+    rows.add_row("ms", *(f"{target['row_ms'][count]:.1f}" for count in counts))
+    rows.add_row("steps", *(f"{target['row_cost'][count]:.2f}" for count in counts))
     console.print(rows)
     drafts = found["drafts"]
     console.print(_table_of_drafts(f"drafters, {found['round_trip_ms']:g} ms away and back", drafts))
     console.print(Text(_LEGEND, "dim"), soft_wrap=True)
     for draft in drafts:
         _show_draft(console, draft)
-    if found["source"] == "probe":
-        note = "Alpha is for the texts of this probe; other texts may differ."
-    else:
-        note = "Alpha is of the drafts that this fleet verified, which are the likelier ones."
-    console.print(Text(f"{note} Models were timed alone; on one memory they slow each other.", "dim"), soft_wrap=True)
+    for note in (*found["notes"], _CAVEATS[found["source"]]):
+        console.print(Text(note, "dim"), soft_wrap=True)
 
 
 def _table_of_drafts(title: str, drafts: Sequence[Plain]) -> Table:

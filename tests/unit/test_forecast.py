@@ -176,6 +176,12 @@ def test_a_fleets_cards_take_the_place_of_a_probe() -> None:
     assert plain["drafts"][0]["best_of_two"] is None
 
 
+def test_a_drafter_that_is_idle_has_no_speed_and_that_is_said() -> None:
+    found = observed.from_cards([verifier(counts("d", 400, 200, 100)), card("d", 0.0)], 0.5)
+    assert found.prospects[0].step_ms == 0.0
+    assert ["is idle now" in note for note in found.notes] == [True]
+
+
 @pytest.mark.parametrize("cards", [[], [verifier()], [verifier(counts("d", 0, 0, 0)), card("d", 1.0)]])
 def test_a_fleet_that_has_measured_nothing_is_an_error(cards: list[VerifierCard | DrafterCard]) -> None:
     with pytest.raises(StartError, match=r"^--redis names a fleet "):
