@@ -1,8 +1,8 @@
 """What `draftmesh plan` found, as plain values and as tables of them, so that both say the same. Pure but for printing.
 
-The JSON has `target` (model, device, row_ms, row_cost in single steps), `round_trip_ms`, `source` (probe or fleet), `notes`
-and `drafts`, one entry per drafter and temperature: step_ms, step_cost, alpha with its 95 % interval, the share of draws
-that two and three guesses would have met, `widths` (speed-ups by width), `best`, `improvements` and `verdict`.
+The JSON has `target` (model, device, row_ms, row_cost in single steps), `round_trip_ms`, `source` (probe or fleet),
+`notes` and `drafts`, one entry per drafter and temperature: step_ms, step_cost, alpha with its 95 % interval, the share
+of draws that two and three guesses would have met, `widths` (speed-ups), `best`, `improvements` and `verdict`.
 """
 
 from collections.abc import Mapping, Sequence
