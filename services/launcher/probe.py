@@ -7,8 +7,6 @@ the finished answer gives every guess, and nothing has to be drafted token by to
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-import numpy as np
-
 from services.launcher.forecast import Agreement
 from shared import sampling
 from shared.messages import Sampling
@@ -60,16 +58,9 @@ def agreement(draft: Target, prompt: Sequence[int], said: Sequence[int], law: Sa
 
 
 def _judge(logits: Logits, law: Sampling, offset: int, token: int) -> Agreement:
-    """At which guess the draft hits. Under shared noise its next guess is its draw with the earlier ones ruled out."""
-    hit = [0] * _GUESSES
-    for rank in range(min(_GUESSES, logits.size)):
-        guess = sampling.draw(sampling.law(logits, law), law.seed, offset).token
-        if guess == token:
-            hit[rank:] = [1] * (_GUESSES - rank)
-            break
-        logits = logits.copy()
-        logits[guess] = -np.inf
-    return Agreement(1, *hit)
+    """Whether the draft's first, first two, first three guesses hold the token."""
+    guesses = [guess for guess, _ in sampling.ranked(logits, law, None, offset, _GUESSES)]
+    return Agreement(1, *(token in guesses[: rank + 1] for rank in range(_GUESSES)))
 
 
 def _read(target: Target, tokens: Sequence[int], position: int, first: int) -> Iterator[Logits]:

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import count
 
 import numpy as np
+from msgspec.structs import replace
 
 from services.verifier.engine import FIRST_LEAD, Engine
 from services.verifier.generation import Generation
@@ -50,6 +51,7 @@ class Oracle:
     can_roll_back = True
     unified = True
     sequences = 1
+    branches = 0
     max_rows = 512
 
     def __init__(self, answer: Sequence[int], took: Callable[[int], None]) -> None:
@@ -71,7 +73,7 @@ class Oracle:
     def truncate(self, sequence: int, length: int) -> None:
         """Only positions matter here, and the engine keeps count of them."""
 
-    def copy(self, source: int, target: int, length: int) -> None:
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
         raise AssertionError("one sequence has nobody to copy from")
 
 
@@ -263,8 +265,9 @@ class World:
             return
         message = drafter.message(base, self._found)
         self._found = []
-        self._at(self.now + self._hop_ms, partial(self._arrive, message))
         self._start_burst()
+        message = replace(message, batch=self._burst if self._stepping else 1)
+        self._at(self.now + self._hop_ms, partial(self._arrive, message))
 
     # ------------------------------------------------------------ time
 
