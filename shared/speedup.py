@@ -2,7 +2,8 @@
 
 E(a, g) = (1 - a^(g+1)) / (1 - a) tokens per round for a chain of g drafts, each accepted with probability a
 (Leviathan et al. 2023). With drafts always ready the speed-up over plain decoding is E(a, g) / v(g + 1), where v is
-the decode time by row count in units of one row.
+the decode time by row count in units of one row. Drafting first and verifying then adds g draft steps and a round trip
+to every round; a drafter that runs ahead pays them after a miss alone.
 """
 
 from bisect import bisect_left
@@ -29,6 +30,42 @@ def best_width(alpha: float, cost: Callable[[int], float], limit: int) -> tuple[
         if speedup > best[1]:
             best = (width, speedup)
     return best
+
+
+def ready_speedup(alpha: float, width: int, cost: Callable[[int], float], step: float) -> float:
+    """Speed-up over plain decoding if `width` drafts are ready whenever a decode begins: the ceiling of one chain.
+
+    `cost(rows)` is a decode's time and `step` a draft's, in one unit. One drafter gives one draft per step at most.
+    """
+    tokens = expected_tokens(alpha, width)
+    return tokens * cost(1) / max(cost(width + 1), tokens * step)
+
+
+def synchronous_speedup(
+    alpha: float, width: int, cost: Callable[[int], float], step: float, round_trip: float
+) -> float:
+    """Speed-up over plain decoding if each round waits for its `width` drafts and a `round_trip` to the drafter."""
+    return expected_tokens(alpha, width) * cost(1) / (cost(width + 1) + width * step + round_trip)
+
+
+def ahead_speedup(alpha: float, width: int, cost: Callable[[int], float], step: float, round_trip: float) -> float:
+    """Speed-up over plain decoding with one chain drafted while the target decodes, `width` drafts a round.
+
+    A run of accepted drafts ends at a miss, 1 / (1 - a) tokens after the last one. The drafter then starts anew, and
+    the target either waits for its first drafts or decodes one token plainly meanwhile, whichever is better; later
+    rounds take as long as the slower of the two. Times are in one unit, as for `ready_speedup`.
+    """
+    miss, plain = 1.0 - alpha, cost(1)
+    away = round_trip + step / 2  # the news finds the drafter within a step, which it ends first
+    following = max(cost(width + 1), (width + 1) * step)  # a round within a run
+    tokens = expected_tokens(alpha, width)
+    # Time per token: the first round after a miss, weighted by how often there is one, and the rounds after it.
+    hidden = miss * (plain + alpha * max(0.0, away + (width + 1) * step - plain)) + alpha * following / tokens
+    waiting = (
+        miss * (away + first * step + cost(first + 1)) + alpha ** (first + 1) * following / tokens
+        for first in range(width + 1)
+    )
+    return plain / min(hidden, *waiting)
 
 
 class RowCosts:

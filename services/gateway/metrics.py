@@ -1,6 +1,6 @@
 """What this gateway counts and what the fleet's cards say, for Prometheus. Label values come from closed sets.
 
-Speculation metrics carry vLLM's names behind our prefix, so that dashboards made for it need one replacement.
+Speculation and prefix cache carry vLLM's names behind our prefix, so that dashboards made for it need one replacement.
 """
 
 from collections import Counter, defaultdict
@@ -20,6 +20,8 @@ _FLEET: Final = {
     "spec_decode_num_drafts": ("drafts", "Rounds in which drafts were verified."),
     "spec_decode_num_draft_tokens": ("draft_tokens", "Draft tokens verified."),
     "spec_decode_num_accepted_tokens": ("accepted_tokens", "Draft tokens accepted."),
+    "prefix_cache_queries": ("prompt_tokens", "Prompt tokens looked up in the prefix cache."),
+    "prefix_cache_hits": ("cached_tokens", "Prompt tokens taken from the prefix cache instead of being computed."),
     "rounds": ("rounds", "Rounds, with drafts or without."),
     "committed_tokens": ("tokens", "Tokens committed by verifiers."),
 }

@@ -37,6 +37,7 @@ def _process(card: Card) -> Row:
 def _verifier(card: VerifierCard) -> Row:
     costs = dict(card.row_ms)
     single = costs.get(1, 0.0)
+    looked_up = card.counters.get("prompt_tokens", 0)
     return {
         "id": card.id,
         "model": card.model,
@@ -46,6 +47,7 @@ def _verifier(card: VerifierCard) -> Row:
         "speculation": card.speculation.value,
         "ctx": card.n_ctx,
         "tokens_per_second": card.tokens_per_second,
+        "cache_hit_rate": card.counters.get("cached_tokens", 0) / looked_up if looked_up else None,
         "row_ms": costs,
         "row_cost": {rows: round(ms / single, 2) for rows, ms in costs.items()} if single else {},
         "accepted_per_position": list(card.accepted_per_position),

@@ -1,12 +1,22 @@
-"""Progress bars for what a newcomer waits for: building the pair."""
+"""Progress bars for what a newcomer waits for: building the pair, loading and measuring models."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from services.launcher import pair
+
+Stage = Callable[[str, int], Callable[[], None]]  # a name and a number of steps; call the result after each step
 
 
 @contextmanager
@@ -28,3 +38,16 @@ def building(console: Console) -> Iterator[pair.Progress]:
     finally:
         if tasks:
             progress.stop()
+
+
+@contextmanager
+def stages(console: Console) -> Iterator[Stage]:
+    """A bar per stage of some work, gone when the work is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+
+        def begin(name: str, steps: int) -> Callable[[], None]:
+            task = progress.add_task(name, total=steps)
+            return lambda: progress.advance(task)
+
+        yield begin

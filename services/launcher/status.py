@@ -16,7 +16,7 @@ from shared.messages import Card
 from shared.registry import Registry
 
 _PROCESS: Final = ("kind", "id", "host", "pid", "device", "model", "load")
-_VERIFIER: Final = ("id", "exactness", "layout", "speculation", "ctx", "tokens_per_second")
+_VERIFIER: Final = ("id", "exactness", "layout", "speculation", "ctx", "tokens_per_second", "cache_hit_rate")
 _DRAFTER: Final = (
     *("id", "model", "tokens_per_second", "drafted", "accepted", "acceptance_rate", "tokens_per_round"),
     *("stale", "refused"),
@@ -80,7 +80,7 @@ def _shown(column: str, value: Any) -> str:
     match value:
         case None:
             return "–"
-        case float() if column == "acceptance_rate":
+        case float() if column in ("acceptance_rate", "cache_hit_rate"):
             return f"{value:.0%}"
         case float():
             return f"{value:.1f}"

@@ -85,7 +85,8 @@ class Engine:
         self.running.append(generation)
         self.counters.add("requests", 1)
         self.counters.add("prompt_tokens", len(job.prompt))
-        self.counters.add("cached_tokens", generation.cached)
+        # A request that was taken over may find more than its prompt: the answer's beginning.
+        self.counters.add("cached_tokens", min(generation.cached, len(job.prompt)))
         return generation
 
     def drop(self, generation: Generation) -> None:

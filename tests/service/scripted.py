@@ -28,6 +28,7 @@ HI = 26_843  # "Hi"
 TEXTS = ["Hello 😀😀 world", "漢字とかな", "🇩🇪🇫🇷 👨‍👩‍👧 é", "", "plain"]
 MESSAGES: list[Any] = [{"role": "user", "content": "Say something."}]
 COUNTERS = {"draft_tokens": 10, "accepted_tokens": 6, "drafts": 4, "rounds": 5, "tokens": 11}
+COUNTERS |= {"prompt_tokens": 30, "cached_tokens": 12}
 
 
 class FakeVerifier:

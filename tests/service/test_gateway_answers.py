@@ -114,6 +114,19 @@ async def test_the_frames_of_a_stream(valkey_url: str, vocabulary: bytes, model:
     }
 
 
+@pytest.mark.parametrize("cached", [0, 4, 10_000])
+async def test_a_whole_answer_says_how_much_of_its_prompt_was_cached(
+    cached: int, valkey_url: str, vocabulary: bytes, model: Model
+) -> None:
+    """Never more than the prompt: a verifier that took over may have found the answer's beginning too."""
+    first = Chunk(tokens=tuple(model.vocabulary.tokenize("Hi")), cached=cached)
+    script = fixed(first, Chunk(tokens=(EOG,), finish=Finish.STOP, cached=7))
+    async with stack(valkey_url, vocabulary, script) as s:
+        _, body = await s.post()
+    usage = body["usage"]
+    assert usage["prompt_tokens_details"] == {"cached_tokens": min(cached, usage["prompt_tokens"])}
+
+
 async def test_usage_comes_only_when_asked_for(valkey_url: str, vocabulary: bytes, model: Model) -> None:
     async with stack(valkey_url, vocabulary, speaking(model, "Hi")) as s:
         assert all(frame["choices"] for frame in (await s.frames())[:-1])

@@ -162,6 +162,8 @@ async def test_metrics_show_requests_and_the_fleet(valkey_url: str, vocabulary: 
         'draftmesh_spec_decode_num_accepted_tokens_total{model="smol"} 12.0',
         'draftmesh_spec_decode_num_drafts_total{model="smol"} 8.0',
         'draftmesh_spec_decode_num_accepted_tokens_per_pos_total{model="smol",position="1"} 4.0',
+        'draftmesh_prefix_cache_queries_total{model="smol"} 60.0',
+        'draftmesh_prefix_cache_hits_total{model="smol"} 24.0',
         'draftmesh_exactness_info{level="law",model="smol"} 1.0',
     ):
         assert line in text

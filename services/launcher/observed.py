@@ -1,0 +1,63 @@
+"""What a running fleet has measured of itself, from its cards: cost of rows, speed of drafters, how many were right."""
+
+import asyncio
+
+from services.launcher.forecast import Agreement, alpha_of_counts
+from services.launcher.outlook import Outlook, Prospect
+from shared.broker import BLOCK_MS, connect
+from shared.errors import StartError
+from shared.messages import Card, DrafterCard, DrafterCounts, VerifierCard
+from shared.registry import Registry
+
+
+async def observe(url: str, round_trip_ms: float) -> Outlook:
+    """Read the registry at `url`. Raises `StartError` if nobody there has measured anything yet."""
+    async with asyncio.timeout(2 * BLOCK_MS / 1000), connect(url) as broker:
+        cards = await Registry(broker.redis).list()
+    return from_cards(cards, round_trip_ms)
+
+
+def from_cards(cards: list[Card], round_trip_ms: float) -> Outlook:
+    """The outlook of the verifier that verified most drafts."""
+    verifiers = [card for card in cards if isinstance(card, VerifierCard) and card.row_ms]
+    if not verifiers:
+        raise StartError("--redis", "names a fleet without a verifier", "start one with `draftmesh up`")
+    verifier = max(verifiers, key=lambda card: sum(counts.rounds for counts in card.drafters))
+    drafters = {card.id: card for card in cards if isinstance(card, DrafterCard)}
+    prospects = [
+        _prospect(drafters[counts.drafter], counts)
+        for counts in verifier.drafters
+        if counts.rounds and counts.drafter in drafters
+    ]
+    if not prospects:
+        raise StartError(
+            "--redis",
+            "names a fleet that has verified no drafts yet",
+            "send it a request with drafts, or measure models",
+        )
+    idle = sorted({card.model for card in drafters.values() if card.kind == "model" and not card.tokens_per_second})
+    return Outlook(
+        target=verifier.model,
+        device=verifier.device,
+        row_ms=dict(verifier.row_ms),
+        round_trip_ms=round_trip_ms,
+        source="fleet",
+        prospects=prospects,
+        notes=[
+            f"{model} is idle now, so how fast it drafts is not known and taken as no time at all." for model in idle
+        ],
+    )
+
+
+def _prospect(card: DrafterCard, counts: DrafterCounts) -> Prospect:
+    alpha = alpha_of_counts(counts.drafted, counts.accepted, counts.rounds)
+    # Of the draws that judged a draft, `accepted` agreed; alpha says how many of the rounds ended in a miss.
+    judged = round(counts.accepted / alpha) if alpha else counts.rounds
+    return Prospect(
+        draft=card.model or card.kind,
+        device=card.device,
+        # A drafter that is ahead rests, so its rate says how slow it is at most; lookup gives drafts all at once.
+        step_ms=1000.0 / card.tokens_per_second if card.kind == "model" and card.tokens_per_second else 0.0,
+        temperature=None,
+        agreement=Agreement(judged, counts.accepted),
+    )

@@ -1,0 +1,257 @@
+"""`draftmesh plan`: what speculation would bring with these models on these devices, before anything is started.
+
+The target answers a few texts plainly and is let go before the draft models are loaded, one after the other, so that
+memory holds one model at a time.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from services.launcher import outlook, plan, probe, stopwatch
+from services.launcher.forecast import Agreement
+from services.launcher.observed import observe
+from services.launcher.outlook import Outlook, Prospect
+from services.launcher.pair import build_pair
+from services.launcher.progress import Stage, building, stages
+from shared import devices, models
+from shared.broker import check
+from shared.errors import StartError
+from shared.folders import cache_folder
+from shared.llama import BackendDevice, Context, Model, backend_devices
+from shared.messages import Sampling
+from shared.rows import LlamaError
+from shared.vocabulary import first_difference
+
+SEED: Final = 7
+_ROWS: Final = 64  # of a decode while a text is read; their logits lie in memory at once
+TEXTS: Final = (
+    "The lighthouse keeper had not spoken to anyone for eleven days when the boat finally came round the headland,",
+    'def parse_duration(text: str) -> float:\n    """Seconds in a text such as 1h30m, 45s or 2m."""\n',
+    "Question: Why does bread rise, and what happens if the dough stands too long?\nAnswer:",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The options of `plan`, as given."""
+
+    target_model: str
+    draft_models: Sequence[str]
+    target_device: str
+    draft_devices: Sequence[str]
+    threads: int
+    gpu_layers: int
+    tensor_split: str
+    temperatures: Sequence[float]
+    texts: Sequence[str]
+    tokens: int
+    round_trip_ms: float
+    redis: str
+    demo_pair: bool
+
+
+def run(subject: Subject, as_json: bool) -> int:
+    """Measure and print; 0. Raises `StartError` for options that cannot work, `BrokerError` without Redis."""
+    console = Console(highlight=False)
+    progress = Console(highlight=False, stderr=True)
+    _check(subject)
+    if subject.redis:
+        check(subject.redis)
+        found = asyncio.run(observe(subject.redis, subject.round_trip_ms))
+    else:
+        found = _Probe(_with_pair(subject, progress), progress).run()
+    plain = outlook.describe(found)
+    if as_json:
+        console.file.write(json.dumps(plain, indent=2) + "\n")
+    else:
+        outlook.show(console, plain)
+    return 0
+
+
+def _check(subject: Subject) -> None:
+    sources = {
+        "--draft-model": bool(subject.draft_models),
+        "--demo-pair": subject.demo_pair,
+        "--redis": bool(subject.redis),
+    }
+    given = [option for option, used in sources.items() if used]
+    if not given:
+        raise StartError("--draft-model", "is missing", "name a model that guesses ahead, or try --demo-pair")
+    if len(given) > 1:
+        raise StartError(
+            given[0], f"and {given[1]}", "take one: models to measure, the demo's pair, or a running fleet"
+        )
+    if len(subject.draft_devices) > max(1, len(subject.draft_models)):
+        surplus = subject.draft_devices[max(1, len(subject.draft_models))]
+        raise StartError("--draft-device", surplus, f"one per --draft-model, and there are {len(subject.draft_models)}")
+    if not all(text.strip() for text in subject.texts):
+        raise StartError("--prompt", '""', "a text to continue")
+
+
+def _with_pair(subject: Subject, console: Console) -> Subject:
+    """The subject with the demo's models in place of names, built if they are not there yet."""
+    if not subject.demo_pair:
+        return subject
+    with building(console) as progress:
+        pair = build_pair(cache_folder(), progress)
+    drafts = (str(pair.draft_8bit), str(pair.draft_4bit))
+    return replace(subject, target_model=str(pair.target), draft_models=drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """One answer of the target: the law it was drawn from, its prompt and its tokens."""
+
+    law: Sampling
+    prompt: list[int]
+    tokens: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is kept of the target once it is let go."""
+
+    name: str
+    row_ms: dict[int, float]
+    texts: list[bytes]  # of its vocabulary
+    said: list[_Said]
+
+
+class _Probe:
+    """Measurements with models that are loaded here."""
+
+    def __init__(self, subject: Subject, console: Console) -> None:
+        self._subject = subject
+        self._console = console
+        self._split = devices.parse_tensor_split(subject.tensor_split)
+        self._present = backend_devices()
+        self._device, self._others = plan.place(
+            subject.target_device, subject.draft_devices, len(subject.draft_models), self._present
+        )
+        self._threads, self._shares = plan.divide(
+            subject.threads, devices.available_cores(), subject.gpu_layers, self._device, self._others
+        )
+
+    def run(self) -> Outlook:
+        subject = self._subject
+        path = models.resolve(subject.target_model, "--target-model", self._console.print)
+        paths = [models.resolve(spec, "--draft-model", self._console.print) for spec in subject.draft_models]
+        prospects: list[Prospect] = []
+        with stages(self._console) as stage:
+            target = self._listen(path, stage)
+            for draft, device, threads in zip(paths, self._others, self._shares, strict=True):
+                prospects += self._compare(draft, device, threads, target, stage)
+        return Outlook(
+            target=target.name,
+            device=self._name(self._device),
+            row_ms=target.row_ms,
+            round_trip_ms=subject.round_trip_ms,
+            source="probe",
+            prospects=prospects,
+        )
+
+    def _name(self, device: BackendDevice) -> str:
+        return devices.name_of(device, self._present)
+
+    def _listen(self, path: Path, stage: Stage) -> _Target:
+        """Time the target's rows and let it answer every text at every temperature."""
+        subject, name = self._subject, models.model_name(path)
+        with _loaded(path, "--target-model", self._device, stage, subject.gpu_layers, self._split) as model:
+            if not model.can_roll_back:
+                raise StartError(
+                    "--target-model",
+                    path.name,
+                    "a recurrent or hybrid model decodes plainly: drafts cannot be taken back",
+                )
+            rows = stage(f"{name}: cost of rows", 1)
+            row_ms = stopwatch.row_costs(model, self._threads)
+            rows()
+            prompts = [model.vocabulary.tokenize(text, add_special=True) for text in subject.texts]
+            laws = [Sampling(seed=SEED, temperature=temperature) for temperature in subject.temperatures]
+            told = stage(f"{name}: answers", len(prompts) * len(laws) * subject.tokens)
+            context = self._context(model, self._threads, max(map(len, prompts)))
+            try:
+                said = [
+                    _Said(law, prompt, probe.answer(context, prompt, law, subject.tokens, model.vocabulary.eog, told))
+                    for prompt in prompts
+                    for law in laws
+                ]
+            finally:
+                context.close()
+            return _Target(name, row_ms, model.vocabulary.texts(), said)
+
+    def _compare(
+        self, path: Path, device: BackendDevice, threads: int, target: _Target, stage: Stage
+    ) -> Iterator[Prospect]:
+        """Time one draft model and let it read along, text by text."""
+        name = models.model_name(path)
+        with _loaded(path, "--draft-model", device, stage) as model:
+            token = first_difference(target.texts, model.vocabulary.texts())
+            if token is not None:
+                raise StartError(
+                    "--draft-model",
+                    path.name,
+                    f"its vocabulary differs from the target's at token {token}, so it cannot draft for it",
+                )
+            step_ms = stopwatch.row_costs(model, threads, (1,))[1]
+            told = stage(f"{name}: reads along", len(target.said))
+            context = self._context(model, threads, max(len(said.prompt) for said in target.said))
+            found = {temperature: Agreement(0, 0, 0, 0) for temperature in self._subject.temperatures}
+            try:
+                for said in target.said:
+                    found[said.law.temperature] += probe.agreement(
+                        context, said.prompt, said.tokens, said.law, len(target.texts)
+                    )
+                    told()
+            finally:
+                context.close()
+        for temperature, agreement in found.items():
+            yield Prospect(
+                draft=name, device=self._name(device), step_ms=step_ms, temperature=temperature, agreement=agreement
+            )
+
+    def _context(self, model: Model, threads: int, prompt: int) -> Context:
+        return Context(
+            model,
+            n_ctx=prompt + self._subject.tokens + 1,
+            sequences=1,
+            unified=True,
+            threads=threads,
+            max_rows=_ROWS,
+        )
+
+
+@contextmanager
+def _loaded(
+    path: Path,
+    option: str,
+    device: BackendDevice,
+    stage: Stage,
+    gpu_layers: int = -1,
+    tensor_split: Sequence[float] = (),
+) -> Iterator[Model]:
+    """A model for as long as the block; whatever llama.cpp refuses within it is an error of `option`."""
+    told = stage(f"{models.model_name(path)}: loading", 100)
+    done = 0
+
+    def report(fraction: float) -> None:
+        nonlocal done
+        while done < int(fraction * 100):
+            done += 1
+            told()
+
+    try:
+        model = Model(path, device=device, gpu_layers=gpu_layers, tensor_split=tensor_split, progress=report)
+        try:
+            yield model
+        finally:
+            model.close()
+    except LlamaError as error:
+        raise StartError(option, path.name, str(error)) from None
