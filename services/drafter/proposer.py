@@ -30,6 +30,7 @@ class Opening:
     eog: frozenset[int]
     n_vocab: int
     lead: int
+    model: str = ""  # the target's name: what has another vocabulary has another name
 
 
 def join(drafts: Iterable[Draft]) -> list[Draft]:

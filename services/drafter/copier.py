@@ -1,0 +1,308 @@
+"""Continues a context by copying what followed its last tokens elsewhere, and goes on behind an edit where it stopped.
+
+Pure. Every place where the last tokens occurred before has a vote on the next one; so has the *cursor*, the place that
+is being copied. Where the context leaves the copy (an edit: tokens replaced, inserted or deleted), the cursor stays,
+and the first tokens after the edit are looked for near it: a place that continues the same copy after one or two
+tokens is worth more than a far one with a longer accidental match.
+
+Confidence is an estimate of the probability that a guess is right if those before it were: votes for it less a
+discount, of all votes (absolute discounting, Ney, Essen and Kneser 1994). The discount is a half where places
+disagree, and falls with the length of the match where they do not, which makes long matches long copies. The constants
+were fitted on the workloads of `python -m bench.copying`.
+"""
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from services.drafter.suffix import LONGEST, SuffixIndex
+
+_VOTERS: Final = 8
+_LEAST: Final = 2  # tokens that a match in the context itself must have
+_LEAST_OTHERS: Final = 3  # shorter ones in what others wrote are mostly accidents
+_CONTESTED: Final = 0.5  # votes that a guess loses where places disagree
+_AHEAD: Final = 80  # tokens that a deletion may span to be resumed after, about eight lines of code
+_BEHIND: Final = 16  # the end of an edit may agree with the copy by chance, so that the cursor stops too late
+_PATIENCE: Final = 64  # tokens of an insertion after which the old place is given up
+_TRUSTED: Final = 6  # tokens that a copy must have agreed for to be worth resuming
+_SURE: Final = 8  # tokens in a row that must agree until the place before is forgotten
+_CREDIT: Final = 0.5  # of a token, for every one that agreed before the edit
+_MOST_CREDIT: Final = 32.0
+_SUBSTITUTED: Final = 0.2  # how often the copy goes on behind a single replaced token
+_FAINTEST: Final = 0.03  # path probability below which guesses are not worth a message
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Guesses with the confidence of each, behind the context and the first `depth` tokens of the first copy."""
+
+    depth: int
+    tokens: tuple[int, ...]
+    scores: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """What is being copied: `at` is where the next token lies in `source`.
+
+    `back` is what to return to if this one proves wrong before it is sure.
+    """
+
+    source: SuffixIndex
+    at: int
+    run: int  # tokens in a row that agreed
+    credit: float = 0.0  # what the run before the last edit counts
+    lost: int = 0  # tokens since they last agreed
+    back: "_Cursor | None" = None
+    age: int = 0  # tokens since `back` was left
+
+    def advance(self, token: int) -> None:
+        self.age += 1
+        if not self.lost and self.source.token(self.at) == token:
+            self.at += 1
+            self.run += 1
+            if self.run >= _SURE:
+                self.back = None
+        elif self.back is not None:
+            back, lost = self.back, self.back.lost + self.age
+            self.source, self.at, self.run, self.credit, self.lost = back.source, back.at, back.run, back.credit, lost
+            self.back = None
+        else:
+            self.lost += 1
+
+    def near(self, source: SuffixIndex, at: int) -> bool:
+        """Whether a place is where this copy may go on."""
+        return source is self.source and -_BEHIND <= at - self.at <= _AHEAD
+
+    @property
+    def match(self) -> float:
+        """Tokens that speak for this place; those before the edit count once some after it agree as well."""
+        return self.run + min(self.credit, 2.0 * self.run)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is worth returning to."""
+        return self.lost <= _PATIENCE and (self.run >= _TRUSTED or self.credit > 0.0)
+
+    @property
+    def worth(self) -> float:
+        """Credit that a place near here has."""
+        return max(self.credit, min(_MOST_CREDIT, _CREDIT * self.run))
+
+
+class _Voter(NamedTuple):
+    """A place to copy from: what follows there, and how many tokens before it agree."""
+
+    source: SuffixIndex
+    at: int
+    run: int
+    match: float  # the run with what else speaks for the place
+    tokens: "array[int]"
+
+
+class _Hypothesis(NamedTuple):
+    """Voters that agree on the first token, the strongest first, and the probability that it is right."""
+
+    chance: float
+    voters: list[_Voter]
+
+
+class Copier:
+    """One context with its own index, and perhaps an index of what others wrote, which someone else extends."""
+
+    def __init__(self, context: Sequence[int], others: SuffixIndex | None = None) -> None:
+        self.index = SuffixIndex()
+        self.index.extend(context)
+        self._others = others
+        self._cursor: _Cursor | None = None
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """The context goes on with `tokens`."""
+        self.index.extend(tokens)
+        if self._cursor is not None:
+            for token in tokens:
+                self._cursor.advance(token)
+
+    def copies(self, most: int, guesses: Sequence[int] = ()) -> list[Copy]:
+        """What may follow the context and `guesses`: the likeliest chain of up to `most` tokens, then alternatives.
+
+        Guesses are matched as if they were true, and leave no trace.
+        """
+        cursor = None if self._cursor is None else replace(self._cursor)
+        if cursor is not None:
+            for token in guesses:
+                cursor.advance(token)
+        tail = [*self.index.tokens[-LONGEST:].tolist(), *guesses][-LONGEST:]
+        found = self._resumed(cursor, tail, most, guesses)
+        for source, least in ((self.index, _LEAST), (self._others, _LEAST_OTHERS)):
+            if source is not None:
+                found += self._elsewhere(source, least, tail, most, guesses)
+        if not found:
+            return []
+        found.sort(key=lambda hypothesis: -hypothesis.chance)
+        first = found[0]
+        if not guesses:
+            self._follow(first.voters[0])
+        other = next((one for one in found if one.voters[0].tokens[0] != first.voters[0].tokens[0]), None)
+        return _chains(first, other)
+
+    # ------------------------------------------------------------ places
+
+    def _resumed(self, cursor: _Cursor | None, tail: list[int], most: int, guesses: Sequence[int]) -> list[_Hypothesis]:
+        """The cursor's place, or where its copy may go on after an edit."""
+        if cursor is None:
+            return []
+        if not cursor.lost:
+            return self._place(
+                1.0 - _discount(cursor.match), cursor, cursor.at, cursor.run, cursor.match, most, guesses
+            )
+        if not cursor.usable:
+            return []
+        near = self._near(cursor, tail)
+        if near is not None:
+            chance, at, length = near
+            return self._place(chance, cursor, at, length, length + 2.0, most, guesses)
+        if cursor.lost == 1:
+            return self._place(_SUBSTITUTED, cursor, cursor.at + 1, 0, 4.0, most, guesses)
+        return []
+
+    def _near(self, cursor: _Cursor, tail: list[int]) -> tuple[float, int, int] | None:
+        """The likeliest place near the cursor that follows the last token: its probability, position and match."""
+        source = cursor.source
+        tokens, dropped = source.tokens, source.dropped
+        place = max(0, cursor.at - _BEHIND - dropped)
+        last = min(len(tokens) - 1, cursor.at + _AHEAD - dropped)
+        best: tuple[float, int, int] | None = None
+        while True:
+            try:
+                place = tokens.index(tail[-1], place, last) + 1
+            except ValueError:
+                return best
+            length = source.match(tail, place + dropped)
+            rating = length - 0.3 * math.log2(1 + abs(place + dropped - cursor.at - 1))
+            chance = 1.0 / (1.0 + math.exp(1.4 * (0.8 - rating)))
+            if best is None or chance > best[0]:
+                best = chance, place + dropped, length
+
+    def _elsewhere(
+        self, source: SuffixIndex, least: int, tail: list[int], most: int, guesses: Sequence[int]
+    ) -> list[_Hypothesis]:
+        """All places in `source` where the last tokens occurred, by what follows there."""
+        voters = [
+            _Voter(source, place.end, place.length, place.length, self._following(source, place.end, most, guesses))
+            for place in source.find(tail, _VOTERS)
+            if place.length >= least
+        ]
+        groups = _grouped(voters, 0)
+        return [_Hypothesis(_chance(group, len(voters), 0), group) for group in groups]
+
+    def _place(
+        self, chance: float, cursor: _Cursor, at: int, run: int, match: float, most: int, guesses: Sequence[int]
+    ) -> list[_Hypothesis]:
+        tokens = self._following(cursor.source, at, most, guesses)
+        return [_Hypothesis(chance, [_Voter(cursor.source, at, run, match, tokens)])] if tokens else []
+
+    def _following(self, source: SuffixIndex, at: int, most: int, guesses: Sequence[int]) -> "array[int]":
+        """What is copied from `at`; a copy that reaches its own beginning repeats itself."""
+        tokens = source.following(at, most)
+        if source is self.index and len(tokens) < most:
+            tokens.extend(guesses)
+            period = self.index.end + len(guesses) - at
+            while 0 < period <= len(tokens) < most:
+                tokens.append(tokens[-period])
+            del tokens[most:]
+        return tokens
+
+    def _follow(self, voter: _Voter) -> None:
+        """Make `voter` the place that is being copied if it deserves it."""
+        old = self._cursor
+        new = _Cursor(voter.source, voter.at, voter.run)
+        if old is not None:
+            if not old.lost and old.source is new.source and old.at == new.at:
+                return
+            if old.lost and old.near(new.source, new.at):
+                new.credit = old.worth
+            if old.back is not None:
+                new.back, new.age = old.back, old.age
+            elif old.usable:
+                new.back = old
+            if new.run >= _SURE:
+                new.back = None
+        self._cursor = new
+
+
+def _discount(match: float) -> float:
+    return min(_CONTESTED, 1.0 / (match + 1.0))
+
+
+def _chance(group: list[_Voter], votes: int, position: int) -> float:
+    """Probability of what `group` says at `position`, of all `votes`, if everything before was right."""
+    contested = len(group) < votes
+    discount = _CONTESTED if contested else _discount(group[0].match + position)
+    return (len(group) - discount) / votes
+
+
+def _grouped(voters: list[_Voter], position: int) -> list[list[_Voter]]:
+    """Voters by their token at `position`, the largest group first, then the longest match, then the latest."""
+    groups: dict[int, list[_Voter]] = {}
+    for voter in voters:
+        groups.setdefault(voter.tokens[position], []).append(voter)
+    for group in groups.values():
+        group.sort(key=lambda voter: -voter.match)
+    return sorted(groups.values(), key=lambda group: (-len(group), -group[0].match))
+
+
+def _agreed(voters: list[_Voter], start: int) -> int:
+    """The first position from `start` on where voters differ or one has nothing to say."""
+    first = voters[0].tokens
+    end = len(first)
+    for voter in voters[1:]:
+        other = voter.tokens
+        if other[start:end] != first[start:end]:
+            end = min(end, len(other))
+            end = next((index for index in range(start, end) if other[index] != first[index]), end)
+    return end
+
+
+def _chains(first: _Hypothesis, other: _Hypothesis | None) -> list[Copy]:
+    """The chain of `first` with the likeliest alternative: `other`, or where voters of the chain part."""
+    tokens, scores, parting = _vote(first, 0)
+    copies = [Copy(0, tuple(tokens), tuple(scores))]
+    if other is not None:
+        tokens, scores, _ = _vote(other, 0)
+        copies.append(Copy(0, tuple(tokens), tuple(scores)))
+    if parting is not None:
+        depth, hypothesis = parting
+        tokens, scores, _ = _vote(hypothesis, depth)
+        copies.append(Copy(depth, tuple(tokens), tuple(scores)))
+    return copies
+
+
+def _vote(hypothesis: _Hypothesis, start: int) -> tuple[list[int], list[float], tuple[int, _Hypothesis] | None]:
+    """The chain from `start` on that voters agree on or most want, as long as it is likely; where they part first."""
+    chance, voters = hypothesis
+    tokens: list[int] = []
+    scores: list[float] = []
+    parting: tuple[int, _Hypothesis] | None = None
+    path = 1.0
+    position = start
+    while True:
+        agreed = _agreed(voters, position)
+        match, votes = voters[0].match, len(voters)
+        for index in range(position, agreed):
+            path *= chance
+            if path < _FAINTEST and scores:
+                return tokens + voters[0].tokens[position:index].tolist(), scores, parting
+            scores.append(chance)
+            chance = 1.0 - 1.0 / ((match + index + 2.0) * votes)
+        tokens += voters[0].tokens[position:agreed]
+        position = agreed
+        groups = _grouped([voter for voter in voters if len(voter.tokens) > position], position)
+        if not groups:
+            return tokens, scores, parting
+        votes = sum(map(len, groups))
+        if parting is None and len(groups) > 1:
+            parting = position, _Hypothesis(_chance(groups[1], votes, position), groups[1])
+        voters, chance = groups[0], _chance(groups[0], votes, position)
