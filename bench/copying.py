@@ -6,16 +6,16 @@ would choose, the rows that the answer follows are accepted, the rest is refused
 
 import heapq
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
+from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
-from bench.copywork import Case, cases
+from bench.cases import Case, cases
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.proposer import Draft, Opening, Path, Proposer
 from services.verifier.acceptance import Acceptance
@@ -32,21 +32,17 @@ _NAME: Final = "lookup"
 
 @dataclass(slots=True)
 class Tally:
-    """What a drafter was worth on some requests. `drafted` counts rows, `loss` sums nats over judged guesses."""
+    """What a drafter was worth on some requests; `brier` sums squared errors over judged guesses."""
 
     tokens: int = 0
     rounds: int = 0
     started: int = 0  # rounds with at least one row of drafts
-    drafted: int = 0
+    drafted: int = 0  # rows
     accepted: int = 0
     cost: float = 0.0  # in plain steps
     judged: int = 0
-    loss: float = 0.0
     brier: float = 0.0
-    steps: int = 0
-    step_s: float = 0.0
-    opened: int = 0
-    open_s: float = 0.0
+    step_s: float = 0.0  # CPU time
 
     def add(self, other: "Tally") -> None:
         for name in (item.name for item in fields(self)):
@@ -63,20 +59,17 @@ class Verifier:
 
     def answer(self, case: Case, name: str) -> Tally:
         """Run one request to its end."""
-        tally = Tally(tokens=len(case.answer), opened=1)
+        tally = Tally(tokens=len(case.answer))
         trie = Trie(case.prompt)
         opening = Opening(
             name, case.prompt, (), Sampling(seed=0), frozenset(), n_vocab=1 << 31, lead=_FIRST_LEAD, model="m"
         )
-        began = time.thread_time()
         self.proposer.open(opening)
-        tally.open_s += time.thread_time() - began
         widest = 0
         while trie.offset < len(case.answer):
             began = time.thread_time()
             drafts = self._drafts()
             tally.step_s += time.thread_time() - began
-            tally.steps += 1
             for draft in drafts:
                 trie.attach(draft.base, draft.prefix_hash, draft.tokens, draft.scores, _NAME)
             rows = self._choose(trie, min(MAX_WIDTH, len(case.answer) - trie.offset - 1))
@@ -136,7 +129,6 @@ class Verifier:
         chance = self.acceptance.estimate(score)
         tally.judged += 1
         tally.brier += (chance - right) ** 2
-        tally.loss -= math.log(max(1e-9, chance if right else 1.0 - chance))
         self.acceptance.learn(score, right)
 
 
@@ -194,19 +186,17 @@ def measure(proposer: Proposer, work: Iterable[Case], row_cost: float = ROW_COST
 def table(title: str, tallies: dict[str, Tally]) -> Table:
     """One drafter's numbers for people."""
     columns: dict[str, Callable[[Tally], str]] = {
-        "tokens per round": lambda tally: f"{tally.tokens / tally.rounds:.2f}",
-        "acceptance": lambda tally: f"{tally.accepted / max(1, tally.drafted):.0%}",
-        "rounds with drafts": lambda tally: f"{tally.started / tally.rounds:.0%}",
-        "rows per round": lambda tally: f"{tally.drafted / tally.rounds:.1f}",
+        "tokens/\nround": lambda tally: f"{tally.tokens / tally.rounds:.2f}",
+        "rows/\nround": lambda tally: f"{tally.drafted / tally.rounds:.1f}",
+        "accepted": lambda tally: f"{tally.accepted / max(1, tally.drafted):.0%}",
+        "rounds\nwith drafts": lambda tally: f"{tally.started / tally.rounds:.0%}",
         "speed-up": lambda tally: f"{tally.tokens / tally.cost:.2f}",
         "Brier": lambda tally: f"{tally.brier / max(1, tally.judged):.3f}",
-        "nats": lambda tally: f"{tally.loss / max(1, tally.judged):.3f}",
-        "µs per round": lambda tally: f"{tally.step_s / tally.steps * 1e6:.0f}",
-        "ms per open": lambda tally: f"{tally.open_s / tally.opened * 1e3:.1f}",
+        "µs/\nround": lambda tally: f"{tally.step_s / tally.rounds * 1e6:.0f}",
     }
-    result = Table("workload", "tokens", *columns, title=title)
+    result = Table(Column("workload", no_wrap=True), *columns, title=title, box=SIMPLE)
     for workload, tally in tallies.items():
-        result.add_row(workload, str(tally.tokens), *(column(tally) for column in columns.values()))
+        result.add_row(workload, *(column(tally) for column in columns.values()))
     return result
 
 

@@ -1,28 +1,25 @@
 """Continues a context by copying what followed its last tokens elsewhere, and goes on behind an edit where it stopped.
 
-Pure. Every place where the last tokens occurred before has a vote on the next one; so has the *cursor*, the place that
-is being copied. Where the context leaves the copy (an edit: tokens replaced, inserted or deleted), the cursor stays,
-and the first tokens after the edit are looked for near it: a place that continues the same copy after one or two
-tokens is worth more than a far one with a longer accidental match.
-
-Confidence is an estimate of the probability that a guess is right if those before it were: votes for it less a
-discount, of all votes (absolute discounting, Ney, Essen and Kneser 1994). The discount is a half where places
-disagree, and falls with the length of the match where they do not, which makes long matches long copies. The constants
-were fitted on the workloads of `python -m bench.copying`.
+Pure. The *cursor* follows the place that is being copied. Where the context leaves the copy (an edit: tokens replaced,
+inserted or deleted), the cursor stays, and the first tokens after the edit are looked for near it: a place that
+continues the same copy after one or two tokens is worth more than a far one with a longer accidental match. It competes
+with every other place where the last tokens occurred before, by the probability that each gives to the next token.
+The constants were fitted on the workloads of `python -m bench.copying`, which change little with any of them.
 """
 
 import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from services.drafter.suffix import LONGEST, SuffixIndex
+from services.drafter.votes import Copy, Hypothesis, Voter, chains, first, grouped
 
+_CONTEXT: Final = 1 << 16  # tokens of one context that are searched, 3 MB; of longer ones the beginning goes
 _VOTERS: Final = 8
 _LEAST: Final = 2  # tokens that a match in the context itself must have
 _LEAST_OTHERS: Final = 3  # shorter ones in what others wrote are mostly accidents
-_CONTESTED: Final = 0.5  # votes that a guess loses where places disagree
 _AHEAD: Final = 80  # tokens that a deletion may span to be resumed after, about eight lines of code
 _BEHIND: Final = 16  # the end of an edit may agree with the copy by chance, so that the cursor stops too late
 _PATIENCE: Final = 64  # tokens of an insertion after which the old place is given up
@@ -31,16 +28,6 @@ _SURE: Final = 8  # tokens in a row that must agree until the place before is fo
 _CREDIT: Final = 0.5  # of a token, for every one that agreed before the edit
 _MOST_CREDIT: Final = 32.0
 _SUBSTITUTED: Final = 0.2  # how often the copy goes on behind a single replaced token
-_FAINTEST: Final = 0.03  # path probability below which guesses are not worth a message
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Guesses with the confidence of each, behind the context and the first `depth` tokens of the first copy."""
-
-    depth: int
-    tokens: tuple[int, ...]
-    scores: tuple[float, ...]
 
 
 @dataclass(slots=True)
@@ -92,35 +79,20 @@ class _Cursor:
         return max(self.credit, min(_MOST_CREDIT, _CREDIT * self.run))
 
 
-class _Voter(NamedTuple):
-    """A place to copy from: what follows there, and how many tokens before it agree."""
-
-    source: SuffixIndex
-    at: int
-    run: int
-    match: float  # the run with what else speaks for the place
-    tokens: "array[int]"
-
-
-class _Hypothesis(NamedTuple):
-    """Voters that agree on the first token, the strongest first, and the probability that it is right."""
-
-    chance: float
-    voters: list[_Voter]
-
-
 class Copier:
     """One context with its own index, and perhaps an index of what others wrote, which someone else extends."""
 
     def __init__(self, context: Sequence[int], others: SuffixIndex | None = None) -> None:
-        self.index = SuffixIndex()
+        self.index = SuffixIndex(_CONTEXT)
         self.index.extend(context)
         self._others = others
         self._cursor: _Cursor | None = None
+        self._looked = False  # whether the cursor has been chosen since the context grew
 
     def commit(self, tokens: Sequence[int]) -> None:
         """The context goes on with `tokens`."""
         self.index.extend(tokens)
+        self._looked = False
         if self._cursor is not None:
             for token in tokens:
                 self._cursor.advance(token)
@@ -130,40 +102,43 @@ class Copier:
 
         Guesses are matched as if they were true, and leave no trace.
         """
+        if guesses and not self._looked:
+            self.copies(1)
         cursor = None if self._cursor is None else replace(self._cursor)
         if cursor is not None:
             for token in guesses:
                 cursor.advance(token)
-        tail = [*self.index.tokens[-LONGEST:].tolist(), *guesses][-LONGEST:]
+        tail = [*self.index.tokens[-LONGEST:], *guesses][-LONGEST:]
         found = self._resumed(cursor, tail, most, guesses)
         for source, least in ((self.index, _LEAST), (self._others, _LEAST_OTHERS)):
             if source is not None:
                 found += self._elsewhere(source, least, tail, most, guesses)
+        found.sort(key=lambda hypothesis: -hypothesis.chance)
+        if not guesses:
+            self._looked = True
+            if found:
+                self._follow(found[0].voters[0])
         if not found:
             return []
-        found.sort(key=lambda hypothesis: -hypothesis.chance)
-        first = found[0]
-        if not guesses:
-            self._follow(first.voters[0])
-        other = next((one for one in found if one.voters[0].tokens[0] != first.voters[0].tokens[0]), None)
-        return _chains(first, other)
+        said = found[0].voters[0].tokens[0]
+        return chains(found[0], next((other for other in found if other.voters[0].tokens[0] != said), None))
 
     # ------------------------------------------------------------ places
 
-    def _resumed(self, cursor: _Cursor | None, tail: list[int], most: int, guesses: Sequence[int]) -> list[_Hypothesis]:
+    def _resumed(self, cursor: _Cursor | None, tail: list[int], most: int, guesses: Sequence[int]) -> list[Hypothesis]:
         """The cursor's place, or where its copy may go on after an edit."""
         if cursor is None:
             return []
         if not cursor.lost:
             return self._place(
-                1.0 - _discount(cursor.match), cursor, cursor.at, cursor.run, cursor.match, most, guesses
+                1.0 - min(0.5, 2.0 / (cursor.match + 1.0)), cursor, cursor.at, cursor.run, cursor.match, most, guesses
             )
         if not cursor.usable:
             return []
         near = self._near(cursor, tail)
         if near is not None:
-            chance, at, length = near
-            return self._place(chance, cursor, at, length, length + 2.0, most, guesses)
+            likelihood, at, length = near
+            return self._place(likelihood, cursor, at, length, length + 2.0, most, guesses)
         if cursor.lost == 1:
             return self._place(_SUBSTITUTED, cursor, cursor.at + 1, 0, 4.0, most, guesses)
         return []
@@ -182,27 +157,27 @@ class Copier:
                 return best
             length = source.match(tail, place + dropped)
             rating = length - 0.3 * math.log2(1 + abs(place + dropped - cursor.at - 1))
-            chance = 1.0 / (1.0 + math.exp(1.4 * (0.8 - rating)))
-            if best is None or chance > best[0]:
-                best = chance, place + dropped, length
+            likelihood = 1.0 / (1.0 + math.exp(1.4 * (0.8 - rating)))
+            if best is None or likelihood > best[0]:
+                best = likelihood, place + dropped, length
 
     def _elsewhere(
         self, source: SuffixIndex, least: int, tail: list[int], most: int, guesses: Sequence[int]
-    ) -> list[_Hypothesis]:
+    ) -> list[Hypothesis]:
         """All places in `source` where the last tokens occurred, by what follows there."""
         voters = [
-            _Voter(source, place.end, place.length, place.length, self._following(source, place.end, most, guesses))
+            Voter(source, place.end, place.length, place.length, self._following(source, place.end, most, guesses))
             for place in source.find(tail, _VOTERS)
             if place.length >= least
         ]
-        groups = _grouped(voters, 0)
-        return [_Hypothesis(_chance(group, len(voters), 0), group) for group in groups]
+        groups = grouped(voters, 0)
+        return [Hypothesis(first(group, len(voters), source is not self.index), group) for group in groups]
 
     def _place(
-        self, chance: float, cursor: _Cursor, at: int, run: int, match: float, most: int, guesses: Sequence[int]
-    ) -> list[_Hypothesis]:
+        self, likelihood: float, cursor: _Cursor, at: int, run: int, match: float, most: int, guesses: Sequence[int]
+    ) -> list[Hypothesis]:
         tokens = self._following(cursor.source, at, most, guesses)
-        return [_Hypothesis(chance, [_Voter(cursor.source, at, run, match, tokens)])] if tokens else []
+        return [Hypothesis(likelihood, [Voter(cursor.source, at, run, match, tokens)])] if tokens else []
 
     def _following(self, source: SuffixIndex, at: int, most: int, guesses: Sequence[int]) -> "array[int]":
         """What is copied from `at`; a copy that reaches its own beginning repeats itself."""
@@ -215,7 +190,7 @@ class Copier:
             del tokens[most:]
         return tokens
 
-    def _follow(self, voter: _Voter) -> None:
+    def _follow(self, voter: Voter) -> None:
         """Make `voter` the place that is being copied if it deserves it."""
         old = self._cursor
         new = _Cursor(voter.source, voter.at, voter.run)
@@ -231,78 +206,3 @@ class Copier:
             if new.run >= _SURE:
                 new.back = None
         self._cursor = new
-
-
-def _discount(match: float) -> float:
-    return min(_CONTESTED, 1.0 / (match + 1.0))
-
-
-def _chance(group: list[_Voter], votes: int, position: int) -> float:
-    """Probability of what `group` says at `position`, of all `votes`, if everything before was right."""
-    contested = len(group) < votes
-    discount = _CONTESTED if contested else _discount(group[0].match + position)
-    return (len(group) - discount) / votes
-
-
-def _grouped(voters: list[_Voter], position: int) -> list[list[_Voter]]:
-    """Voters by their token at `position`, the largest group first, then the longest match, then the latest."""
-    groups: dict[int, list[_Voter]] = {}
-    for voter in voters:
-        groups.setdefault(voter.tokens[position], []).append(voter)
-    for group in groups.values():
-        group.sort(key=lambda voter: -voter.match)
-    return sorted(groups.values(), key=lambda group: (-len(group), -group[0].match))
-
-
-def _agreed(voters: list[_Voter], start: int) -> int:
-    """The first position from `start` on where voters differ or one has nothing to say."""
-    first = voters[0].tokens
-    end = len(first)
-    for voter in voters[1:]:
-        other = voter.tokens
-        if other[start:end] != first[start:end]:
-            end = min(end, len(other))
-            end = next((index for index in range(start, end) if other[index] != first[index]), end)
-    return end
-
-
-def _chains(first: _Hypothesis, other: _Hypothesis | None) -> list[Copy]:
-    """The chain of `first` with the likeliest alternative: `other`, or where voters of the chain part."""
-    tokens, scores, parting = _vote(first, 0)
-    copies = [Copy(0, tuple(tokens), tuple(scores))]
-    if other is not None:
-        tokens, scores, _ = _vote(other, 0)
-        copies.append(Copy(0, tuple(tokens), tuple(scores)))
-    if parting is not None:
-        depth, hypothesis = parting
-        tokens, scores, _ = _vote(hypothesis, depth)
-        copies.append(Copy(depth, tuple(tokens), tuple(scores)))
-    return copies
-
-
-def _vote(hypothesis: _Hypothesis, start: int) -> tuple[list[int], list[float], tuple[int, _Hypothesis] | None]:
-    """The chain from `start` on that voters agree on or most want, as long as it is likely; where they part first."""
-    chance, voters = hypothesis
-    tokens: list[int] = []
-    scores: list[float] = []
-    parting: tuple[int, _Hypothesis] | None = None
-    path = 1.0
-    position = start
-    while True:
-        agreed = _agreed(voters, position)
-        match, votes = voters[0].match, len(voters)
-        for index in range(position, agreed):
-            path *= chance
-            if path < _FAINTEST and scores:
-                return tokens + voters[0].tokens[position:index].tolist(), scores, parting
-            scores.append(chance)
-            chance = 1.0 - 1.0 / ((match + index + 2.0) * votes)
-        tokens += voters[0].tokens[position:agreed]
-        position = agreed
-        groups = _grouped([voter for voter in voters if len(voter.tokens) > position], position)
-        if not groups:
-            return tokens, scores, parting
-        votes = sum(map(len, groups))
-        if parting is None and len(groups) > 1:
-            parting = position, _Hypothesis(_chance(groups[1], votes, position), groups[1])
-        voters, chance = groups[0], _chance(groups[0], votes, position)

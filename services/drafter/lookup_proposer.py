@@ -3,9 +3,10 @@
 No model, microseconds per step. Ideas: prompt lookup decoding (Saxena 2023), suffix decoding (Oliaro et al. 2024).
 """
 
-from services.drafter.copier import Copier, Copy
+from services.drafter.copier import Copier
 from services.drafter.proposer import Draft, Opening, Path
 from services.drafter.store import Store
+from services.drafter.votes import Copy
 
 
 class _Session:
@@ -86,7 +87,7 @@ class LookupProposer:
         drafts = []
         for copy in session.copier.copies(session.lead):
             tokens = self._usable(session.opening, copy)
-            if not tokens or copy.depth > path.lead:
+            if not tokens or 0 < copy.depth >= path.lead:
                 continue
             place = base + copy.depth
             drafts.append(

@@ -13,6 +13,7 @@ from operator import mul
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 LENGTHS: Final = (2, 4, 8, 16)  # doubling, so that a hash is made of two of half the length
 LONGEST: Final = 64  # a match is not followed further back: nothing grows likelier any more
@@ -23,6 +24,9 @@ _BASE: Final = 0x9E3779B1  # odd, near 2^32 divided by the golden ratio
 _SPREAD: Final = 0x85EBCA6B  # odd; moves every bit of a hash towards the upper ones, which choose the chain
 _POWERS: Final = tuple(pow(_BASE, exponent, 1 << 32) for exponent in range(LENGTHS[-1]))
 _FEWEST_BITS: Final = 8
+_MANY: Final = 64  # tokens from which on numpy is faster than a loop
+
+Codes = npt.NDArray[np.uint32]
 
 
 class Occurrence(NamedTuple):
@@ -38,33 +42,33 @@ class _Chains:
     A place is where a match ends, counted from 1 within the tokens that are there; 0 is none.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, bits: int) -> None:
         self.length = length
         self.factor = _POWERS[length // 2]
         self.ones = sum(_POWERS[:length])  # a token's code is one more than its id
         # Hashes of half the length at the latest places. Before the first token there are as if zeros, which no
         # token's code is.
         self.halves = deque([0] * (length // 2), maxlen=length // 2)
-        self.latest = array("i")
+        self.latest = array("i", bytes(4 << bits))
         self.previous = array("i")
 
-    def rebuild(self, halves: "np.ndarray[tuple[int], np.dtype[np.uint32]]", bits: int) -> None:
-        """Chain all places anew; `halves` becomes the hash of this length at every place."""
+    def append(self, halves: Codes, bits: int) -> Codes:
+        """Chain more places, whose hashes of half the length these are; returns those of this length."""
         half = self.length // 2
-        self.halves = deque([*[0] * half, *halves[-half:].tolist()], maxlen=half)
-        halves[half:] += halves[:-half] * np.uint32(self.factor)
-        slots = (halves * np.uint32(_SPREAD)) >> np.uint32(32 - bits)
+        earlier = np.concatenate((np.array(self.halves, np.uint32), halves))
+        self.halves.extend(earlier[-half:].tolist())
+        codes = earlier[:-half] * np.uint32(self.factor) + halves
+        slots = (codes * np.uint32(_SPREAD)) >> np.uint32(32 - bits)
         order = np.argsort(slots, kind="stable").astype(np.int32)
-        ordered = slots[order]
-        first = np.ones(len(order), bool)
-        first[1:] = ordered[1:] != ordered[:-1]
-        previous = np.zeros(len(order), np.int32)
-        previous[order[1:]] = np.where(first[1:], 0, order[:-1] + 1)
-        latest = np.zeros(1 << bits, np.int32)
-        last = np.append(first[1:], True)
-        latest[ordered[last]] = order[last] + 1
-        self.previous = array("i", previous.tobytes())
-        self.latest = array("i", latest.tobytes())
+        ordered, places = slots[order], order + np.int32(len(self.previous) + 1)
+        first = np.append(True, ordered[1:] != ordered[:-1])  # of its hash among the new places
+        latest = np.frombuffer(self.latest, np.int32)
+        previous = np.empty(len(order), np.int32)
+        previous[order] = np.where(first, latest[ordered], np.roll(places, 1))
+        last = np.roll(first, -1)
+        latest[ordered[last]] = places[last]
+        self.previous.frombytes(previous.tobytes())
+        return codes
 
 
 class SuffixIndex:
@@ -79,8 +83,8 @@ class SuffixIndex:
         self.tokens = array("i")
         self.dropped = 0  # tokens that were there before `tokens[0]`
         self._limit = limit
-        self._bits = 0
-        self._chains = tuple(_Chains(length) for length in LENGTHS)
+        self._bits = _FEWEST_BITS
+        self._chains = tuple(_Chains(length, self._bits) for length in LENGTHS)
 
     @property
     def end(self) -> int:
@@ -92,10 +96,12 @@ class SuffixIndex:
         if not tokens:
             return
         size = len(self.tokens) + len(tokens)
-        if size > self._limit > 0 or size > 1 << self._bits or len(tokens) > len(self.tokens):
+        if size > self._limit > 0 or size > 1 << self._bits:
             self._rebuild(tokens)
-        else:
+        elif len(tokens) < _MANY:
             self._append(tokens)
+        else:
+            self._append_many(array("i", tokens))
 
     def following(self, position: int, count: int) -> "array[int]":
         """Up to `count` tokens from `position` on; none if it is gone or not there yet."""
@@ -107,8 +113,6 @@ class SuffixIndex:
 
         All share at least the longest of `LENGTHS` for which there is any place.
         """
-        if not self.tokens:
-            return []
         last = suffix[: -LENGTHS[-1] - 1 : -1]
         for chains in reversed(self._chains):
             if chains.length <= len(last):
@@ -162,14 +166,21 @@ class SuffixIndex:
                 latest[slot] = place
         self.tokens.extend(tokens)
 
-    def _rebuild(self, tokens: Sequence[int]) -> None:
-        """Append many tokens, or what outgrows the tables or the limit, by chaining everything anew."""
-        self.tokens.extend(tokens)
-        if len(self.tokens) > self._limit > 0:
-            gone = len(self.tokens) - max(self._limit // 2, 1)
-            del self.tokens[:gone]
-            self.dropped += gone
-        self._bits = max(_FEWEST_BITS, len(self.tokens).bit_length())
-        codes = np.array(self.tokens, np.uint32) + np.uint32(1)
+    def _append_many(self, tokens: "array[int]") -> None:
+        codes = np.array(tokens, np.uint32) + np.uint32(1)
         for chains in self._chains:
-            chains.rebuild(codes, self._bits)
+            codes = chains.append(codes, self._bits)
+        self.tokens.extend(tokens)
+
+    def _rebuild(self, tokens: Sequence[int]) -> None:
+        """Append what outgrows the tables or the limit: chain everything anew, without the older part if need be."""
+        kept = self.tokens
+        kept.extend(tokens)
+        if len(kept) > self._limit > 0:
+            gone = len(kept) - max(self._limit // 2, 1)
+            del kept[:gone]
+            self.dropped += gone
+        self.tokens = array("i")
+        self._bits = max(_FEWEST_BITS, len(kept).bit_length())
+        self._chains = tuple(_Chains(length, self._bits) for length in LENGTHS)
+        self._append_many(kept)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.drafter.copier import Copier, Copy
+from services.drafter.copier import Copier
 from services.drafter.store import Store
 from services.drafter.suffix import SuffixIndex
+from services.drafter.votes import Copy
 
 TEXT = list(range(100, 600))
 OTHER = list(range(1000, 1100))
@@ -31,7 +32,7 @@ def test_a_longer_match_is_copied_further_and_with_more_confidence() -> None:
     assert len(short.tokens) < len(middle.tokens) < len(long.tokens)
     assert short.scores[0] < middle.scores[0] < long.scores[0]
     assert middle.tokens == tuple(TEXT[10 : 10 + len(middle.tokens)])
-    assert path(short) >= 0.03
+    assert path(short) >= 0.1
 
 
 def test_places_that_agree_make_a_guess_likelier_and_those_that_differ_less() -> None:
@@ -43,7 +44,7 @@ def test_places_that_agree_make_a_guess_likelier_and_those_that_differ_less() ->
 @pytest.mark.parametrize(
     ("written", "following"),
     [
-        (TEXT[100:101], TEXT[101:104]),  # deleted: 50 to 99
+        (TEXT[100:102], TEXT[102:105]),  # deleted: 50 to 99
         (TEXT[60:62], TEXT[62:65]),  # deleted: 50 to 59
         ([7], TEXT[51:54]),  # one replaced
         ([7, 8, 9, TEXT[53], TEXT[54]], TEXT[55:58]),  # three replaced
@@ -86,6 +87,13 @@ def test_guesses_are_matched_but_leave_no_trace() -> None:
     assert copier.copies(5, guesses=[3, 4, 5]) == []
     copier.commit(TEXT[80:84])
     assert copier.copies(5)[0].tokens == tuple(TEXT[84:89])
+
+
+def test_a_copy_is_resumed_for_one_who_always_has_guesses() -> None:
+    copier = Copier([*TEXT, 1, *TEXT[:40]])
+    copier.copies(20, guesses=[5])
+    copier.commit(TEXT[40:50])
+    assert copier.copies(20, guesses=[7])[0].tokens[:3] == tuple(TEXT[51:54])
 
 
 def test_guesses_move_the_copy_that_is_going_on() -> None:

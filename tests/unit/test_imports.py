@@ -16,6 +16,7 @@ PURE = (
         for name in ("prefix", "speedup", "sampling", "messages", "vocabulary", "devices", "errors", "rows")
     ),
     *(f"services.verifier.{name}" for name in ("trie", "walk", "scheduler", "acceptance", "counters")),
+    *(f"services.drafter.{name}" for name in ("suffix", "votes", "copier", "store")),
     *(f"services.gateway.{name}" for name in ("text", "stats")),
 )
 

@@ -223,6 +223,13 @@ def test_an_alternative_hangs_from_the_guess_where_places_part() -> None:
     assert other.prefix_hash == prefix.extend_all(prefix.EMPTY, [*prompt, 30, 31])
 
 
+def test_nothing_hangs_behind_the_end_of_an_answer() -> None:
+    proposer = LookupProposer()
+    prompt = (20, 21, 22, EOG, 30, 31, 5, 20, 21, 22, EOG, 40, 41, 5, 20, 21, 22)
+    proposer.open(opening(prompt=prompt, lead=6))
+    assert [draft.tokens for draft in run(proposer)] == [(EOG,)]
+
+
 def test_a_copy_goes_on_behind_an_edit() -> None:
     proposer = LookupProposer()
     text = tuple(range(2, 60))

@@ -38,13 +38,13 @@ def cases(tokenize: Callable[[str], list[int]], seed: int = 1, files: int = 10) 
     for kept in (0.9, 0.7):
         for path in chosen:
             new = edited(sources[path], kept, random, others)
-            found.append((f"edit, {kept:.0%} kept", _edit_request(path, sources[path]), f"```python\n{new}```"))
+            found.append((f"edit {kept:.0%}", _edit_request(path, sources[path]), f"```python\n{new}```"))
     for path in chosen[: files // 2]:
         # Two people ask for much the same, so the second one's answers were mostly given before.
         first = edited(sources[path], 0.9, random, others)
         for text in (first, edited(first, 0.97, random, others)):
             found += (("agent", prompt, answer) for prompt, answer in _conversation(path, sources[path], text))
-        found.append(("agent, file unseen", f"Write {path} as agreed.\n", f"```python\n{first}```"))
+        found.append(("unseen file", f"Write {path} as agreed.\n", f"```python\n{first}```"))
     found += (("prose", prompt, answer) for prompt, answer in _prose())
     return [Case(name, tuple(tokenize(prompt)), tuple(tokenize(answer))) for name, prompt, answer in found]
 
