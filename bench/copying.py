@@ -194,7 +194,7 @@ def table(title: str, tallies: dict[str, Tally]) -> Table:
         "Brier": lambda tally: f"{tally.brier / max(1, tally.judged):.3f}",
         "µs/\nround": lambda tally: f"{tally.step_s / tally.rounds * 1e6:.0f}",
     }
-    result = Table(Column("workload", no_wrap=True), *columns, title=title, box=SIMPLE)
+    result = Table(Column("workload", no_wrap=True), *columns, title=title, box=SIMPLE, padding=(0, 0, 0, 1))
     for workload, tally in tallies.items():
         result.add_row(workload, *(column(tally) for column in columns.values()))
     return result

@@ -87,12 +87,13 @@ class Copier:
         self.index.extend(context)
         self._others = others
         self._cursor: _Cursor | None = None
-        self._looked = False  # whether the cursor has been chosen since the context grew
+        self._next: _Cursor | None = None  # the cursor if the likeliest copy goes on; None until that is known
 
     def commit(self, tokens: Sequence[int]) -> None:
         """The context goes on with `tokens`."""
         self.index.extend(tokens)
-        self._looked = False
+        if self._next is not None:
+            self._cursor, self._next = self._next, None
         if self._cursor is not None:
             for token in tokens:
                 self._cursor.advance(token)
@@ -102,24 +103,25 @@ class Copier:
 
         Guesses are matched as if they were true, and leave no trace.
         """
-        if guesses and not self._looked:
-            self.copies(1)
-        cursor = None if self._cursor is None else replace(self._cursor)
-        if cursor is not None:
-            for token in guesses:
-                cursor.advance(token)
+        cursor = self._cursor
+        if guesses:
+            if self._next is None:
+                self.copies(1)
+            cursor = self._next or self._cursor
+            if cursor is not None:
+                cursor = replace(cursor)
+                for token in guesses:
+                    cursor.advance(token)
         tail = [*self.index.tokens[-LONGEST:], *guesses][-LONGEST:]
         found = self._resumed(cursor, tail, most, guesses)
         for source, least in ((self.index, _LEAST), (self._others, _LEAST_OTHERS)):
             if source is not None:
                 found += self._elsewhere(source, least, tail, most, guesses)
         found.sort(key=lambda hypothesis: -hypothesis.chance)
-        if not guesses:
-            self._looked = True
-            if found:
-                self._follow(found[0].voters[0])
         if not found:
             return []
+        if not guesses:
+            self._next = self._followed(found[0].voters[0])
         said = found[0].voters[0].tokens[0]
         return chains(found[0], next((other for other in found if other.voters[0].tokens[0] != said), None))
 
@@ -190,19 +192,19 @@ class Copier:
             del tokens[most:]
         return tokens
 
-    def _follow(self, voter: Voter) -> None:
-        """Make `voter` the place that is being copied if it deserves it."""
+    def _followed(self, voter: Voter) -> _Cursor:
+        """The cursor when `voter` is copied, which goes back if that soon proves wrong."""
         old = self._cursor
         new = _Cursor(voter.source, voter.at, voter.run)
-        if old is not None:
-            if not old.lost and old.source is new.source and old.at == new.at:
-                return
-            if old.lost and old.near(new.source, new.at):
-                new.credit = old.worth
+        if old is None:
+            return new
+        if not old.lost and old.source is new.source and old.at == new.at:
+            return replace(old)
+        if old.lost and old.near(new.source, new.at):
+            new.credit = old.worth
+        if new.run < _SURE:
             if old.back is not None:
                 new.back, new.age = old.back, old.age
             elif old.usable:
                 new.back = old
-            if new.run >= _SURE:
-                new.back = None
-        self._cursor = new
+        return new

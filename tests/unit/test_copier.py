@@ -134,11 +134,14 @@ def test_whatever_is_written_copies_are_well_formed(seed: int) -> None:
         others.extend([source.randrange(6) for _ in range(source.randrange(40))])
         copier.commit([source.randrange(6) for _ in range(source.randrange(6))])
         guesses = [source.randrange(6) for _ in range(source.randrange(4))]
+        plain = copier.copies(12)
         copies = copier.copies(12, guesses)
+        assert copier.copies(12) == plain
         for copy in copies:
             assert 0 < len(copy.tokens) == len(copy.scores) <= 12
             assert all(0.0 < score < 1.0 for score in copy.scores)
             assert copy.depth < len(copies[0].tokens)
+        assert copies == copier.copies(12, guesses)  # asking changes nothing
         starts = [(copy.depth, copy.tokens[0]) for copy in copies]
         assert len(set(starts)) == len(starts)
         assert all(copy.tokens[0] != copies[0].tokens[copy.depth] for copy in copies[1:])
