@@ -4,8 +4,6 @@ The answers are known beforehand, so a round is: the drafter proposes, as many r
 would choose, the rows that the answer follows are accepted, the rest is refused. All deterministic but the clock.
 """
 
-import heapq
-import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,13 +15,15 @@ from rich.table import Column, Table
 
 from bench.cases import Case, cases
 from services.drafter.lookup_proposer import LookupProposer
-from services.drafter.proposer import Draft, Opening, Path, Proposer
-from services.verifier.acceptance import Acceptance
+from services.drafter.proposer import Draft, Opening, Path, Proposer, join
 from services.verifier.scheduler import MAX_WIDTH
-from services.verifier.trie import Node, Trie
+from services.verifier.tree import rank
+from services.verifier.trie import Guess, Node, Trie
 from shared import models
+from shared.acceptance import Acceptance
 from shared.llama import Model
 from shared.messages import Sampling
+from shared.rows import MAX_LEAVES
 
 ROW_COST: Final = 0.05  # of one more row, in plain steps: between a flat GPU and a CPU
 _FIRST_LEAD: Final = 40  # as the verifier's
@@ -71,7 +71,7 @@ class Verifier:
             drafts = self._drafts()
             tally.step_s += time.thread_time() - began
             for draft in drafts:
-                trie.attach(draft.base, draft.prefix_hash, draft.tokens, draft.scores, _NAME)
+                trie.attach(draft.base, draft.prefix_hash, draft.tokens, draft.scores, _NAME, draft.parents)
             rows = self._choose(trie, min(MAX_WIDTH, len(case.answer) - trie.offset - 1))
             accepted = self._walk(trie, rows, case.answer, tally)
             tally.rounds += 1
@@ -93,24 +93,18 @@ class Verifier:
         drafts: list[Draft] = []
         while self.proposer.busy:
             drafts += self.proposer.step()
-        return drafts
+        return join(drafts)
 
     def _choose(self, trie: Trie, most: int) -> set[Node]:
         """The likeliest nodes, as long as each makes the round's tokens per time more."""
+        ranking = rank(trie.root, lambda node: self.acceptance.estimate(*node.guesses[_NAME]), (), most, MAX_LEAVES)
         rows: set[Node] = set()
         tokens, cost = 1.0, 1.0
-        order = itertools.count()
-        heap = [(-1.0, next(order), trie.root)]
-        while heap and len(rows) < most:
-            negative, _, node = heapq.heappop(heap)
-            if node is not trie.root:
-                if (tokens - negative) / (cost + self.row_cost) <= tokens / cost:
-                    break
-                tokens, cost = tokens - negative, cost + self.row_cost
-                rows.add(node)
-            for child in node.children.values():
-                chance = negative * self.acceptance.estimate(child.scores[_NAME])
-                heapq.heappush(heap, (chance, next(order), child))
+        for node, reach in zip(ranking.nodes, ranking.reach, strict=True):
+            if (tokens + reach) / (cost + self.row_cost) <= tokens / cost:
+                break
+            tokens, cost = tokens + reach, cost + self.row_cost
+            rows.add(node)
         return rows
 
     def _walk(self, trie: Trie, rows: set[Node], answer: Sequence[int], tally: Tally) -> int:
@@ -119,17 +113,17 @@ class Verifier:
         while True:
             token = answer[trie.offset + accepted]
             for child in node.children.values():
-                self._judge(child.scores[_NAME], child.token == token, tally)
+                self._judge(child.guesses[_NAME], child.token == token, tally)
             following = node.children.get(token)
             if following is None or following not in rows:
                 return accepted
             node, accepted = following, accepted + 1
 
-    def _judge(self, score: float, right: bool, tally: Tally) -> None:
-        chance = self.acceptance.estimate(score)
+    def _judge(self, guess: Guess, right: bool, tally: Tally) -> None:
+        chance = self.acceptance.estimate(*guess)
         tally.judged += 1
         tally.brier += (chance - right) ** 2
-        self.acceptance.learn(score, right)
+        self.acceptance.learn(guess.score, right, guess.rank)
 
 
 class PromptLookup:

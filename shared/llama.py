@@ -21,6 +21,9 @@ logger = structlog.get_logger()
 
 CACHE_TYPES: Final = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
 
+MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ in llama-cparams.h
+BRANCH_CELLS: Final = 8  # per branch beyond the context; a whole tree of rows is at most some thirty tokens
+
 _ERROR_LEVEL: Final = 4  # GGML_LOG_LEVEL_ERROR in ggml.h
 
 
@@ -225,17 +228,23 @@ class Context:
         sequences: int,
         unified: bool,
         threads: int,
+        branches: int = 0,
         max_rows: int = 512,
         cache_type_k: str = "f16",
         cache_type_v: str = "f16",
         flash_attn: bool | None = None,
         offload_kv: bool = True,
     ) -> None:
-        """`n_ctx` is per sequence; the product is allocated. `flash_attn` None lets llama.cpp choose."""
+        """`n_ctx` is per sequence; the product is allocated. `flash_attn` None lets llama.cpp choose.
+
+        `branches` are wanted for each sequence; there are fewer if llama.cpp has not so many ids, and none without
+        the unified cache. Their tokens take cells of their own.
+        """
+        branches = min(branches, MAX_SEQUENCES // sequences - 1) if unified and model.can_roll_back else 0
         params = C.llama_context_default_params()
-        params.n_ctx = n_ctx * sequences
+        params.n_ctx = (n_ctx + branches * BRANCH_CELLS) * sequences
         params.n_batch = params.n_ubatch = max_rows
-        params.n_seq_max = sequences
+        params.n_seq_max = sequences * (1 + branches)
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = unified
         params.swa_full = True  # a window that forgot tokens could not be rolled back to
@@ -251,6 +260,7 @@ class Context:
             )
         self.n_ctx = int(C.llama_n_ctx_seq(self.handle)) if not unified else n_ctx
         self.sequences = sequences
+        self.branches = branches
         self.unified = unified
         self.max_rows = max_rows
         self.can_roll_back = model.can_roll_back
@@ -306,8 +316,14 @@ class Context:
         if not C.llama_memory_seq_rm(self._memory, sequence, length, -1):
             raise LlamaError(f"this model cannot drop the tokens of sequence {sequence} from {length} on")
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Make `target` hold the first `length` tokens of `source`, sharing or copying cells."""
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
+        """Make `target`, which holds the first `start` tokens of `source`, hold the first `length` of them."""
+        if self.unified:
+            C.llama_memory_seq_rm(self._memory, target, start, -1)
+            C.llama_memory_seq_cp(self._memory, source, target, start, length)
+            return
+        if start:
+            raise LlamaError("only the unified cache copies a part of a sequence")
         C.llama_memory_seq_rm(self._memory, target, -1, -1)
         # In the streams layout a partial copy fails an assert, so copy whole and drop the tail.
         C.llama_memory_seq_cp(self._memory, source, target, -1, -1)

@@ -86,6 +86,7 @@ class Chunk(Struct, frozen=True, array_like=True, kw_only=True, tag="chunk"):
     finish: Finish = Finish.NONE
     detail: str = ""  # a fixed sentence for people when finish is an error
     cached: Count = 0  # prompt tokens taken from the prefix cache; in the first chunk of each claim
+    tried: Count = 0  # offsets of this round, from the first on, at which a draft was compared with the target's draw
 
 
 # ---------------------------------------------------------------- hints: verifier to drafter
@@ -127,10 +128,12 @@ class Close(Struct, frozen=True, array_like=True, kw_only=True, tag="close"):
 
 
 class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal"):
-    """A chain of guesses hung from the prefix that `base` and `prefix_hash` name.
+    """A tree of guesses hung from the prefix that `base` and `prefix_hash` name.
 
-    `scores` are the drafter's confidence per token in [0, 1]; the verifier calibrates them per drafter.
-    `step_us` is what one more token costs the drafter now, in microseconds (0: nothing worth waiting for).
+    `parents` names for each token the earlier one of this proposal that it follows, -1 for the prefix; empty: a chain.
+    Tokens that follow the same one are alternatives, likeliest first. `scores` are the drafter's confidence per token
+    in [0, 1]; the verifier calibrates them per drafter. `step_us` is what one more step costs the drafter now, in
+    microseconds (0: nothing worth waiting for), and its next message brings `batch` steps.
     """
 
     request_id: Name
@@ -141,6 +144,8 @@ class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal
     scores: Annotated[tuple[Probability, ...], Meta(min_length=1, max_length=256)]
     drafter: Name
     step_us: Count = 0
+    parents: Annotated[tuple[Annotated[int, Meta(ge=-1, lt=256)], ...], Meta(max_length=256)] = ()
+    batch: Count = 1
 
 
 class Hello(Struct, frozen=True, array_like=True, kw_only=True, tag="hello"):
@@ -172,6 +177,15 @@ class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
     stale: Count
 
 
+class RoundStarts(Struct, frozen=True, array_like=True, kw_only=True):
+    """How rounds began, by what ended the round before."""
+
+    after: str  # "plain" (no drafts), "accepted" (all of them) or "refused"
+    offset: Count  # of the refusal in that round; 0 otherwise
+    rounds: Count
+    ready: Count  # of which found drafts waiting
+
+
 class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="verifier"):
     """A verifier's heartbeat: what it serves, how, and what it counted."""
 
@@ -198,6 +212,7 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     requests: tuple[RequestStatus, ...] = ()
     draining: bool = False
     created: Count = 0  # unix seconds, stable for the life of the process
+    starts: tuple[RoundStarts, ...] = ()
 
 
 class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="drafter"):

@@ -255,13 +255,35 @@ def _inside_lump(law: Law, key: int) -> int:
     return min(index, int(np.flatnonzero(weights)[-1]))
 
 
-def greedy_gap(logits: Logits, sampling: Sampling, history: History | None = None) -> float:
-    """By how many nats the largest logit of a greedy law beats the second: its counterpart of `Draw.gap`."""
-    logits = _adjusted(logits, sampling, history)
-    best = int(np.argmax(logits))
-    others = logits.copy()
-    others[best] = -np.inf
-    return float(logits[best]) - float(others.max())
+def ranked(
+    logits: Logits, sampling: Sampling, history: History | None, offset: int, count: int
+) -> list[tuple[int, float]]:
+    """The draw at `offset` and the `count` - 1 tokens that came closest to being drawn, with their scores in nats.
+
+    Scores are log-probabilities plus noise, or logits where the law is greedy; only their differences mean anything.
+    Fewer come back where the law leaves fewer.
+    """
+    if is_greedy(sampling):
+        logits = _adjusted(logits, sampling, history)
+        return [(int(token), float(logits[token])) for token in _top_k(logits, float(logits.max()), count)]
+    found = law(logits, sampling, history)
+    key = _key(sampling.seed, offset)
+    scores = found.logp + _gumbel(key, found.ids)
+    best = _best_scores(scores, count)
+    tokens = [(int(found.ids[index]), float(scores[index])) for index in best]
+    if found.lump_logp > -math.inf:
+        lump = found.lump_logp + float(_gumbel(key, _LUMP)[0])
+        if lump > tokens[0][1]:
+            tokens = [(_inside_lump(found, key), lump), *tokens[: count - 1]]
+    return tokens
+
+
+def _best_scores(scores: Floats, count: int) -> Ids:
+    """Indices of the `count` best scores, best first."""
+    if scores.size > count:
+        best = np.argpartition(scores, scores.size - count)[scores.size - count :]
+        return np.asarray(best[np.argsort(-scores[best], kind="stable")], np.int64)
+    return np.asarray(np.argsort(-scores, kind="stable"), np.int64)
 
 
 def log_probabilities(logits: Logits, token: int, top: int) -> tuple[float, tuple[tuple[int, float], ...]]:

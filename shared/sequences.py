@@ -43,6 +43,11 @@ class Sequences:
         self.slots = [Slot(index) for index in range(target.sequences)]
         self._clock = count(1)
 
+    def spares(self, slot: Slot) -> range:
+        """The sequence ids for other continuations of the slot's tokens; whoever uses one empties it."""
+        first = len(self.slots) + slot.id * self._target.branches
+        return range(first, first + self._target.branches)
+
     @property
     def free(self) -> int:
         return sum(not slot.busy for slot in self.slots)

@@ -15,6 +15,7 @@ class Target(Protocol):
     n_ctx: int  # tokens per sequence
     n_vocab: int
     sequences: int
+    branches: int  # spare sequence ids for each sequence, to hold other continuations of it; 0: chains only
     max_rows: int  # rows per decode
     can_roll_back: bool  # False: tokens cannot be dropped (recurrent and hybrid models)
     unified: bool  # one KV cache for all sequences; False: a stream for each
@@ -31,6 +32,9 @@ class Target(Protocol):
         """Forget the sequence's tokens from `length` on."""
         ...
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Make `target` hold the first `length` tokens of `source`."""
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
+        """Make `target` hold the first `length` tokens of `source`; it holds those before `start` already.
+
+        `start` above 0 needs a target with branches.
+        """
         ...

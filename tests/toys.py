@@ -7,7 +7,7 @@ import numpy as np
 
 from shared import prefix, sampling
 from shared.messages import DrafterCard, Job, Sampling
-from shared.rows import LlamaError, Rows
+from shared.rows import MAX_LEAVES, LlamaError, Rows
 from shared.sampling import Logits
 
 VOCABULARY = 64
@@ -32,6 +32,7 @@ class ToyTarget:
         unified: bool = True,
         sharpness: float = 2.0,
         took: Callable[[int], object] = lambda rows: None,
+        branches: int = 0,
     ) -> None:
         """`took` is told the rows of every decode, so that a fake clock can move."""
         self._took = took
@@ -42,7 +43,8 @@ class ToyTarget:
         self.can_roll_back = True
         self.unified = unified
         self.sharpness = sharpness
-        self.cells: list[list[int]] = [[] for _ in range(sequences)]
+        self.branches = branches
+        self.cells: list[list[int]] = [[] for _ in range(sequences * (1 + branches))]
         self.decodes: list[Rows] = []
         self._logits: dict[int, Logits] = {}
 
@@ -55,9 +57,13 @@ class ToyTarget:
         for row, (token, position, ids, output) in enumerate(
             zip(rows.tokens, rows.positions, rows.sequences, rows.outputs, strict=True)
         ):
-            assert len(ids) == 1, "the toy knows chains only"
+            assert 0 < len(set(ids)) == len(ids) <= MAX_LEAVES
+            assert len(ids) == 1 or self.unified, "a row of several sequences needs the unified cache"
             cells = self.cells[ids[0]]
             assert position == len(cells) < self.n_ctx, "positions follow each other"
+            for other in ids[1:]:
+                assert self.cells[other] == cells, "sequences that share a row share their past"
+                self.cells[other].append(token)
             cells.append(token)
             if output:
                 self._logits[row] = logits_after(cells, sharpness=self.sharpness)
@@ -68,7 +74,8 @@ class ToyTarget:
     def truncate(self, sequence: int, length: int) -> None:
         del self.cells[sequence][length:]
 
-    def copy(self, source: int, target: int, length: int) -> None:
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
+        assert self.cells[target][:start] == self.cells[source][:start]
         self.cells[target] = self.cells[source][:length]
 
 

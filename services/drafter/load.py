@@ -9,7 +9,7 @@ from shared import devices, models
 from shared.errors import StartError
 from shared.llama import Context, Model, backend_devices
 from shared.messages import DrafterCard
-from shared.rows import LlamaError
+from shared.rows import MAX_LEAVES, LlamaError
 from shared.vocabulary import fingerprint
 
 # Per session. Longer prompts are drafted from their head and tail, and every session has its cells from the start.
@@ -37,6 +37,7 @@ class ModelDrafter:
                 n_ctx=min(ctx or DEFAULT_CONTEXT, self._model.n_ctx_train),
                 sequences=parallel,
                 unified=True,
+                branches=MAX_LEAVES - 1,
                 threads=threads or devices.available_cores(),
             )
         except LlamaError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from shared import prefix
 from shared.messages import Sampling
@@ -10,13 +10,18 @@ from shared.messages import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A chain of guesses for one request, hung from the prefix of `base` output tokens with this hash."""
+    """Guesses for one request, hung from the prefix of `base` output tokens with this hash.
+
+    `parents` names for each token the earlier one that it follows, -1 for the prefix; empty: they are a chain.
+    Alternatives come likeliest first.
+    """
 
     request_id: str
     base: int
     prefix_hash: int
     tokens: tuple[int, ...]
     scores: tuple[float, ...]
+    parents: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +38,54 @@ class Opening:
     model: str = ""  # the target's name: what has another vocabulary has another name
 
 
+MAX_TOKENS: Final = 200  # of a joined draft; a proposal may carry 256
+
+
+class _Joint:
+    """Drafts of one request that hang together, as one tree."""
+
+    def __init__(self, first: Draft) -> None:
+        self._first = first
+        self._tokens: list[int] = []
+        self._scores: list[float] = []
+        self._parents: list[int] = []
+        self._places = {first.prefix_hash: -1}  # prefix hash to the index of the token that completes it
+        self._hashes: list[int] = []
+
+    def add(self, draft: Draft) -> bool:
+        """Take a draft in, unless it hangs from elsewhere or is too long."""
+        place = self._places.get(draft.prefix_hash)
+        start = len(self._tokens)
+        if place is None or start + len(draft.tokens) > MAX_TOKENS:
+            return False
+        parents = draft.parents or range(-1, len(draft.tokens) - 1)
+        for token, score, parent in zip(draft.tokens, draft.scores, parents, strict=True):
+            above = place if parent < 0 else start + parent
+            found = prefix.extend(self._first.prefix_hash if above < 0 else self._hashes[above], token)
+            self._places.setdefault(found, len(self._tokens))
+            self._hashes.append(found)
+            self._tokens.append(token)
+            self._scores.append(score)
+            self._parents.append(above)
+        return True
+
+    def draft(self) -> Draft:
+        chain = self._parents == list(range(-1, len(self._tokens) - 1))
+        parents = () if chain else tuple(self._parents)
+        return replace(self._first, tokens=tuple(self._tokens), scores=tuple(self._scores), parents=parents)
+
+
 def join(drafts: Iterable[Draft]) -> list[Draft]:
-    """The same guesses with chains that continue each other as one."""
-    joined: list[Draft] = []
-    latest: dict[str, int] = {}  # request to the index of its last chain
+    """The same guesses with those that continue each other as one tree."""
+    joints: list[_Joint] = []
+    latest: dict[str, _Joint] = {}  # of each request
     for draft in drafts:
-        index = latest.get(draft.request_id)
-        if index is not None and joined[index].base + len(joined[index].tokens) == draft.base:
-            first = joined[index]
-            joined[index] = replace(first, tokens=first.tokens + draft.tokens, scores=first.scores + draft.scores)
-        else:
-            latest[draft.request_id] = len(joined)
-            joined.append(draft)
-    return joined
+        joint = latest.get(draft.request_id)
+        if joint is None or not joint.add(draft):
+            joint = latest[draft.request_id] = _Joint(draft)
+            joints.append(joint)
+            joint.add(draft)
+    return [joint.draft() for joint in joints]
 
 
 class Proposer(Protocol):

@@ -115,30 +115,32 @@ class Worker:
             await self._take_hints(loop)
             try:
                 if self._proposer.busy:
+                    batch = self._proposer.burst
                     # What the last step found travels while the next one computes.
-                    step = loop.run_in_executor(self._thread, self._burst)
+                    step = loop.run_in_executor(self._thread, self._burst, batch)
                     try:
-                        await self._publish(found)
+                        await self._publish(found, batch)
                     finally:
                         found = await step
                     reconnect.succeeded()
                     continue
-                await self._publish(found)
+                await self._publish(found, 1)
             except DISCONNECTED as error:
                 await reconnect.failed(error)
             found = []
             await self._news.wait()
 
-    def _burst(self) -> list[Draft]:
+    def _burst(self, steps: int) -> list[Draft]:
         """Steps until their drafts are worth a message, or there is news from a verifier."""
         found: list[Draft] = []
-        for _ in range(self._proposer.burst):
+        for _ in range(steps):
             found += self._proposer.step()
             if self._hints or not self._proposer.busy:
                 break
         return join(found)
 
-    async def _publish(self, found: list[Draft]) -> None:
+    async def _publish(self, found: list[Draft], batch: int) -> None:
+        """Send what was found; `batch` steps follow before the next message."""
         messages: list[tuple[str, Hint | Reply]] = []
         for draft in found:
             opened = self._requests.get(draft.request_id)
@@ -154,6 +156,8 @@ class Worker:
                 scores=draft.scores,
                 drafter=self._instance,
                 step_us=self._proposer.step_us,
+                parents=draft.parents,
+                batch=batch,
             )
             messages.append((opened.reply_to, proposal))
         if messages:

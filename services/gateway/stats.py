@@ -30,8 +30,8 @@ class DraftStatistics:
             self._reasons[chunk.reason] += 1
         self._sources.update(source for source in chunk.sources if source)
         # The walk stops at the first refusal: rows behind it were decoded but say nothing about their offset.
-        self._grow(min(chunk.accepted + 1, chunk.drafted))
-        for offset in range(min(chunk.accepted + 1, chunk.drafted)):
+        self._grow(chunk.tried)
+        for offset in range(chunk.tried):
             self._verified_at[offset] += 1
             self._accepted_at[offset] += offset < chunk.accepted
 

@@ -1,8 +1,14 @@
 """What a verifier counts while it runs, for its card, `status` and the metrics."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from services.verifier.scheduler import MAX_WIDTH
+from shared.messages import RoundStarts
+
+PLAIN: Final = "plain"
+ACCEPTED: Final = "accepted"
+REFUSED: Final = "refused"
 
 
 @dataclass(slots=True)
@@ -19,6 +25,22 @@ class Counters:
         )
     )  # fmt: skip
     accepted_per_position: list[int] = field(default_factory=lambda: [0] * MAX_WIDTH)
+    _starts: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
     def add(self, name: str, amount: int) -> None:
         self.values[name] += amount
+
+    def start(self, width: int, tried: int, accepted: int, ready: bool) -> None:
+        """A request's next round begins, with drafts waiting or not, after one with `width` draft rows of which the
+        walk tried `tried` offsets and accepted `accepted`."""
+        after = PLAIN if not width else REFUSED if tried > accepted else ACCEPTED
+        entry = self._starts.setdefault((after, accepted if after == REFUSED else 0), [0, 0])
+        entry[0] += 1
+        entry[1] += ready
+
+    @property
+    def starts(self) -> tuple[RoundStarts, ...]:
+        return tuple(
+            RoundStarts(after=after, offset=offset, rounds=rounds, ready=ready)
+            for (after, offset), (rounds, ready) in sorted(self._starts.items())
+        )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.verifier.acceptance import Acceptance
+from shared.acceptance import Acceptance
 from shared.messages import DrafterCard, DrafterCounts
 
 # Two model drafters per request: their union in the trie already catches most of what either knows, and a third

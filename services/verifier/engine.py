@@ -50,9 +50,13 @@ class Engine:
         *,
         min_rows: int = 1,
         speculation: Speculation = Speculation.AUTO,
+        trees: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`min_rows` 2 keeps float weights bit-exact: no sequence ever enters a decode with a single row."""
+        """`min_rows` 2 keeps float weights bit-exact: no sequence ever enters a decode with a single row.
+
+        Without `trees`, and where the target has no branches, the rows of a request are one chain.
+        """
         self.target = target
         self.costs = costs
         self.eog = frozenset(eog)
@@ -60,7 +64,9 @@ class Engine:
         self.sequences = Sequences(target)
         self.running: list[Generation] = []
         self.counters = Counters()
-        self._planner = Planner(target, costs, self.eog, min_rows, self.counters)
+        self._planner = Planner(target, self.sequences, costs, self.eog, min_rows, self.counters)
+        if not trees:
+            self._planner.leaves = 1
         self._speculation = speculation
         self._clock = clock
 
@@ -148,6 +154,8 @@ class Engine:
 
     def run(self, round: Round) -> None:
         """Decode the rows, walk every request that has logits, and drop from the cache what was not accepted."""
+        for entry in round.entries:
+            self._branch(entry)
         started = self._clock()
         self.target.decode(round.rows)
         round.decode_ms = (self._clock() - started) * 1000
@@ -165,8 +173,27 @@ class Engine:
                     generation.room(self.target.n_ctx),
                     job.top_logprobs,
                 )
+            self._join(entry)
             accepted = entry.walk.path if entry.walk else []
             self.sequences.settle(generation.slot, [*entry.computed, *(node.token for node in accepted)])
+
+    def _branch(self, entry: Entry) -> None:
+        """Give every leaf of a tree the past of its request."""
+        slot = entry.generation.slot
+        for leaf in entry.leaves:
+            if leaf != slot.id:
+                self.target.copy(slot.id, leaf, len(slot.tokens))
+
+    def _join(self, entry: Entry) -> None:
+        """Bring what was accepted into the request's own sequence and empty the others."""
+        slot = entry.generation.slot
+        path = entry.walk.path if entry.walk else []
+        if entry.sequences and path and slot.id not in entry.sequences[path[-1]]:
+            start = len(slot.tokens)
+            self.target.copy(entry.sequences[path[-1]][0], slot.id, start + 1 + len(path), start)
+        for leaf in entry.leaves:
+            if leaf != slot.id:
+                self.target.truncate(leaf, 0)
 
     # ------------------------------------------------------------ settle
 
@@ -187,8 +214,9 @@ class Engine:
         self._judge(entry, result)
         sources = [self._source(node) for node in result.path]
         sources += [""] * (len(result.tokens) - len(sources))
+        tried = self._tried(entry, result)
         generation.settle(result.tokens, self.drafters, now_ms, self._wanted)
-        width = len(entry.chain)
+        width = len(entry.drafts)
         generation.rounds += 1
         generation.widest = max(width, generation.widest - 1)
         generation.quiet_rounds = 0 if width else generation.quiet_rounds + generation.heard
@@ -199,6 +227,8 @@ class Engine:
             finish = Finish.STOP
         elif generation.room(self.target.n_ctx) <= 0:
             finish = Finish.LENGTH
+        if finish is Finish.NONE:
+            self.counters.start(width, tried, len(result.path), bool(generation.trie.root.children))
         chunk = Chunk(
             tokens=tuple(result.tokens),
             sources=tuple(sources) if any(sources) else (),
@@ -208,12 +238,19 @@ class Engine:
             logprobs=tuple(result.logprobs),
             finish=finish,
             cached=generation.cached if generation.first_chunk else 0,
+            tried=tried,
         )
         generation.first_chunk = False
         return Gain(generation, base, chunk)
 
     def _wanted(self, arrival: Arrival, limit: int) -> int:
         return self._planner.wanted(arrival, limit, others=len(self.running) - 1)
+
+    @staticmethod
+    def _tried(entry: Entry, result: Walk) -> int:
+        """At how many offsets a draft was compared with the target's draw."""
+        last = result.path[-1] if result.path else entry.generation.trie.root
+        return len(result.path) + any(child in entry.rows for child in last.children.values())
 
     def _judge(self, entry: Entry, result: Walk) -> None:
         """Tell every drafter what became of its guesses, verified or not, and count the verified ones.
@@ -224,26 +261,26 @@ class Engine:
         nodes = [entry.generation.trie.root, *result.path]
         for node, drawn in zip(nodes, result.drawn, strict=False):
             for child in node.children.values():
-                for name, score in child.scores.items():
+                for name, guess in child.guesses.items():
                     if name in self.drafters:
-                        self.drafters[name].acceptance.learn(score, child.token == drawn)
-        if not entry.chain:
+                        self.drafters[name].acceptance.learn(guess.score, child.token == drawn, guess.rank)
+        if not entry.drafts:
             return
         self.counters.add("drafts", 1)
-        self.counters.add("draft_tokens", len(entry.chain))
+        self.counters.add("draft_tokens", len(entry.drafts))
         self.counters.add("accepted_tokens", len(result.path))
         for position in range(len(result.path)):
             self.counters.accepted_per_position[position] += 1
         accepted = set(result.path)
-        for name in {name for node in entry.chain for name in node.scores if name in self.drafters}:
+        for name in {name for node in entry.drafts for name in node.guesses if name in self.drafters}:
             drafter = self.drafters[name]
             drafter.rounds += 1
-            drafter.drafted += sum(name in node.scores for node in entry.chain)
-            drafter.accepted += sum(name in node.scores for node in accepted)
+            drafter.drafted += sum(name in node.guesses for node in entry.drafts)
+            drafter.accepted += sum(name in node.guesses for node in accepted)
 
     def _source(self, node: Node) -> str:
         """Whom an accepted token is credited to: the drafter whose confidence in it was worth most."""
-        known = [name for name in node.scores if name in self.drafters]
+        known = [name for name in node.guesses if name in self.drafters]
         if not known:
-            return next(iter(node.scores), "")
-        return max(known, key=lambda name: self.drafters[name].acceptance.estimate(node.scores[name]))
+            return next(iter(node.guesses), "")
+        return max(known, key=lambda name: self.drafters[name].acceptance.estimate(*node.guesses[name]))

@@ -7,8 +7,8 @@ from itertools import takewhile
 
 from services.verifier.drafters import Drafters
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
+from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Node, Trie
-from shared.drafts import burst
 from shared.jobs import Claim
 from shared.messages import Job, Proposal, RequestStatus, Speculation
 from shared.sampling import History, needs_history
@@ -28,15 +28,6 @@ class Session:
     batch: int = 1  # tokens that its next message should bring
     want: int = 0  # tokens that we said we would wait for
     committed_ms: float | None = None  # when it last had to start anew; None once it answered
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """A path of guesses with the acceptance of each; `ended` if the next one is an end of generation."""
-
-    nodes: list[Node]
-    chances: list[float]
-    ended: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +96,12 @@ class Generation:
         self.heard = True
         tokens = list(takewhile(lambda token: token < n_vocab, proposal.tokens))
         attached = self.trie.attach(
-            proposal.base, proposal.prefix_hash, tokens, proposal.scores[: len(tokens)], proposal.drafter
+            proposal.base,
+            proposal.prefix_hash,
+            tokens,
+            proposal.scores[: len(tokens)],
+            proposal.drafter,
+            proposal.parents[: len(tokens)],
         )
         if not attached:
             drafter.stale += 1
@@ -115,41 +111,28 @@ class Generation:
             hop_ms = max(0.1, now_ms - session.committed_ms - session.batch * drafter.step_ms)
             session.hop_ms += 0.2 * (min(hop_ms, 1000.0) - session.hop_ms)
         session.committed_ms = None
-        session.batch = burst(max(0, proposal.base + len(tokens) - self.offset), session.want)
+        session.batch = max(1, proposal.batch)
         session.expected_ms = now_ms + session.batch * drafter.step_ms
 
-    def best_chain(self, drafters: Drafters, eog: frozenset[int]) -> Chain:
-        """The likeliest path from the root. It ends before an end of generation, whose row nobody would read."""
-        nodes: list[Node] = []
-        chances: list[float] = []
-        node = self.trie.root
-        while node.children and len(nodes) < MAX_WIDTH:
-            best, chance = max(
-                ((child, self.chance(child, drafters)) for child in node.children.values()), key=lambda pair: pair[1]
-            )
-            if best.token in eog:
-                return Chain(nodes, chances, ended=True)
-            nodes.append(best)
-            chances.append(chance)
-            node = best
-        return Chain(nodes, chances, ended=False)
+    def rank(self, drafters: Drafters, eog: frozenset[int], leaves: int) -> Ranking:
+        """The guesses in the order in which they deserve rows."""
+        return rank(self.trie.root, lambda node: self.chance(node, drafters), eog, MAX_WIDTH, leaves)
 
     @staticmethod
     def chance(node: Node, drafters: Drafters) -> float:
-        """Calibrated acceptance of a node: the best of what its drafters' confidences are worth."""
+        """Calibrated acceptance of a node: the best of what its drafters' opinions are worth."""
         return max(
-            (drafters[name].acceptance.estimate(score) for name, score in node.scores.items() if name in drafters),
+            (drafters[name].acceptance.estimate(*guess) for name, guess in node.guesses.items() if name in drafters),
             default=0.0,
         )
 
-    def arrival(self, chain: list[Node], drafters: Drafters, now_ms: float) -> Arrival | None:
-        """When the next draft beyond `chain` should come, or None if none is worth waiting for."""
-        tip = chain[-1] if chain else None
+    def arrival(self, ranking: Ranking, drafters: Drafters, now_ms: float) -> Arrival | None:
+        """When the next draft behind the likeliest path should come, or None if none is worth waiting for."""
         best: Arrival | None = None
         for session in self.sessions.values():
             if session.drafter not in drafters or not drafters[session.drafter].step_ms:
                 continue
-            if tip is not None and session.drafter not in tip.scores:
+            if ranking.nodes and session.drafter not in ranking.tip.guesses:
                 continue  # it is drafting elsewhere, or has not caught up
             drafter = drafters[session.drafter]
             if now_ms > session.expected_ms + 2 * drafter.step_ms + 10.0:
@@ -159,11 +142,11 @@ class Generation:
                 best = Arrival(first_ms, drafter.step_ms, drafter.acceptance.mean, session.batch)
         return best
 
-    def candidate(self, chain: Chain, drafters: Drafters, n_ctx: int, now_ms: float) -> Candidate:
+    def candidate(self, ranking: Ranking, drafters: Drafters, n_ctx: int, now_ms: float) -> Candidate:
         """What the scheduler needs to know."""
         limit = 0 if self.speculation is Speculation.OFF else max(0, self.room(n_ctx) - 1)
-        arrival = None if chain.ended or not limit else self.arrival(chain.nodes, drafters, now_ms)
-        return Candidate(ready=tuple(chain.chances), limit=limit, arrival=arrival)
+        arrival = None if ranking.ended or not limit else self.arrival(ranking, drafters, now_ms)
+        return Candidate(ready=tuple(ranking.reach), limit=limit, arrival=arrival, tip=ranking.tip_reach)
 
     # ------------------------------------------------------------ verdicts
 
@@ -177,7 +160,7 @@ class Generation:
         self.trie.advance(tokens)
         self.context.extend(tokens)
         self.committed_now += len(tokens)
-        alive = {name for child in self.trie.root.children.values() for name in child.scores}
+        alive = {name for child in self.trie.root.children.values() for name in child.guesses}
         for session in self.sessions.values():
             session.want = 0
             if session.drafter in alive or session.drafter not in drafters:

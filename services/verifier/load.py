@@ -18,7 +18,7 @@ from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.llama import CACHE_TYPES, BackendDevice, Context, Model, backend_devices, build_info
 from shared.messages import Speculation
-from shared.rows import LlamaError
+from shared.rows import MAX_LEAVES, LlamaError
 from shared.speedup import RowCosts
 
 logger = structlog.get_logger()
@@ -131,6 +131,7 @@ class _Loader:
                 n_ctx=self._n_ctx,
                 sequences=settings.parallel,
                 unified=not strict,
+                branches=0 if strict else MAX_LEAVES - 1,
                 threads=self._threads,
                 cache_type_k=default if settings.cache_type_k == "auto" else settings.cache_type_k,
                 cache_type_v=default if settings.cache_type_v == "auto" else settings.cache_type_v,

@@ -11,10 +11,12 @@ from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate, Choice, choose
+from services.verifier.tree import sequences
 from services.verifier.trie import Node
 from services.verifier.walk import Walk
 from shared.messages import Speculation
-from shared.rows import Rows
+from shared.rows import MAX_LEAVES, Rows
+from shared.sequences import Sequences
 from shared.speedup import RowCosts
 from shared.target import Target
 
@@ -41,9 +43,15 @@ class Entry:
 
     generation: Generation
     computed: list[int]  # context tokens that this decode computes, in order
-    chain: list[Node] = field(default_factory=list)
+    drafts: list[Node] = field(default_factory=list)
     rows: dict[Node, int] = field(default_factory=dict)
+    sequences: dict[Node, tuple[int, ...]] = field(default_factory=dict)  # of the rows of a tree; empty for a chain
     walk: Walk | None = None
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The sequences of a tree; none for a chain, which needs only the request's own."""
+        return self.sequences[self.generation.trie.root] if self.sequences else ()
 
 
 @dataclass(slots=True)
@@ -60,8 +68,18 @@ class Round:
 class Planner:
     """Plans the rounds of one target."""
 
-    def __init__(self, target: Target, costs: RowCosts, eog: frozenset[int], min_rows: int, counters: Counters) -> None:
+    def __init__(
+        self,
+        target: Target,
+        sequences: Sequences,
+        costs: RowCosts,
+        eog: frozenset[int],
+        min_rows: int,
+        counters: Counters,
+    ) -> None:
+        self.leaves = 1 + min(target.branches, MAX_LEAVES - 1)  # of a request's rows in one decode; 1: chains
         self._target = target
+        self._sequences = sequences
         self._costs = costs
         self._eog = eog
         self._min_rows = min_rows
@@ -73,10 +91,10 @@ class Planner:
         prefilling = [generation for generation in running if generation.uncomputed > 1]
         budget = self._prefill_budget(len(decoding))
         prefill_rows = min(sum(generation.uncomputed for generation in prefilling), budget)
-        chains = [generation.best_chain(drafters, self._eog) for generation in decoding]
+        rankings = [generation.rank(drafters, self._eog, self.leaves) for generation in decoding]
         candidates = [
-            generation.candidate(chain, drafters, self._target.n_ctx, now_ms)
-            for generation, chain in zip(decoding, chains, strict=True)
+            generation.candidate(ranking, drafters, self._target.n_ctx, now_ms)
+            for generation, ranking in zip(decoding, rankings, strict=True)
         ]
         choice = choose(
             candidates,
@@ -91,8 +109,8 @@ class Planner:
         if may_wait and (choice.wait_ms or patience):
             return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience))
         round = Round(Rows(), [], prefill_rows=prefill_rows)
-        for generation, chain, width in zip(decoding, chains, widths, strict=True):
-            self._add_decoding(round, generation, chain.nodes[:width], 1 + max(widths))
+        for generation, ranking, width in zip(decoding, rankings, widths, strict=True):
+            self._add_decoding(round, generation, ranking.nodes[:width], 1 + max(widths))
         for generation in prefilling:
             budget -= self._add_prefill(round, generation, budget, 1 + max(widths, default=0))
         return round
@@ -151,17 +169,20 @@ class Planner:
 
     # ------------------------------------------------------------ fill
 
-    def _add_decoding(self, round: Round, generation: Generation, chain: list[Node], widest: int) -> None:
-        rows, slot = round.rows, generation.slot
-        position = len(slot.tokens)
-        entry = Entry(generation, computed=[generation.context[-1]], chain=chain)
-        entry.rows[generation.trie.root] = rows.add(generation.context[-1], position, (slot.id,), True)
-        for node in chain:
-            position += 1
-            entry.rows[node] = rows.add(node.token, position, (slot.id,), True)
+    def _add_decoding(self, round: Round, generation: Generation, drafts: list[Node], widest: int) -> None:
+        rows, slot, root = round.rows, generation.slot, generation.trie.root
+        start = len(slot.tokens)
+        entry = Entry(generation, computed=[generation.context[-1]], drafts=drafts)
+        own = (slot.id,)
+        if any(node.parent is not parent for parent, node in zip((root, *drafts), drafts, strict=False)):
+            entry.sequences = sequences(root, drafts, (slot.id, *self._sequences.spares(slot)))
+        entry.rows[root] = rows.add(generation.context[-1], start, entry.sequences.get(root, own), True)
+        for node in drafts:
+            position = start + node.offset - root.offset
+            entry.rows[node] = rows.add(node.token, position, entry.sequences.get(node, own), True)
         # In streams llama.cpp cuts a batch into pieces of equal width, so a row of padding is cheaper than a piece.
         wanted = self._min_rows if self._target.unified else max(widest, self._min_rows)
-        self._pad(rows, slot.id, position + 1, wanted - len(entry.rows))
+        self._pad(rows, slot.id, start + len(entry.rows), wanted - len(entry.rows))
         round.entries.append(entry)
 
     def _add_prefill(self, round: Round, generation: Generation, budget: int, width: int) -> int:

@@ -24,7 +24,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One request that will get a row: the acceptance of each ready draft along its best chain, and what is coming.
+    """One request that will get a row: for each ready draft, best first, the probability that the walk reaches and
+    accepts it, and what is coming behind the end of the likeliest path, which the walk reaches with `tip`.
 
     `limit` bounds its drafts (remaining tokens, room in the context, or zero where speculation is off).
     """
@@ -32,6 +33,7 @@ class Candidate:
     ready: tuple[float, ...]
     limit: int
     arrival: Arrival | None = None
+    tip: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +100,22 @@ def _waits(candidates: Sequence[Candidate], longest_ms: float) -> list[float]:
     return sorted(moment for moment in moments if moment <= longest_ms or moment == 0.0)
 
 
-def _path_probabilities(candidate: Candidate, wait_ms: float) -> list[float]:
-    """Probability that the walk reaches and accepts draft 1, 2, … of the chain as it will be after the wait."""
-    chances = list(candidate.ready)
+def _path_probabilities(candidate: Candidate, wait_ms: float) -> Sequence[float]:
+    """For each draft as it will be after the wait the probability that the walk reaches and accepts it, best first."""
+    most = min(candidate.limit, MAX_WIDTH)
     arrival = candidate.arrival
-    if arrival is not None and wait_ms >= arrival.first_ms:
-        more = (
-            arrival.batch + int((wait_ms - arrival.first_ms) / arrival.step_ms + 1e-6)
-            if arrival.step_ms > 0
-            else MAX_WIDTH
-        )
-        chances += [arrival.acceptance] * more
-    probabilities = []
-    path = 1.0
-    for chance in chances[: min(candidate.limit, MAX_WIDTH)]:
-        path *= chance
-        probabilities.append(path)
-    return probabilities
+    if arrival is None or wait_ms < arrival.first_ms:
+        return candidate.ready[:most]
+    waited = wait_ms - arrival.first_ms
+    more = arrival.batch + int(waited / arrival.step_ms + 1e-6) if arrival.step_ms > 0 else most
+    coming = [candidate.tip * arrival.acceptance**depth for depth in range(1, min(more, most) + 1)]
+    return sorted((*candidate.ready, *coming), reverse=True)[:most]
 
 
 def _best_first(
-    chains: list[list[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, wait_ms: float
+    chains: Sequence[Sequence[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, wait_ms: float
 ) -> tuple[tuple[int, ...], float]:
-    """Uneven widths: rows in order of path probability over all requests; a chain's rows come in its own order."""
+    """Uneven widths: rows in order of path probability over all requests."""
     count = len(chains)
     order = sorted(
         ((-probability, depth, index) for index, chain in enumerate(chains) for depth, probability in enumerate(chain))
@@ -139,7 +134,7 @@ def _best_first(
 
 
 def _equal(
-    chains: list[list[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, wait_ms: float
+    chains: Sequence[Sequence[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, wait_ms: float
 ) -> tuple[tuple[int, ...], float]:
     """Equal widths: one more row for every request at a time; short chains are padded and pay for it."""
     count = len(chains)

@@ -6,20 +6,28 @@ if its first tokens turned out true; a commit moves the root and keeps what hang
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shared import prefix
 
 
+class Guess(NamedTuple):
+    """One drafter's opinion of a token: its confidence, and how many others it thought likelier at that place."""
+
+    score: float
+    rank: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Node:
-    """A guessed token. `scores` holds, per drafter, the confidence with which that drafter guessed it."""
+    """A guessed token, with the opinion of each drafter that guessed it."""
 
     token: int
     offset: int  # of this token in the output
     hash: int  # of the whole prefix up to and including it
     parent: "Node | None"
     children: dict[int, "Node"] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
+    guesses: dict[str, Guess] = field(default_factory=dict)
 
 
 class Trie:
@@ -43,37 +51,56 @@ class Trie:
     def prefix_hash(self) -> int:
         return self._hashes[-1]
 
-    def attach(self, base: int, prefix_hash: int, tokens: Sequence[int], scores: Sequence[float], source: str) -> int:
-        """Hang a chain from the prefix that `base` and `prefix_hash` name; returns how many of its tokens are useful.
+    def attach(
+        self,
+        base: int,
+        prefix_hash: int,
+        tokens: Sequence[int],
+        scores: Sequence[float],
+        source: str,
+        parents: Sequence[int] = (),
+    ) -> int:
+        """Hang a tree from the prefix that `base` and `prefix_hash` name; returns how many of its tokens are useful.
 
-        Zero means stale: the prefix is unknown, or the chain left the committed path, or it ends behind the root.
+        `parents` names the earlier token that each one follows, -1 for the prefix; empty: a chain. Zero means stale:
+        the prefix is unknown, or the tree left the committed path, or it ends behind the root.
         """
-        node: Node
-        if base <= self.offset:
-            if self._hashes[base] != prefix_hash:
-                return 0
-            behind = self.offset - base
-            if list(tokens[:behind]) != self._committed[base : base + len(tokens)]:
-                return 0
-            tokens, scores, node = tokens[behind:], scores[behind:], self.root
-        else:
-            found = self._nodes.get(prefix_hash)
-            if found is None or found.offset + 1 != base:
-                return 0
-            node = found
+        start = self._place(base, prefix_hash)
+        if start is None:
+            return 0
+        # Where each token hangs: a node, how many committed tokens it repeats, or None where it leads nowhere.
+        places: list[Node | int | None] = []
+        ranks: dict[int, int] = {}
         attached = 0
-        for token, score in zip(tokens, scores, strict=True):
-            child = node.children.get(token)
-            if child is None:
-                if len(self._nodes) >= self._max_nodes:
-                    break
-                child = Node(token=token, offset=node.offset + 1, hash=prefix.extend(node.hash, token), parent=node)
-                node.children[token] = child
-                self._nodes[child.hash] = child
-            child.scores[source] = score
-            node = child
-            attached += 1
+        for index, (token, score) in enumerate(zip(tokens, scores, strict=True)):
+            parent = parents[index] if parents else index - 1
+            rank = ranks[parent] = ranks.get(parent, -1) + 1
+            place = start if parent < 0 else places[parent]
+            if isinstance(place, int) and place < self.offset:
+                places.append(place + 1 if self._committed[place] == token else None)
+                continue
+            node = self.root if isinstance(place, int) else place
+            child = self._child(node, token) if node is not None else None
+            if child is not None:
+                child.guesses[source] = Guess(score, rank)
+                attached += 1
+            places.append(child)
         return attached
+
+    def _place(self, base: int, prefix_hash: int) -> Node | int | None:
+        if base <= self.offset:
+            return base if self._hashes[base] == prefix_hash else None
+        found = self._nodes.get(prefix_hash)
+        return found if found is not None and found.offset + 1 == base else None
+
+    def _child(self, node: Node, token: int) -> Node | None:
+        """The child of `node` for `token`, made if there is room for it."""
+        child = node.children.get(token)
+        if child is None and len(self._nodes) < self._max_nodes:
+            child = Node(token=token, offset=node.offset + 1, hash=prefix.extend(node.hash, token), parent=node)
+            node.children[token] = child
+            self._nodes[child.hash] = child
+        return child
 
     def advance(self, tokens: Sequence[int]) -> None:
         """The target decided `tokens`: move the root along them and drop every other branch."""

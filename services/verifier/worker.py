@@ -298,4 +298,5 @@ class Worker:
             requests=tuple(generation.status for generation in engine.running),
             draining=self._draining,
             created=self._created,
+            starts=engine.counters.starts,
         )

@@ -51,9 +51,9 @@ class PlainLoop:
             pointer = C.llama_get_logits_ith(self._context, -1)
             logits = np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._n_vocab,))
             drawn = sampling.draw(sampling.law(logits, parameters, history), parameters.seed, len(result.tokens))
+            (_, first), (_, second) = sampling.ranked(logits, parameters, history, len(result.tokens), 2)
             greedy = sampling.is_greedy(parameters)
-            gap = sampling.greedy_gap(logits, parameters, history) if greedy else drawn.gap * parameters.temperature
-            result.gaps.append(gap)
+            result.gaps.append((first - second) * (1.0 if greedy else parameters.temperature))
             if drawn.token in self._eog:
                 return result
             result.tokens.append(drawn.token)

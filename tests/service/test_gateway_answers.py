@@ -75,13 +75,14 @@ def test_any_split_into_commits_gives_the_same_answer(model: Model, data: st.Dat
 
 async def test_the_frames_of_a_stream(valkey_url: str, vocabulary: bytes, model: Model) -> None:
     script = fixed(
-        Chunk(tokens=tuple(model.vocabulary.tokenize("Hi")), drafted=2, accepted=0, cached=3),
+        Chunk(tokens=tuple(model.vocabulary.tokenize("Hi")), drafted=2, accepted=0, tried=1, cached=3),
         Chunk(
             tokens=(*model.vocabulary.tokenize(" there"), EOG),
             finish=Finish.STOP,
             sources=("d", ""),
             drafted=1,
             accepted=1,
+            tried=1,
         ),
     )
     async with stack(valkey_url, vocabulary, script) as s:

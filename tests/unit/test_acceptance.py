@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.verifier.acceptance import Acceptance
+from shared.acceptance import Acceptance
 
 
 def test_an_unknown_drafter_is_believed_the_more_the_surer_it_is() -> None:

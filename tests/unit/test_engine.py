@@ -46,13 +46,15 @@ class Bench:
         return generation
 
     def propose(
-        self, generation: Generation, base: int, tokens: list[int], source: str = "d", score: float = 0.9
-    ) -> None:
+        self, generation: Generation, base: int, tokens: list[int], source: str = "d",
+        score: float = 0.9, parents: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         committed = generation.context[len(generation.job.prompt) :]
         at = prefix.extend_all(prefix.EMPTY, [*generation.job.prompt, *committed[:base]])
         proposal = Proposal(
             request_id=generation.job.request_id, epoch=1, base=base, prefix_hash=at, tokens=tuple(tokens),
             scores=(score,) * len(tokens), drafter=source, step_us=1000,
+            parents=parents,
         )  # fmt: skip
         self.engine.take([proposal], self.now * 1000)
 
@@ -112,7 +114,7 @@ def test_cells_hold_the_accepted_context_after_every_round() -> None:
     assert bench.answers["r1"] == answer
 
 
-drafting = st.sampled_from(["right", "wrong", "late", "branch", "silent", "beyond eog", "beyond vocabulary"])
+drafting = st.sampled_from(["right", "wrong", "late", "branch", "tree", "silent", "beyond eog", "beyond vocabulary"])
 
 
 @settings(max_examples=60, deadline=None)
@@ -128,8 +130,7 @@ def test_no_proposal_of_any_shape_changes_any_answer(
 ) -> None:
     """Four requests at once, two drafters that say anything: each answer equals the plain loop's."""
     source = random.Random(seed)
-    bench = Bench(drafters=("d", "e"))
-    bench.target.unified = layout == "unified"
+    bench = Bench(drafters=("d", "e"), unified=layout == "unified", branches=7 if layout == "unified" else 0)
     bench.engine._planner._min_rows = 2 if layout == "padded" else 1
     requests = [
         job(
@@ -162,11 +163,57 @@ def test_no_proposal_of_any_shape_changes_any_answer(
                 future = [*future[:2], VOCABULARY + source.randrange(2**30), *future[2:]]
             elif kind == "beyond eog":
                 future = [*future, EOG, 3, 4]
+            parents: tuple[int, ...] = ()
+            if kind == "tree":
+                future = [source.choice([token, source.randrange(VOCABULARY)]) for token in future for _ in range(3)]
+                parents = tuple(source.randrange(-1, index) for index in range(len(future)))
             if kind != "silent":
-                bench.propose(generation, at, future, name, source.random())
+                bench.propose(generation, at, future, name, source.random(), parents)
 
     bench.finish(propose)
     assert bench.answers == answers
+    assert all(not cells for cells in bench.target.cells[4:]), "branches are emptied after every round"
+
+
+def test_a_second_guess_is_verified_in_the_same_decode_and_its_cells_are_kept() -> None:
+    bench = Bench(branches=7)
+    request = job(max_tokens=12)
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+    bench.round()  # the prompt
+    wrong = (answer[1] + 1) % VOCABULARY or 2
+    # A wrong first guess with something behind it, the right one as an alternative, likewise.
+    bench.propose(generation, 1, [wrong, answer[1], 9, answer[2], answer[3]], parents=(-1, -1, 0, 1, 3))
+    bench.round()
+    assert bench.answers["r1"] == answer[:5]
+    assert len(bench.target.decodes[-1]) == 6
+    assert bench.target.cells[generation.slot.id] == generation.slot.tokens == [*request.prompt, *answer[:4]]
+    bench.finish()
+    assert bench.answers["r1"] == answer
+
+
+def test_trees_have_no_more_leaves_than_a_row_may_name() -> None:
+    bench = Bench(branches=7, max_rows=64)
+    generation = bench.admit(job(speculation=Speculation.ALWAYS))
+    bench.round()
+    tokens = list(range(2, 32))
+    bench.propose(generation, 1, tokens, parents=(-1,) * 10 + tuple(range(10)) * 2)
+    bench.round()
+    assert max(len(ids) for ids in bench.target.decodes[-1].sequences) == 8
+
+
+def test_rounds_are_counted_by_how_they_began() -> None:
+    bench = Bench()
+    request = job(max_tokens=12)
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+    bench.round()
+    bench.propose(generation, 1, answer[1:6])
+    bench.round()
+    bench.propose(generation, generation.offset, [*answer[7:8], (answer[8] + 1) % VOCABULARY])
+    bench.round()
+    counts = [(start.after, start.offset, start.rounds, start.ready) for start in bench.engine.counters.starts]
+    assert counts == [("accepted", 0, 1, 0), ("plain", 0, 1, 0), ("refused", 1, 1, 0)]
 
 
 @pytest.mark.parametrize("unified", [True, False])

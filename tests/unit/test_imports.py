@@ -13,9 +13,19 @@ SERVICES = ("gateway", "verifier", "drafter", "launcher")
 PURE = (
     *(
         f"shared.{name}"
-        for name in ("prefix", "speedup", "sampling", "messages", "vocabulary", "devices", "errors", "rows")
+        for name in (
+            "acceptance",
+            "prefix",
+            "speedup",
+            "sampling",
+            "messages",
+            "vocabulary",
+            "devices",
+            "errors",
+            "rows",
+        )
     ),
-    *(f"services.verifier.{name}" for name in ("trie", "walk", "scheduler", "acceptance", "counters")),
+    *(f"services.verifier.{name}" for name in ("trie", "walk", "tree", "scheduler", "counters")),
     *(f"services.drafter.{name}" for name in ("suffix", "votes", "copier", "store")),
     *(f"services.gateway.{name}" for name in ("text", "stats")),
 )

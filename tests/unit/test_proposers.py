@@ -1,13 +1,16 @@
 """Drafters with toy models: they run ahead, follow the target, and never say what nobody asked for."""
 
+import math
 import random
+from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.drafter.lookup_proposer import LookupProposer
-from services.drafter.model_proposer import ModelProposer
-from services.drafter.proposer import Draft, Opening, Path
+from services.drafter.model_proposer import ModelProposer, confidences
+from services.drafter.proposer import Draft, Opening, Path, join
 from shared import prefix
 from shared.drafts import burst
 from shared.messages import Sampling
@@ -133,30 +136,81 @@ def test_a_prompt_longer_than_its_context_is_drafted_from_head_and_tail() -> Non
         assert run(proposer)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([0.0, 1.0]))
-def test_whatever_the_target_decides_drafts_hang_from_real_prefixes(seed: int, presence: float) -> None:
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 1.0]), st.sampled_from([0, 1, 3, 7]))
+def test_whatever_the_target_decides_drafts_hang_from_real_prefixes(seed: int, presence: float, branches: int) -> None:
+    """The toy target checks meanwhile that every row has the past that its sequence says."""
     source = random.Random(seed)
-    proposer = ModelProposer(ToyTarget(n_ctx=96))
-    start = opening(lead=5, presence_penalty=presence)
+    target = ToyTarget(n_ctx=96, branches=branches, sharpness=source.choice([0.5, 2.0]))
+    proposer = ModelProposer(target)
+    start = opening(lead=9, presence_penalty=presence)
     proposer.open(start)
     committed: list[int] = []
-    paths = {prefix.extend_all(prefix.EMPTY, start.prompt)}
-    guessed: list[int] = []
+    paths = {prefix.extend_all(prefix.EMPTY, start.prompt): list[int]()}
     for _ in range(15):
-        for _ in range(source.randrange(4)):
+        for _ in range(source.randrange(12)):
             if proposer.busy:
                 for draft in proposer.step():
-                    assert draft.prefix_hash in paths
-                    paths.add(prefix.extend(draft.prefix_hash, draft.tokens[0]))
-                    guessed = [*guessed[: draft.base], *draft.tokens] if draft.base <= len(guessed) else guessed
-        right = guessed[len(committed) : len(committed) + source.randrange(4)]
-        news = [*right, source.randrange(2, VOCABULARY)]
-        proposer.commit("r1", len(committed), tuple(news), 5)
+                    path = paths[draft.prefix_hash]
+                    assert len(path) == draft.base
+                    assert set(draft.parents) <= {-1}
+                    for token in draft.tokens:
+                        paths[prefix.extend(draft.prefix_hash, token)] = [*path, token]
+        known = [path for path in paths.values() if path[: len(committed)] == committed]
+        right = source.choice(known)[len(committed) :]
+        news = [*right, source.randrange(2, VOCABULARY)][: source.randrange(1, 5)]
+        assert proposer.commit("r1", len(committed), tuple(news), 9)
         for token in news:
             committed.append(token)
-            paths.add(prefix.extend_all(prefix.EMPTY, [*start.prompt, *committed]))
-        guessed = list(committed) if guessed[: len(committed)] != committed else guessed
+            paths[prefix.extend_all(prefix.EMPTY, [*start.prompt, *committed])] = list(committed)
+    proposer.close("r1")
+    assert all(not cells for cells in target.cells[4:]), "branches are emptied in the end"
+
+
+def test_where_it_is_unsure_the_second_best_is_drafted_too_and_waits_for_the_refusal() -> None:
+    proposer = ModelProposer(ToyTarget(branches=3, sharpness=0.5))
+    start = opening(lead=12)
+    proposer.open(start)
+    drafts = {draft.prefix_hash: draft for draft in run(proposer)}
+    first = drafts[prefix.extend_all(prefix.EMPTY, start.prompt)]
+    second = first.tokens[1]
+    after = prefix.extend(first.prefix_hash, second)
+    assert after in drafts, "what follows the second guess was drafted before any verdict"
+    proposer.commit("r1", 0, (second,), 12)
+    assert all(draft.base > 1 for draft in run(proposer))
+
+
+def test_without_branches_a_session_drafts_one_chain() -> None:
+    proposer = ModelProposer(ToyTarget(sharpness=0.5))
+    proposer.open(opening(lead=12))
+    drafts = run(proposer)
+    for one, other in pairwise(drafts):
+        assert other.prefix_hash == prefix.extend(one.prefix_hash, one.tokens[0])
+
+
+def test_confidences_fall_with_rank_and_the_first_two_share_one() -> None:
+    found = confidences([(7, 1.0), (3, 0.0), (5, -1.0)])
+    assert [token for token, _ in found] == [7, 3, 5]
+    assert found[0][1] + found[1][1] == pytest.approx(1.0)
+    assert found[0][1] == pytest.approx(1 / (1 + math.exp(-1)))
+    assert found[2][1] == pytest.approx(math.exp(-2) / (1 + math.exp(-1) + math.exp(-2)))
+    assert confidences([(4, 2.0)]) == [(4, 1.0)]
+
+
+def test_drafts_that_hang_together_travel_as_one_tree() -> None:
+    start = prefix.EMPTY
+    one = Draft("r", 0, start, (1, 2), (0.9, 0.1), (-1, -1))
+    below_second = Draft("r", 1, prefix.extend(start, 2), (3,), (0.5,))
+    below_that = Draft("r", 2, prefix.extend_all(start, (2, 3)), (4, 5), (0.6, 0.4))
+    elsewhere = Draft("r", 9, 99, (6,), (0.5,))
+    other = Draft("s", 0, start, (7,), (0.5,))
+    assert join([one, below_second, other, below_that, elsewhere]) == [
+        Draft("r", 0, start, (1, 2, 3, 4, 5), (0.9, 0.1, 0.5, 0.6, 0.4), (-1, -1, 1, 2, 3)),
+        other,
+        elsewhere,
+    ]
+    chain = [Draft("r", 0, start, (1,), (0.5,)), Draft("r", 1, prefix.extend(start, 1), (2,), (0.5,))]
+    assert join(chain) == [Draft("r", 0, start, (1, 2), (0.5, 0.5))]
 
 
 def test_a_path_knows_what_of_it_is_still_right() -> None:

@@ -1,5 +1,6 @@
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -127,7 +128,22 @@ def test_a_draw_depends_on_law_seed_and_offset_only(
 def test_temperature_zero_takes_the_lowest_of_equals() -> None:
     logits = np.array([1.0, 5.0, 5.0, 2.0], np.float32)
     assert draw(law(logits, Sampling(seed=1, temperature=0.0)), 1, 0).token == 1
-    assert sampling.greedy_gap(logits, Sampling(seed=1, temperature=0.0)) == 0.0
+    assert sampling.ranked(logits, Sampling(seed=1, temperature=0.0), None, 0, 3) == [(1, 5.0), (2, 5.0), (3, 2.0)]
+
+
+@given(vectors, laws, st.integers(0, 2**64 - 1), st.integers(0, 1000), st.integers(1, 5))
+def test_the_ranking_begins_with_the_draw_and_goes_on_with_what_came_closest(
+    logits: Logits, parameters: Sampling, seed: int, offset: int, count: int
+) -> None:
+    parameters = msgspec.structs.replace(parameters, seed=seed)
+    found = sampling.ranked(logits, parameters, None, offset, count)
+    drawn = draw(law(logits, parameters), seed, offset)
+    assert found[0][0] == drawn.token
+    assert len({token for token, _ in found}) == len(found) <= count
+    scores = [score for _, score in found]
+    assert scores == sorted(scores, reverse=True)
+    if count > 1 and len(found) > 1 and not sampling.is_greedy(parameters):
+        assert scores[0] - scores[1] == pytest.approx(drawn.gap)
 
 
 @pytest.mark.parametrize(

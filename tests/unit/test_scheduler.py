@@ -12,7 +12,7 @@ LINEAR = RowCosts({1: 10.0, 2: 20.0, 32: 320.0})
 
 
 def chain(alpha: float, length: int, arrival: Arrival | None = None) -> Candidate:
-    return Candidate(ready=(alpha,) * length, limit=31, arrival=arrival)
+    return Candidate(tuple(alpha**depth for depth in range(1, length + 1)), 31, arrival, tip=alpha**length)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.5, 0.7, 0.8, 0.9, 0.97])
@@ -66,7 +66,9 @@ def test_rows_never_exceed_the_decode() -> None:
 def test_a_choice_is_always_possible_and_never_worse_than_plain(
     ready: list[tuple[float, ...]], equal: bool, other_rows: int
 ) -> None:
-    candidates = [Candidate(ready=chances, limit=index * 3) for index, chances in enumerate(ready)]
+    candidates = [
+        Candidate(ready=tuple(sorted(reach, reverse=True)), limit=index * 3) for index, reach in enumerate(ready)
+    ]
     choice = choose(candidates, FLOAT, other_rows, equal, 64, may_wait=True)
     assert choice.rate >= choice.plain_rate
     for width, candidate in zip(choice.widths, candidates, strict=True):

@@ -30,8 +30,8 @@ def statistics(*chunks: Chunk) -> DraftStatistics:
 
 def test_a_refusal_verifies_its_own_offset_and_none_behind_it() -> None:
     report = statistics(
-        Chunk(tokens=(1, 2), drafted=4, accepted=1, sources=("a", "")),
-        Chunk(tokens=(1, 2, 3), drafted=2, accepted=2, sources=("a", "b", "")),
+        Chunk(tokens=(1, 2), drafted=4, accepted=1, tried=2, sources=("a", "")),
+        Chunk(tokens=(1, 2, 3), drafted=2, accepted=2, tried=2, sources=("a", "b", "")),
         Chunk(tokens=(1,), drafted=0, accepted=0, reason="no drafter"),
     ).report()
     assert report["acceptance_per_offset"] == [1.0, 0.5]
@@ -53,7 +53,7 @@ def test_nothing_at_all_has_no_rates() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
 def test_merging_is_adding(cut: int) -> None:
-    chunks = [Chunk(tokens=(1,) * (accepted + 1), drafted=3, accepted=accepted) for accepted in (0, 3, 1)]
+    chunks = [Chunk(tokens=(1,) * (n + 1), drafted=3, accepted=n, tried=min(n + 1, 3)) for n in (0, 3, 1)]
     merged = statistics(*chunks[:cut])
     merged.merge(statistics(*chunks[cut:]))
     assert merged.report() == statistics(*chunks).report()

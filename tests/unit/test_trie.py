@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.verifier.trie import Node, Trie
+from services.verifier.trie import Guess, Node, Trie
 from shared import prefix
 
 PROMPT = (9, 8, 7)
@@ -35,7 +35,7 @@ def test_chains_of_several_drafters_share_nodes() -> None:
     trie.attach(0, hash_of(), (1, 2), (0.5, 0.5), "d")
     trie.attach(0, hash_of(), (1, 3), (0.9, 0.1), "e")
     assert paths(trie) == {(1,), (1, 2), (1, 3)}
-    assert trie.root.children[1].scores == {"d": 0.5, "e": 0.9}
+    assert trie.root.children[1].guesses == {"d": Guess(0.5), "e": Guess(0.9)}
 
 
 def test_a_chain_hangs_from_a_guess_named_by_its_hash() -> None:
@@ -58,7 +58,7 @@ def test_a_late_proposal_on_the_committed_path_is_attached_behind_it() -> None:
     trie.advance([1, 2])
     assert trie.attach(0, hash_of(), (1, 2, 3), (0.1, 0.2, 0.3), "d") == 1
     assert paths(trie) == {(3,)}
-    assert trie.root.children[3].scores == {"d": 0.3}
+    assert trie.root.children[3].guesses == {"d": Guess(0.3)}
 
 
 def test_stale_proposals_are_dropped() -> None:

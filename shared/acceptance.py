@@ -1,8 +1,10 @@
 """How likely the target is to agree with a guess: each drafter's confidence, calibrated by what became of its guesses.
 
 Pure. A logistic curve over the logit of the confidence, fitted online: two numbers generalise from few verdicts, so
-that a good drafter is trusted and a liar found out within some twenty. Method: recursive Laplace approximation of
-Bayesian logistic regression (Spiegelhalter and Lauritzen 1990) with exponential forgetting.
+that a good drafter is trusted and a liar found out within some twenty. First guesses and alternatives have curves of
+their own. Only guesses at places where the target drew are judged, so a fully accepted chain counts for what it
+proved and nothing is assumed of what lay beyond. Method: recursive Laplace approximation of Bayesian logistic
+regression (Spiegelhalter and Lauritzen 1990) with exponential forgetting.
 """
 
 import math
@@ -10,8 +12,9 @@ from typing import Final
 
 # Confidences beyond this many nats say nothing more; without a bound one outlier would dominate the fit.
 _STEEPEST: Final = 8.0
-# Before the first verdict: a confident guess is mostly right, an even one slightly more often than not.
-_PRIOR: Final = (0.5, 1.5)
+# Before the first verdict: a confident guess is mostly right, an even one slightly more often than not. Of
+# alternatives a little less is expected than they say.
+_PRIORS: Final = ((0.5, 1.5), (-0.3, 1.0), (-0.7, 1.0))
 _PRIOR_VARIANCE: Final = 1.0
 _MAX_VARIANCE: Final = 4.0  # what forgetting may bring back: a silent drafter stays roughly known
 # Old verdicts fade, so that a drafter can become better or worse: about 500 are remembered.
@@ -22,22 +25,16 @@ def _logit(score: float) -> float:
     return max(-_STEEPEST, min(_STEEPEST, math.log(max(score, 1e-6) / max(1.0 - score, 1e-6))))
 
 
-class Acceptance:
-    """Calibrated acceptance of one drafter."""
-
-    def __init__(self) -> None:
-        self._base, self._slope = _PRIOR
+class _Curve:
+    def __init__(self, base: float, slope: float) -> None:
+        self._base, self._slope = base, slope
         # Covariance of the two: variances and, off the diagonal, how they move together.
         self._vb, self._vbs, self._vs = _PRIOR_VARIANCE, 0.0, _PRIOR_VARIANCE
-        self._accepted = 3.0  # the overall rate starts as if three of five had been right
-        self._judged = 5.0
 
     def estimate(self, score: float) -> float:
-        """Probability that the target draws a token guessed with confidence `score`, given that it is reached."""
         return 1.0 / (1.0 + math.exp(-max(-12.0, min(12.0, self._base + self._slope * _logit(score)))))
 
     def learn(self, score: float, accepted: bool) -> None:
-        """A verdict on a token guessed with confidence `score`."""
         x = _logit(score)
         chance = self.estimate(score)
         weight = max(chance * (1.0 - chance), 0.02)  # even a sure thing is worth a little evidence
@@ -52,10 +49,28 @@ class Acceptance:
         error = accepted - chance
         self._base += (self._vb + self._vbs * x) * error
         self._slope += (self._vbs + self._vs * x) * error
-        self._accepted = self._accepted * _MEMORY + accepted
-        self._judged = self._judged * _MEMORY + 1.0
+
+
+class Acceptance:
+    """Calibrated acceptance of one drafter. `rank` is 0 for its first guess at a place, 1 for the second, …"""
+
+    def __init__(self) -> None:
+        self._curves = [_Curve(base, slope) for base, slope in _PRIORS]
+        self._accepted = 3.0  # the overall rate starts as if three of five had been right
+        self._judged = 5.0
+
+    def estimate(self, score: float, rank: int = 0) -> float:
+        """Probability that the target draws a token guessed with confidence `score`, given that it is reached."""
+        return self._curves[min(rank, len(self._curves) - 1)].estimate(score)
+
+    def learn(self, score: float, accepted: bool, rank: int = 0) -> None:
+        """A verdict on a token guessed with confidence `score`."""
+        self._curves[min(rank, len(self._curves) - 1)].learn(score, accepted)
+        if not rank:
+            self._accepted = self._accepted * _MEMORY + accepted
+            self._judged = self._judged * _MEMORY + 1.0
 
     @property
     def mean(self) -> float:
-        """The acceptance rate over all confidences: what to expect of a guess that has not arrived yet."""
+        """The acceptance rate of first guesses over all confidences: what to expect of one that has not arrived."""
         return self._accepted / self._judged

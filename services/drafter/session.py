@@ -1,0 +1,169 @@
+"""One request's session with a draft model: what the model has read, and in which sequences its guesses lie.
+
+The session's own sequence holds what is committed; every branch of guesses needs one of its own, which starts as a
+copy of its past (in the unified cache that shares cells and copies none).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from services.drafter.draft_tree import DraftTree, Node
+from services.drafter.proposer import Opening
+from shared import sampling
+from shared.sequences import Sequences, Slot
+from shared.target import Target
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A sequence of the cache that holds the committed tokens and then the tokens of `path`."""
+
+    id: int
+    path: list[Node] = field(default_factory=list)
+
+
+class Session:
+    """`view` is what the model reads of the committed context: all of it, or its head and tail if that is too long.
+
+    The slot's tokens are the part of the view that is computed: all of it once the tree's root is drawn.
+    """
+
+    def __init__(self, opening: Opening, slot: Slot, sequences: Sequences, target: Target) -> None:
+        self.opening = opening
+        self.slot = slot
+        self.tree = DraftTree(opening.prompt, opening.committed)
+        self.lead = opening.lead
+        self.want = 0  # tokens that a verifier waits for
+        self.history: sampling.History | None = None
+        if sampling.needs_history(opening.sampling):
+            self.history = sampling.History(opening.prompt, opening.committed)
+        self.view: list[int] = []
+        self._sequences = sequences
+        self._target = target
+        self._lanes = [Lane(slot.id)]
+        self._free = list(sequences.spares(slot))
+        self._look()
+
+    def _look(self) -> None:
+        """Make the view anew: everything if it fits with room to draft, else the head and the tail."""
+        context = [*self.opening.prompt, *self.tree.output]
+        n_ctx = self._target.n_ctx
+        if len(context) + self.lead + 1 > n_ctx:
+            head = n_ctx // 4
+            context = context[:head] + context[-max(head, n_ctx // 2 - self.lead) :]
+        self.view = context
+        self.tree.restart()
+        self._keep({})
+        self._target.truncate(self.slot.id, len(self.slot.tokens))
+        # One token is always computed again, since its logits are needed.
+        self._sequences.keep(self.slot, self.view[:-1])
+
+    @property
+    def uncomputed(self) -> int:
+        """Tokens to read before the next guess; one while drafting."""
+        return max(1, len(self.view) - len(self.slot.tokens))
+
+    # ------------------------------------------------------------ what to draw next
+
+    def next(self) -> Node | None:
+        """The node most worth drawing; None while there is nothing to do."""
+        if self.tree.ahead >= self.lead:
+            return None
+        return self.tree.best(self._possible)
+
+    def _possible(self, node: Node) -> bool:
+        if node.parent is None:
+            return True
+        if node.token in self.opening.eog or self._position(node) >= self._target.n_ctx:
+            return False
+        return bool(self._free) or self._lane_ending_in(node.parent) is not None
+
+    def _position(self, node: Node) -> int:
+        return len(self.view) - 1 + node.offset - self.tree.root.offset
+
+    def path(self, node: Node) -> list[int]:
+        """The guessed tokens from the root's child down to `node`."""
+        tokens: list[int] = []
+        while node.parent is not None:
+            tokens.append(node.token)
+            node = node.parent
+        return tokens[::-1]
+
+    def read(self, count: int) -> list[int]:
+        """Up to `count` tokens of the view that are to be computed next, which count as computed from now on."""
+        start = len(self.slot.tokens)
+        tokens = self.view[start : start + count]
+        self.slot.tokens += tokens
+        return tokens
+
+    def row(self, node: Node) -> tuple[int, int]:
+        """The position and the sequence of a node below the root, which becomes the end of a lane."""
+        assert node.parent is not None, "the root's row is the end of the view"
+        lane = self._lane_ending_in(node.parent) or self._branch(node.parent)
+        lane.path.append(node)
+        return self._position(node), lane.id
+
+    def _lane_ending_in(self, node: Node) -> Lane | None:
+        return next((lane for lane in self._lanes if (lane.path[-1] if lane.path else self.tree.root) is node), None)
+
+    def _branch(self, node: Node) -> Lane:
+        """A new lane that ends in `node`."""
+        source, length = self._lanes[0], 0
+        if node is not self.tree.root:
+            source = next(lane for lane in self._lanes if node in lane.path)
+            length = source.path.index(node) + 1
+        lane = Lane(self._free.pop(), source.path[:length])
+        self._target.copy(source.id, lane.id, len(self.view) + length)
+        self._lanes.append(lane)
+        return lane
+
+    # ------------------------------------------------------------ verdicts
+
+    def commit(self, base: int, tokens: Sequence[int]) -> list[Node] | None:
+        """The target decided `tokens` after `base`. Returns the roots that the tree passed, None on a gap."""
+        computed = len(self.view)  # of which everything was, if anything below was drawn
+        passed = self.tree.commit(base, tokens)
+        if not passed:
+            return passed
+        if self.history is not None:
+            for node in passed:
+                self.history.push(node.token)
+        self.view += [node.token for node in passed]
+        if len(self.view) + self.lead + 1 > self._target.n_ctx:
+            self._look()
+        else:
+            self._follow([node for node in passed if node.drawn], computed)
+        return passed
+
+    def _follow(self, right: list[Node], computed: int) -> None:
+        """Keep the lanes that hold the committed path; `right` are its nodes that were drawn."""
+        own = self._lanes[0]
+        reached = len(right)
+        if right and own.path[:reached] != right:
+            holder = next(lane for lane in self._lanes if lane.path[:reached] == right)
+            self._target.copy(holder.id, own.id, computed + reached, computed)
+            own.path = list(right)
+        if right:
+            self.slot.tokens = self.view[: computed + reached]
+        if self.tree.root.drawn:
+            paths = {lane: lane.path[reached:] for lane in self._lanes if lane.path[:reached] == right}
+            self._keep({lane: path for lane, path in paths.items() if path})
+        else:
+            self._keep({own: []})
+            self._target.truncate(own.id, len(self.slot.tokens))
+
+    def _keep(self, paths: dict[Lane, list[Node]]) -> None:
+        """Give the lanes their new paths; those without one are emptied, and the session's own always stays."""
+        for lane in self._lanes[1:]:
+            if lane not in paths:
+                self._target.truncate(lane.id, 0)
+                self._free.append(lane.id)
+        self._lanes = [self._lanes[0], *(lane for lane in self._lanes[1:] if lane in paths)]
+        for lane in self._lanes:
+            lane.path = paths.get(lane, [])
+
+    def close(self) -> None:
+        """Leave what is committed as prefix cache and drop the guesses."""
+        self._keep({})
+        self._target.truncate(self.slot.id, len(self.slot.tokens))
+        self._sequences.release(self.slot)

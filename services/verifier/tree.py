@@ -1,0 +1,86 @@
+"""Which guesses are worth rows, best first, and which sequences of the cache their rows belong to. Pure.
+
+Best-first by path probability is optimal for the expected number of accepted tokens under a budget of rows. Idea:
+DDTree (2026, arXiv 2604.12989), here with calibrated acceptance and with a budget set by measured cost.
+"""
+
+import heapq
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+
+from services.verifier.trie import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Guesses in the order in which they deserve rows; each comes after its parent.
+
+    `reach` holds for each the probability that the walk gets there and accepts it, and falls along the list.
+    """
+
+    nodes: list[Node]
+    reach: list[float]
+    tip: Node  # the end of the likeliest path; the root if there is no guess at all
+    tip_reach: float
+    ended: bool  # what follows the tip is an end of generation
+
+
+def rank(root: Node, chance: Callable[[Node], float], eog: Collection[int], limit: int, leaves: int = 1) -> Ranking:
+    """The `limit` likeliest guesses below `root` with at most `leaves` leaves; 1 leaf is the likeliest chain.
+
+    `chance` is a guess's acceptance given that its parent was accepted. An end of generation ends a path before it,
+    since nobody would read its row.
+    """
+    nodes: list[Node] = []
+    reach: list[float] = []
+    first: dict[Node, Node] = {}  # each chosen parent's likeliest child
+    order = count()  # of equals the first comes first
+    heap: list[tuple[float, int, Node, Node]] = []
+
+    def offer(parent: Node, path: float) -> None:
+        chances = [chance(child) for child in parent.children.values()]
+        # Only one child can be right; drafters that are each sure of another one are not all believed.
+        share = path / max(1.0, sum(chances))
+        for child, own in zip(parent.children.values(), chances, strict=True):
+            if child.token not in eog:
+                heapq.heappush(heap, (-share * own, next(order), parent, child))
+
+    offer(root, 1.0)
+    while heap and len(nodes) < limit:
+        negative, _, parent, node = heapq.heappop(heap)
+        if first.setdefault(parent, node) is not node:
+            if leaves == 1:
+                continue
+            leaves -= 1
+        nodes.append(node)
+        reach.append(-negative)
+        offer(node, -negative)
+    tip = root
+    while tip in first:
+        tip = first[tip]
+    following = max(tip.children.values(), key=chance, default=None)
+    ended = following is not None and following.token in eog
+    return Ranking(nodes, reach, tip, reach[nodes.index(tip)] if nodes else 1.0, ended)
+
+
+def sequences(root: Node, nodes: Sequence[Node], ids: Sequence[int]) -> dict[Node, tuple[int, ...]]:
+    """The sequence ids of the rows of `root` and of `nodes`: a row belongs to every leaf below it.
+
+    `ids` are used in order, the first for the likeliest leaf; there must be enough of them.
+    """
+    children: dict[Node, list[Node]] = {root: []}
+    for node in nodes:
+        children[node] = []
+        assert node.parent is not None, "only the root has no parent"
+        children[node.parent].append(node)
+    unused = iter(ids)
+    found: dict[Node, tuple[int, ...]] = {}
+
+    def visit(node: Node) -> tuple[int, ...]:
+        below = [visit(child) for child in children[node]]
+        found[node] = tuple(chain.from_iterable(below)) if below else (next(unused),)
+        return found[node]
+
+    visit(root)
+    return found
