@@ -35,6 +35,7 @@ class Opening:
     eog: frozenset[int]
     n_vocab: int
     lead: int
+    model: str = ""  # the target's name: what has another vocabulary has another name
 
 
 MAX_TOKENS: Final = 200  # of a joined draft; a proposal may carry 256

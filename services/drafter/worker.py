@@ -202,5 +202,6 @@ class Worker:
             eog=frozenset(hint.eog),
             n_vocab=hint.n_vocab,
             lead=hint.lead,
+            model=job.model,
         )
         await loop.run_in_executor(self._thread, self._proposer.open, opening)

@@ -1,6 +1,7 @@
 """The reference: a plain llama-cpp-python loop, one token at a time, with none of our own decoding code."""
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +52,9 @@ class PlainLoop:
             pointer = C.llama_get_logits_ith(self._context, -1)
             logits = np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._n_vocab,))
             drawn = sampling.draw(sampling.law(logits, parameters, history), parameters.seed, len(result.tokens))
-            (_, first), (_, second) = sampling.ranked(logits, parameters, history, len(result.tokens), 2)
-            greedy = sampling.is_greedy(parameters)
-            result.gaps.append((first - second) * (1.0 if greedy else parameters.temperature))
+            best = [score for _, score in sampling.ranked(logits, parameters, history, len(result.tokens), 2)]
+            gap = best[0] - best[1] if len(best) > 1 else math.inf
+            result.gaps.append(gap if sampling.is_greedy(parameters) else gap * parameters.temperature)
             if drawn.token in self._eog:
                 return result
             result.tokens.append(drawn.token)

@@ -26,6 +26,7 @@ PURE = (
         )
     ),
     *(f"services.verifier.{name}" for name in ("trie", "walk", "tree", "scheduler", "counters")),
+    *(f"services.drafter.{name}" for name in ("suffix", "votes", "copier", "store")),
     *(f"services.gateway.{name}" for name in ("text", "stats")),
     *(
         f"services.launcher.bench.{name}"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.drafter.lookup_proposer import LookupProposer, SuffixIndex
+from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer, confidences
 from services.drafter.proposer import Draft, Opening, Path, join
 from shared import prefix
@@ -17,9 +17,11 @@ from shared.messages import Sampling
 from tests.toys import EOG, VOCABULARY, ToyTarget, job, plain_answer
 
 
-def opening(prompt: tuple[int, ...] = (5, 6, 7), lead: int = 6, name: str = "r1", **sampling: float) -> Opening:
+def opening(
+    prompt: tuple[int, ...] = (5, 6, 7), lead: int = 6, name: str = "r1", model: str = "", **sampling: float
+) -> Opening:
     parameters = Sampling(seed=11, logit_bias=((EOG, -100.0),), **sampling)  # type: ignore[arg-type]
-    return Opening(name, prompt, (), parameters, frozenset({EOG}), VOCABULARY, lead)
+    return Opening(name, prompt, (), parameters, frozenset({EOG}), VOCABULARY, lead, model)
 
 
 def answer_to(start: Opening, tokens: int = 60) -> list[int]:
@@ -224,25 +226,12 @@ def test_a_path_knows_what_of_it_is_still_right() -> None:
 # ---------------------------------------------------------------- lookup
 
 
-def test_lookup_copies_what_followed_the_longest_match() -> None:
-    index = SuffixIndex()
-    index.extend([1, 2, 3, 4, 5, 9, 2, 3, 4, 7, 1, 2, 3, 4])
-    length, tokens = index.follow(index.tokens, 3)
-    assert (length, tokens) == (4, [5, 9, 2])
-
-
-def test_lookup_finds_nothing_in_what_never_repeated() -> None:
-    index = SuffixIndex()
-    index.extend(range(50))
-    assert index.follow(index.tokens, 8) == (0, [])
-
-
 def test_lookup_drafts_from_the_prompt_and_follows_commits() -> None:
     proposer = LookupProposer()
     text = tuple(range(10, 40))
     proposer.open(opening(prompt=(*text, 5, *text[:6]), lead=20))
     first = run(proposer)
-    assert first[0].tokens == text[6:18]
+    assert first[0].tokens == text[6:26]
     assert proposer.commit("r1", 0, text[6:7], 20)
     assert run(proposer) == []  # still on its path, and far enough ahead
     assert proposer.commit("r1", 1, (63, *text[20:24]), 20)
@@ -267,11 +256,50 @@ def test_lookup_stops_at_the_end_of_an_answer_and_at_the_common_vocabulary() -> 
     assert run(proposer)[0].tokens == (23,)
 
 
-def test_lookup_forgets_old_answers_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.drafter.lookup_proposer._STORE_TOKENS", 100)
+def test_lookup_proposes_two_continuations_where_places_disagree() -> None:
     proposer = LookupProposer()
-    for index in range(30):
-        proposer.open(opening(name="r"))
-        proposer.commit("r", 0, tuple(range(index * 20, index * 20 + 20)), 8)
-        proposer.close("r")
-    assert len(proposer._store.tokens) + len(proposer._older.tokens) <= 140
+    both = (20, 21, 22, 23, 30, 31, 32, 33, 5, 20, 21, 22, 23, 40, 41, 42, 43)
+    proposer.open(opening(prompt=(*both, 20, 21, 22, 23), lead=8))
+    latest, earlier = run(proposer)
+    assert (latest.base, latest.tokens[:4]) == (0, (40, 41, 42, 43))
+    assert (earlier.base, earlier.tokens[:4]) == (0, (30, 31, 32, 33))
+    assert earlier.prefix_hash == latest.prefix_hash
+    assert max(latest.scores[0], earlier.scores[0]) < 0.5
+
+
+def test_an_alternative_hangs_from_the_guess_where_places_part() -> None:
+    proposer = LookupProposer()
+    prompt = (20, 21, 22, 23, 30, 31, 32, 33, 5, 20, 21, 22, 23, 30, 31, 42, 43, 20, 21, 22, 23)
+    proposer.open(opening(prompt=prompt, lead=6))
+    chain, other = run(proposer)
+    assert chain.tokens[:3] == (30, 31, 42)
+    assert (other.base, other.tokens[:2]) == (2, (32, 33))
+    assert other.prefix_hash == prefix.extend_all(prefix.EMPTY, [*prompt, 30, 31])
+
+
+def test_nothing_hangs_behind_the_end_of_an_answer() -> None:
+    proposer = LookupProposer()
+    prompt = (20, 21, 22, EOG, 30, 31, 5, 20, 21, 22, EOG, 40, 41, 5, 20, 21, 22)
+    proposer.open(opening(prompt=prompt, lead=6))
+    assert [draft.tokens for draft in run(proposer)] == [(EOG,)]
+
+
+def test_a_copy_goes_on_behind_an_edit() -> None:
+    proposer = LookupProposer()
+    text = tuple(range(2, 60))
+    proposer.open(opening(prompt=(*text, 61, *text[:10]), lead=20))
+    assert run(proposer)[0].tokens[:3] == text[10:13]
+    proposer.commit("r1", 0, (*text[10:12], 62), 20)  # instead of text[12]
+    assert run(proposer)[0].tokens[:3] == text[13:16]
+
+
+def test_models_share_nothing() -> None:
+    proposer = LookupProposer()
+    for model in ("big", "other"):
+        proposer.open(opening(prompt=(50, 20, 21, 22, 23), name=model, model=model))
+        assert run(proposer) == []
+        proposer.commit(model, 0, (24, 25, 26), 8)
+        proposer.close(model)
+        proposer.open(opening(prompt=(51, 20, 21, 22, 23), name="again", model=model))
+        assert run(proposer)[0].tokens[:3] == (24, 25, 26)
+        proposer.close("again")
