@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Final
 
 from services.drafter.draft_tree import Candidate, Node
+from services.drafter.extension import Continuation
 from services.drafter.proposer import Draft, Opening
 from services.drafter.session import Session
 from shared import sampling
@@ -145,14 +146,26 @@ class ModelProposer:
             if not rank or score >= _LEAST_SCORE
         ]
         session.tree.draw(node, candidates)
+        copy = self._copy(session, node, path)
+        own, tail = len(candidates), len(copy.tokens)
         return Draft(
             request_id=session.opening.request_id,
             base=node.offset + 1,
             prefix_hash=node.hash,
-            tokens=tuple(candidate.token for candidate in candidates),
-            scores=tuple(candidate.score for candidate in candidates),
-            parents=(-1,) * len(candidates) if len(candidates) > 1 else (),
+            tokens=(*(candidate.token for candidate in candidates), *copy.tokens),
+            scores=(*(candidate.score for candidate in candidates), *copy.scores),
+            parents=(*((-1,) * own), *((0, *range(own, own + tail - 1)) if tail else ())) if own > 1 else (),
+            copied=tail,
         )
+
+    @staticmethod
+    def _copy(session: Session, node: Node, path: list[int]) -> Continuation:
+        """What is copied behind the likeliest token after `node`, which is the last of `path`."""
+        if not node.children:
+            return Continuation()
+        child, root = node.children[0], session.tree.root
+        room = session.lead - (child.offset - root.offset)
+        return session.extension.behind(child, [*path, child.token], math.exp(child.reach - root.reach), room)
 
 
 def confidences(ranked: list[tuple[int, float]]) -> list[tuple[int, float]]:

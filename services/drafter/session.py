@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.drafter.draft_tree import DraftTree, Node
+from services.drafter.extension import Extension
 from services.drafter.proposer import Opening
 from shared import sampling
 from shared.sequences import Sequences, Slot
@@ -32,6 +33,7 @@ class Session:
         self.opening = opening
         self.slot = slot
         self.tree = DraftTree(opening.prompt, opening.committed)
+        self.extension = Extension(opening)
         self.lead = opening.lead
         self.want = 0  # tokens that a verifier waits for
         self.history: sampling.History | None = None
@@ -128,7 +130,9 @@ class Session:
         if self.history is not None:
             for node in passed:
                 self.history.push(node.token)
-        self.view += [node.token for node in passed]
+        decided = [node.token for node in passed]
+        self.extension.commit(decided)
+        self.view += decided
         if len(self.view) + self.lead + 1 > self._target.n_ctx:
             self._look()
         else:

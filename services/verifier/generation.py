@@ -9,6 +9,7 @@ from services.verifier.drafters import Drafters
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Node, Trie
+from shared.acceptance import COPIED
 from shared.jobs import Claim
 from shared.messages import Job, Proposal, RequestStatus, Speculation
 from shared.sampling import History, needs_history
@@ -102,12 +103,13 @@ class Generation:
             proposal.scores[: len(tokens)],
             proposal.drafter,
             proposal.parents[: len(tokens)],
+            max(0, proposal.copied - (len(proposal.tokens) - len(tokens))),
         )
         if not attached:
             drafter.stale += 1
             return
         drafter.observe_step(proposal.step_us)
-        if session.committed_ms is not None and proposal.step_us:
+        if session.committed_ms is not None and proposal.step_us and not proposal.copied:  # copies come early
             hop_ms = max(0.1, now_ms - session.committed_ms - session.batch * drafter.step_ms)
             session.hop_ms += 0.2 * (min(hop_ms, 1000.0) - session.hop_ms)
         session.committed_ms = None
@@ -132,7 +134,8 @@ class Generation:
         for session in self.sessions.values():
             if session.drafter not in drafters or not drafters[session.drafter].step_ms:
                 continue
-            if ranking.nodes and session.drafter not in ranking.tip.guesses:
+            last = ranking.tip.guesses.get(session.drafter)
+            if ranking.nodes and (last is None or last.rank == COPIED):
                 continue  # it is drafting elsewhere, or has not caught up
             drafter = drafters[session.drafter]
             if now_ms > session.expected_ms + 2 * drafter.step_ms + 10.0:
