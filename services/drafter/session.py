@@ -67,18 +67,33 @@ class Session:
 
     # ------------------------------------------------------------ what to draw next
 
-    def next(self) -> Node | None:
-        """The node most worth drawing; None while there is nothing to do."""
-        if self.tree.ahead >= self.lead:
-            return None
-        return self.tree.best(self._possible)
+    def best(self, count: int = 1) -> list[Node]:
+        """Up to `count` nodes most worth drawing in one step, the best first; none while there is nothing to do.
 
-    def _possible(self, node: Node) -> bool:
-        if node.parent is None:
-            return True
-        if node.token in self.opening.eog or self._position(node) >= self._target.n_ctx:
-            return False
-        return bool(self._free) or self._lane_ending_in(node.parent) is not None
+        None of them follows another. Those after the first share its step, and leave half of the branches and cells
+        enough for what will be best in its turn.
+        """
+        if self.tree.ahead >= self.lead:
+            return []
+        beside = self._target.n_ctx - 1 - len(self.view) - self.lead - self.tree.beside
+        chosen: list[Node] = []
+        ends = {lane.path[-1] if lane.path else self.tree.root for lane in self._lanes}
+        free = len(self._free)
+        for node in self.tree.worth():
+            if node.parent is None:
+                return [node]
+            if node.token in self.opening.eog or self._position(node) >= self._target.n_ctx:
+                continue
+            if node.parent in ends:
+                ends.remove(node.parent)
+            elif free > (self._target.branches // 2 if chosen else 0):
+                free -= 1
+            else:
+                continue
+            chosen.append(node)
+            if len(chosen) >= min(count, 1 + beside):
+                break
+        return chosen
 
     def _position(self, node: Node) -> int:
         return len(self.view) - 1 + node.offset - self.tree.root.offset
