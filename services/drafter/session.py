@@ -70,8 +70,8 @@ class Session:
     def best(self, count: int = 1) -> list[Node]:
         """Up to `count` nodes most worth drawing in one step, the best first; none while there is nothing to do.
 
-        None of them follows another. Those after the first share its step, and leave half of the branches and cells
-        enough for what will be best in its turn.
+        None of them follows another. Those after the first share its step, and leave cells for what will be best in its
+        turn.
         """
         if self.tree.ahead >= self.lead:
             return []
@@ -86,7 +86,7 @@ class Session:
                 continue
             if node.parent in ends:
                 ends.remove(node.parent)
-            elif free > (self._target.branches // 2 if chosen else 0):
+            elif free:
                 free -= 1
             else:
                 continue

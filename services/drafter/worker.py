@@ -148,7 +148,7 @@ class Worker:
             opened = self._requests.get(draft.request_id)
             if opened is None:
                 continue
-            self._tokens += len(draft.tokens)
+            self._tokens += len(draft.tokens) - draft.copied  # copies take no time
             proposal = Proposal(
                 request_id=draft.request_id,
                 epoch=opened.epoch,

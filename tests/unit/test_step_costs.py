@@ -81,13 +81,13 @@ def test_rows_are_added_while_that_makes_the_step_more_useful_per_time() -> None
     assert worth(0.1, [0.1] * 7, 1, RowCosts({1: 10.0, 8: 40.0})) == 1, "a step of four times the length is no step"
 
 
-def test_branches_are_left_for_what_is_best_later() -> None:
-    target = unsure()
+def test_places_that_share_a_step_have_a_branch_each() -> None:
+    target = unsure(branches=2)
     proposer = ModelProposer(target, CHEAP)
-    proposer.open(opening(lead=4))
+    proposer.open(opening())
     proposer.step()
-    proposer.step()
-    assert sum(bool(cells) for cells in target.cells[4:11]) <= 4
+    assert len(proposer.step()) == 3
+    assert sorted(target.decodes[1].sequences) == [(0,), (4,), (5,)]
 
 
 def test_guesses_fit_the_cells_of_their_session() -> None:
