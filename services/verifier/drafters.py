@@ -26,9 +26,11 @@ class Drafter:
     stale: int = 0
     requests: int = 0  # that we asked it to draft for
 
-    def observe_step(self, step_us: int) -> None:
+    def observe_step(self, step_us: int) -> float:
+        """Take a reported step time in; returns the smoothed one in milliseconds."""
         step_ms = step_us / 1000
         self.step_ms = step_ms if not self.step_ms else self.step_ms + _STEP_WEIGHT * (step_ms - self.step_ms)
+        return self.step_ms
 
     @property
     def counts(self) -> DrafterCounts:
