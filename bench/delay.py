@@ -54,22 +54,21 @@ class DelayingProxy:
             self._connections.discard(task)
 
     async def _forward(self, reader: StreamReader, writer: StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # either end may break the connection; then both ends see it break
+        upstream_writer: StreamWriter | None = None
+        try:
             upstream_reader, upstream_writer = await asyncio.open_connection(self._host, self._upstream)
-            try:
-                await asyncio.gather(
-                    self._carry(reader, upstream_writer), self._carry(upstream_reader, writer), return_exceptions=True
-                )
-            finally:
+            await asyncio.gather(self._carry(reader, upstream_writer), self._carry(upstream_reader, writer))
+        except OSError:
+            pass  # either end broke the connection: now both see it broken
+        finally:
+            writer.close()
+            if upstream_writer is not None:
                 upstream_writer.close()
-        writer.close()
 
     async def _carry(self, reader: StreamReader, writer: StreamWriter) -> None:
         """One direction, to the end of its stream."""
         line: Queue[tuple[float, bytes]] = Queue()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._take(reader, line))
-            group.create_task(self._deliver(line, writer))
+        await asyncio.gather(self._take(reader, line), self._deliver(line, writer))
 
     async def _take(self, reader: StreamReader, line: "Queue[tuple[float, bytes]]") -> None:
         data = b"-"

@@ -11,6 +11,7 @@ from typing import Final
 from bench.versus.contest import Contestant, Runs, Theirs, Work, do
 from bench.versus.peers import Binaries, Engine, PeerServer, Setting
 from bench.versus.ratios import best
+from bench.versus.tasks import Task
 from services.launcher.cores import Cores
 from services.launcher.pair import Pair
 from services.launcher.stack import Stack
@@ -87,7 +88,12 @@ class Setup:
 
 async def warm_up(contestant: Contestant, work: Work) -> None:
     """A short answer that is not measured: it maps files in and lets calibration see a first few drafts."""
-    await contestant.ask(replace(work[0], tokens=min(_WARM_UP_TOKENS, work[0].tokens), seed=99))
+    await contestant.ask(warming(work))
+
+
+def warming(work: Work) -> Task:
+    """What is asked to warm up."""
+    return replace(work[0], tokens=min(_WARM_UP_TOKENS, work[0].tokens), seed=99)
 
 
 def winners(auditions: Mapping[Setting, float]) -> list[Setting]:
