@@ -49,7 +49,7 @@ def parse_curve(text: str) -> Curve:
 
 
 def wait_until(moment: float) -> None:
-    """Return at `moment` of `time.perf_counter`, within some ten microseconds and without keeping the interpreter."""
+    """Return at `moment` of `time.perf_counter`, some 40 µs late, without keeping other threads from running."""
     remaining = moment - time.perf_counter()
     if remaining > _EARLY_S:
         time.sleep(remaining - _EARLY_S)

@@ -76,6 +76,10 @@ def main(
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, side)  # the client belongs to the side of the gateway
     file = ResultFile(results, _head(binaries, repeat, prompts, tokens))
+    logs = results.parent / "versus-logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    for log in logs.glob("*.log"):
+        log.unlink()  # of an earlier run: logs are appended to
     console.print(_estimate(chosen, repeat, quick))
     with Progress(*_COLUMNS, console=console) as bar:
         steps = bar.add_task("", total=len(chosen))
@@ -90,12 +94,13 @@ def main(
             prompts=prompts,
             tokens=tokens,
             quick=quick,
+            logs=logs,
             step=lambda name: bar.update(steps, description=name),
         )
         try:
             sys.exit(run_to_end(_run(setup, chosen, file, lambda: bar.advance(steps))))
         except (StackError, AnswerError, PeerError) as error:
-            usage.refuse(f"{error} (what is done is kept in {results}; logs of peers: {setup.logs})")
+            usage.refuse(f"{error} (what is done is kept in {results}; logs of peers: {logs})")
 
 
 async def _run(setup: Setup, cells: list[Cell], file: ResultFile, done: Callable[[], object]) -> int:

@@ -15,6 +15,8 @@ from services.launcher.streaming import Answer, stream
 OURS: Final = "draftmesh"
 OURS_PLAIN: Final = "draftmesh plain"
 
+_ENOUGH_TOKENS: Final = 8
+
 Work = tuple[Task, ...]  # what is asked at once: one request, or several together
 
 
@@ -80,10 +82,12 @@ class Runs:
     all: list[Run] = field(default_factory=list)
 
     def speeds(self, name: str) -> dict[Key, float]:
-        return {run.key: run.tokens_per_second for run in self.all if run.name == name and run.tokens_per_second > 0}
-
-    def first_tokens(self, name: str) -> dict[Key, float]:
-        return {run.key: run.first_token_s for run in self.all if run.name == name}
+        """By work and repetition; an answer that ended after a few tokens says nothing about speed."""
+        return {
+            run.key: run.tokens_per_second
+            for run in self.all
+            if run.name == name and min(map(len, run.tokens)) >= _ENOUGH_TOKENS
+        }
 
     def rounds(self, name: str) -> Rounds | None:
         """Our rounds after each answer's first token, or None if there were none."""

@@ -1,6 +1,5 @@
 """What every cell gets: the files, the cores, the peers, how much to measure, and where to tell of progress."""
 
-import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -37,7 +36,7 @@ class Setup:
     tokens: int
     quick: bool
     step: Callable[[str], object]
-    logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="draftmesh-versus-")))
+    logs: Path  # a folder for what peers say
     _numbers: "count[int]" = field(default_factory=count)
 
     def stack(self, target: Path, **options: object) -> Stack:

@@ -79,9 +79,8 @@ async def _choose(
         for setting in draft_settings(engine, draft)
         if not setup.quick or setting.draft_max in (0, 4)
     ]
-    first = [
-        tuple(replace(task, tokens=min(AUDITION_TOKENS, task.tokens)) for task in some[0]) for some in works.values()
-    ]
+    tokens = min(setup.tokens, AUDITION_TOKENS // (1 if slots == 1 else 2))
+    first = [tuple(replace(task, tokens=tokens) for task in some[0]) for some in works.values()]
     chosen = {}
     for temperature, speeds in (await setup.audition(settings, setup.pair.target, first, slots=slots)).items():
         chosen[temperature] = winners(speeds)

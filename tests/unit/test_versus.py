@@ -151,9 +151,9 @@ class Clockwork:
 
     async def ask(self, task: tasks.Task) -> Answer:
         self._log.append((self.name, task.name, task.seed))
-        answer = Answer(started=0.0, tokens=[5, 6, 7])
-        answer.arrivals = [(1.0, 1), (1.1, 1), (1.2, 1)]
-        return answer
+        return Answer(
+            started=0.0, tokens=[5] * task.tokens, arrivals=[(1.0 + 0.1 * index, 1) for index in range(task.tokens)]
+        )
 
 
 async def test_contestants_alternate_and_odd_repetitions_go_backwards() -> None:
@@ -169,8 +169,13 @@ async def test_contestants_alternate_and_odd_repetitions_go_backwards() -> None:
 
 async def test_several_requests_count_together_from_the_first_question_to_the_last_token() -> None:
     run = await contest.do(Clockwork("x", []), (task(name="a"), task(name="b")), 0)
-    assert run.tokens_per_second == pytest.approx(6 / 1.2)
+    assert run.tokens_per_second == pytest.approx(16 / 1.7)
     assert run.key == ("a+b", 0)
+
+
+async def test_an_answer_that_ended_at_once_is_no_figure_of_speed() -> None:
+    runs = contest.Runs([await contest.do(Clockwork("x", []), (task(tokens=tokens),), tokens) for tokens in (3, 9)])
+    assert list(runs.speeds("x")) == [("a", 9)]
 
 
 async def serve(lines: list[str], status: int = 200) -> tuple[TestServer, list[dict[str, Any]]]:
