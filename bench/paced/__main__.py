@@ -17,11 +17,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench.files import float_copy
 from bench.paced.emulation import SCENARIOS, Emulation, Scenario
 from bench.versus.results import ResultFile, finding_table
 from bench.versus.tasks import prompts
 from services.launcher.cores import halves
-from services.launcher.pair import build_pair
+from services.launcher.pair import build_pair, default_model
 from services.launcher.progress import building
 from services.launcher.stack import StackError, run_to_end
 from services.launcher.streaming import AnswerError
@@ -50,6 +51,7 @@ def main(
     chosen = [one for one in SCENARIOS if not scenario or one.name in scenario]
     with building(console) as progress:
         pair = build_pair(cache_folder(), progress)
+        target = float_copy(pair, default_model(), progress)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, halves()[1][:1])  # the client belongs to the side of the gateway
     file = ResultFile(
@@ -66,6 +68,7 @@ def main(
         steps = bar.add_task("", total=len(chosen))
         emulation = Emulation(
             pair=pair,
+            target=target,
             repetitions=1 if quick else repeat,
             texts=prompts(1 if quick else 2),
             tokens=min(tokens, 24) if quick else tokens,

@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import Final
 
 from bench.paced.target import Curve
+from bench.paced.verifier import trees_exist
 from bench.versus.contest import Contestant, Ours, Runs, Work, compete
 from bench.versus.ratios import Spread, ideal_tokens_per_second, mean, ratio
 from bench.versus.results import CellResult, Finding
@@ -20,7 +20,6 @@ from bench.versus.tasks import Author, Task
 from services.launcher.cores import halves
 from services.launcher.pair import Pair, default_model
 from services.launcher.stack import Stack
-from services.verifier.engine import Engine
 from shared.messages import VerifierCard
 
 CTX: Final = 1024
@@ -76,6 +75,7 @@ class Emulation:
     """Runs scenarios."""
 
     pair: Pair
+    target: Path  # of the scenarios that compute
     repetitions: int
     texts: dict[str, str]
     tokens: int
@@ -96,7 +96,9 @@ class Emulation:
         command = [sys.executable, "-m", "bench.paced.verifier", "--curve", str(scenario.curve)]
         command += ["--max-rows", str(max_rows)] + (["--trees"] if trees else [])
         command += ["--script", str(script)] if script else []
-        return Stack(default_model(), engine_cores=engine, side_cores=side, ctx=CTX, verifier=command)
+        return Stack(
+            default_model() if script else self.target, engine_cores=engine, side_cores=side, ctx=CTX, verifier=command
+        )
 
     async def shares(self, scenario: Scenario) -> CellResult:
         """Decode share and fraction of the ideal at each temperature."""
@@ -135,7 +137,7 @@ class Emulation:
 
     async def trees(self, scenario: Scenario) -> CellResult:
         """A tree of drafts against a chain, both within `BUDGET` rows, in turn."""
-        if "trees" not in signature(Engine).parameters:
+        if not trees_exist():
             return CellResult(notes=["this engine verifies chains only, so there is nothing to compare"])
         result = CellResult()
         async with AsyncExitStack() as open_stacks:

@@ -6,6 +6,7 @@ The worker, its loops and its engine are the product's; the target and the costs
 import asyncio
 import dataclasses
 import json
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -14,6 +15,7 @@ import typer
 
 from bench.paced.scripted import Recording, Scripted, record
 from bench.paced.target import Curve, Paced, parse_curve
+from services.verifier.engine import Engine
 from services.verifier.load import Loaded, TargetSettings, load
 from services.verifier.worker import Worker
 from shared import lifecycle, logs, options, usage
@@ -85,11 +87,17 @@ def _load(settings: TargetSettings, curve: Curve, max_rows: int, script: Path | 
     )
 
 
+def trees_exist() -> bool:
+    """Whether this version's engine verifies trees at all."""
+    return "trees" in signature(Engine).parameters
+
+
 def _worker(broker: Broker, loaded: Loaded, instance: str, trees: bool) -> Worker:
     """The product's worker. This is the one place where `trees` meets the engine."""
     worker = Worker(broker, loaded, Speculation.AUTO, instance)
-    if hasattr(worker._engine, "trees"):
-        worker._engine.trees = trees
+    if trees_exist():
+        options: dict[str, Any] = {"min_rows": loaded.min_rows, "trees": trees}
+        worker._engine = Engine(loaded.context, loaded.costs, loaded.model.vocabulary.eog, **options)
     elif trees:
         raise StartError("--trees", "true", "this engine verifies chains only")
     return worker

@@ -16,7 +16,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.versus.cells import CELLS, Cell, build_slow_draft, cells_named
+from bench.files import slow_draft
+from bench.versus.cells import CELLS, Cell, cells_named
 from bench.versus.peers import Binaries, PeerError
 from bench.versus.results import ResultFile, finding_table
 from bench.versus.setup import Setup
@@ -54,7 +55,7 @@ def main(
     cell: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(c.name for c in CELLS)}; all.")] = None,
     repeat: Annotated[int, typer.Option(help="Repetitions of every work.", min=1)] = 3,
     prompts: Annotated[int, typer.Option(help="Prompts per repetition.", min=1, max=4)] = 2,
-    tokens: Annotated[int, typer.Option(help="Tokens per answer.", min=8, max=512)] = 64,
+    tokens: Annotated[int, typer.Option(help="Tokens per answer.", min=8, max=512)] = 56,
     quick: Annotated[bool, typer.Option("--quick", help="One prompt, one repetition, 24 tokens: does it run?")] = False,
     results: Annotated[Path, typer.Option(help="Where to keep the results.")] = RESULTS,
 ) -> None:
@@ -71,7 +72,7 @@ def main(
         repeat, prompts, tokens = 1, 1, min(tokens, 24)
     with building(console) as progress:
         pair = build_pair(cache_folder(), progress)
-        slow = build_slow_draft(pair, default_model(), progress)
+        slow = slow_draft(pair, default_model(), progress)
     engine, side = (half[:1] for half in halves())
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, side)  # the client belongs to the side of the gateway

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench.delay import DelayingProxy
-from bench.versus.contest import OURS, OURS_PLAIN, Contestant, Ours, Runs, Work, compete, do
+from bench.versus.contest import OURS, OURS_PLAIN, Contestant, Ours, Runs, Work, compete, do, turns
 from bench.versus.ratios import mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup, warm_up
-from bench.versus.tasks import Author, prompts
+from bench.versus.tasks import QUESTIONS, Author
 from bench.workload import TEMPERATURES
 from services.launcher.stack import Stack
 
@@ -33,7 +33,7 @@ async def delay(setup: Setup, cell: str) -> CellResult:
                 ours = {delay_ms: Ours(stack, name=f"{delay_ms:g} ms") for delay_ms in (0.0, *DELAYS_MS)}
                 await warm_up(ours[0.0], some[0])
                 for repetition in range(setup.repetitions):
-                    for work in some:
+                    for work in turns(some, repetition, each=1):
                         for delay_ms, contestant in ours.items() if repetition % 2 == 0 else [*ours.items()][::-1]:
                             proxy.round_trip_ms = delay_ms
                             runs.all.append(await do(contestant, work, repetition))
@@ -74,7 +74,7 @@ async def _auto_or_not(setup: Setup, cell: str, what: str, stack: Stack, result:
         contestants: list[Contestant] = [Ours(stack), Ours(stack, speculative=False, name=OURS_PLAIN)]
         for contestant in contestants:
             await warm_up(contestant, works[0])
-        await compete(contestants, works, setup.repetitions, setup.step, runs)
+        await compete(contestants, works, setup.repetitions, setup.step, runs, each=1)
         result.runs += runs.all
         result.findings.append(
             Finding(
@@ -93,9 +93,7 @@ async def _auto_or_not(setup: Setup, cell: str, what: str, stack: Stack, result:
 def _works(setup: Setup) -> dict[float, list[Work]]:
     author = Author(setup.pair.draft_4bit)
     works: dict[float, list[Work]] = {
-        temperature: [
-            (task,) for task in author.tasks(prompts(setup.prompts), temperature=temperature, tokens=setup.tokens)
-        ]
+        temperature: [(task,) for task in author.tasks(QUESTIONS, temperature=temperature, tokens=setup.tokens)]
         for temperature in TEMPERATURES
     }
     author.close()

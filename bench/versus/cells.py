@@ -11,14 +11,11 @@ from bench.versus.results import CellResult
 from bench.versus.setup import Setup
 from bench.versus.speed import four, one_request
 from bench.versus.turn import turn
-from services.launcher.pair import Pair, Progress, widen
-
-SLOW_FACTOR: Final = 4  # the 8-bit draft at four times its width: a token then costs about 0.16 of a target step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One part of the comparison. The minutes are what it took on two cores: `fixed` to load and choose peers'
+    """One part of the comparison. The minutes are what it takes on two cores: `fixed` to load and choose peers'
     settings, `each` per repetition."""
 
     name: str
@@ -41,14 +38,14 @@ def _drafted(
 CELLS: Final = tuple(
     Cell(name=name, what=what, fixed=fixed, each=each, run=run, peers=run not in (delay, nopay))
     for name, what, fixed, each, run in (
-        ("8bit", "8-bit draft", 3.0, 1.1, _drafted(lambda setup: setup.pair.draft_8bit, {0.0: 1.25, 1.0: 2.0})),
-        ("4bit", "4-bit draft", 3.0, 1.6, _drafted(lambda setup: setup.pair.draft_4bit, {0.0: 1.2, 1.0: 1.3})),
-        ("slow", "8-bit draft, four times as slow", 3.0, 1.3, _drafted(lambda s: s.slow_draft, {0.0: 1.45, 1.0: 2.0})),
-        ("four", "four requests at once", 4.0, 1.5, lambda s, name: four(s, name, {0.0: 1.2, 1.0: 1.4})),
-        ("edit", "code edit by lookup", 0.5, 1.3, edit),
-        ("turn", "second turn of a conversation", 0.3, 0.7, turn),
-        ("delay", "a distant drafter", 0.4, 1.0, delay),
-        ("nopay", "drafts that cannot pay", 0.7, 1.5, nopay),
+        ("8bit", "8-bit draft", 2.3, 1.0, _drafted(lambda setup: setup.pair.draft_8bit, {0.0: 1.25, 1.0: 2.0})),
+        ("4bit", "4-bit draft", 2.3, 1.4, _drafted(lambda setup: setup.pair.draft_4bit, {0.0: 1.2, 1.0: 1.3})),
+        ("slow", "8-bit draft, four times as slow", 2.3, 1.2, _drafted(lambda s: s.slow_draft, {0.0: 1.45, 1.0: 2.0})),
+        ("four", "four requests at once", 3.2, 1.3, lambda s, name: four(s, name, {0.0: 1.2, 1.0: 1.4})),
+        ("edit", "code edit by lookup", 0.5, 1.2, edit),
+        ("turn", "second turn of a conversation", 0.3, 0.9, turn),
+        ("delay", "a distant drafter", 0.4, 0.5, delay),
+        ("nopay", "drafts that cannot pay", 0.7, 0.7, nopay),
     )
 )
 
@@ -60,16 +57,3 @@ def cells_named(names: list[str]) -> list[Cell]:
         if name not in known:
             raise ValueError(f"--cell {name}: must be one of {', '.join(known)}")
     return [cell for cell in CELLS if not names or cell.name in names]
-
-
-def build_slow_draft(pair: Pair, source: Path, progress: Progress | None = None) -> Path:
-    """The 8-bit draft of `pair` at `SLOW_FACTOR` times its width, built if it is missing.
-
-    It computes the same function as the 8-bit draft: rows are copies, and the added columns fill blocks of their own.
-    """
-    home = pair.target.parent
-    path = home.with_name(f"bench-{home.name}") / f"draft-8bit-wide{SLOW_FACTOR}.gguf"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        widen(source, path, SLOW_FACTOR, "Q8_0", progress)
-    return path

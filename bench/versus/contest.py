@@ -124,17 +124,26 @@ def _aggregate(answers: Sequence[Answer]) -> float:
     return sum(len(answer.tokens) for answer in answers) / took if took > 0 else 0.0
 
 
+def turns(works: Sequence[Work], repetition: int, each: int) -> list[Work]:
+    """The works of one repetition: all, or `each` of them, different ones every time until all had their turn."""
+    return [works[(repetition * each + index) % len(works)] for index in range(each or len(works))]
+
+
 async def compete(
     contestants: Sequence[Contestant],
     works: Sequence[Work],
     repetitions: int,
     step: Callable[[str], object],
     into: Runs,
+    each: int = 0,
 ) -> None:
-    """Every work by every contestant in turn; odd repetitions go backwards. `step` gets the name after each."""
+    """Every work by every contestant in turn; odd repetitions go backwards. `step` gets the name after each.
+
+    With `each` a repetition does only so many works, and the next one those that follow, from the first again.
+    """
     for repetition in range(repetitions):
         order = contestants if repetition % 2 == 0 else contestants[::-1]
-        for work in works:
+        for work in turns(works, repetition, each):
             for contestant in order:
                 into.all.append(await do(contestant, work, repetition))
                 step(contestant.name)

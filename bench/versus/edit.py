@@ -67,7 +67,7 @@ def copied_share(prompt: Sequence[int], answer: Sequence[int], run: int = COPY_R
 async def edit(setup: Setup, cell: str) -> CellResult:
     """Speed of a mostly copied answer: our lookup drafter against the native peer's lookups, or the newest one's."""
     author = Author(setup.pair.draft_4bit)
-    texts = {name: instruction(name) for name in list(_RECORDS)[: setup.prompts]}
+    texts = {name: instruction(name) for name in _RECORDS}
     tokens = setup.tokens if setup.quick else TOKENS
     tasks = author.tasks(texts, temperature=0.0, tokens=tokens)
     author.close()
@@ -83,7 +83,7 @@ async def edit(setup: Setup, cell: str) -> CellResult:
         contestants: list[Contestant] = [Ours(stack), *theirs]
         for contestant in contestants:
             await warm_up(contestant, works[0])
-        await compete(contestants, works, setup.repetitions, setup.step, runs)
+        await compete(contestants, works, setup.repetitions, setup.step, runs, each=1)
     names = [setting.name for setting in settings]
     fastest = opponent(runs, names) if names else ""
     prompts = {task.name: task.prompt for task in tasks}

@@ -65,7 +65,8 @@ class Setup:
             async with self.peer(setting, target, slots=slots) as server:
                 self.step(f"choosing: {setting.name}")
                 contestant = Theirs(server)
-                await warm_up(contestant, works[0])
+                if slots > 1:  # decode speed of one request begins after the prefill, which warms up
+                    await warm_up(contestant, works[0])
                 for work in works:
                     # At temperature 0 probabilistic drafts are what the others are.
                     if work[0].temperature > 0 or not setting.probabilistic:

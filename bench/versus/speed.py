@@ -77,7 +77,7 @@ async def _choose(
         setting
         for engine in setup.binaries.engines
         for setting in draft_settings(engine, draft)
-        if not setup.quick or setting.draft_max in (0, 4)
+        if setting.draft_max in _widths(setup, slots)
     ]
     tokens = min(setup.tokens, AUDITION_TOKENS // (1 if slots == 1 else 2))
     first = [tuple(replace(task, tokens=tokens) for task in some[0]) for some in works.values()]
@@ -94,6 +94,13 @@ async def _choose(
             if plain[engine] > 0
         ]
     return chosen
+
+
+def _widths(setup: Setup, slots: int) -> tuple[int, ...]:
+    """Draft lengths to try, 0 for plain. Several requests take long together, and two drafts are too few for them."""
+    if setup.quick:
+        return 0, 4
+    return (0, 4, 8) if slots > 1 else (0, 2, 4, 8)
 
 
 async def _contest(setup: Setup, stack: Stack, settings: list[Setting], works: list[Work], slots: int = 1) -> Runs:

@@ -8,7 +8,7 @@ from typing import Final
 
 from bench.versus.completion import chat
 from bench.versus.contest import OURS
-from bench.versus.peers import Engine, PeerServer, Setting
+from bench.versus.peers import PeerServer, Setting
 from bench.versus.ratios import Key, mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup
@@ -61,23 +61,22 @@ class _Peer:
 
 
 async def turn(setup: Setup, cell: str) -> CellResult:
-    """Time to the first token of a second turn, ours and each peer's, plainly decoded."""
+    """Time to the first token of a second turn, ours and the native peer's, or the newest one's, plainly decoded."""
     author = Author(setup.pair.draft_4bit)
-    settings = [Setting(engine=engine) for engine in Engine if engine in setup.binaries.engines]
+    settings = [Setting(engine=engine) for engine in setup.binaries.engines[:1]]
     target = setup.default_model
     first: dict[str, dict[Key, float]] = {}
     cached: dict[str, list[str]] = {}
-    works = [(salt, repetition) for repetition in range(setup.repetitions) for salt in range(setup.prompts)]
     async with (
         setup.stack(target, ctx=CTX, exactness="auto", fresh=False) as stack,
         setup.opponents(settings, target, ctx=CTX) as servers,
     ):
         speakers: list[_Gateway | _Peer] = [_Gateway(stack), *(_Peer(theirs.server) for theirs in servers)]
-        for salt, repetition in works:
-            opening = conversation(author, 10_000 * repetition + 100 * salt)
+        for repetition in range(setup.repetitions):
+            opening = conversation(author, 1000 * (repetition + 1))
             for speaker in speakers if repetition % 2 == 0 else speakers[::-1]:
                 answer = await _second_turn(speaker, author, opening)
-                first.setdefault(speaker.name, {})[(str(salt), repetition)] = answer.first_token_s * 1000
+                first.setdefault(speaker.name, {})[("turn", repetition)] = answer.first_token_s * 1000
                 cached.setdefault(speaker.name, []).append(f"{answer.cached_tokens} of {answer.prompt_tokens}")
                 setup.step(speaker.name)
     author.close()

@@ -167,6 +167,13 @@ async def test_contestants_alternate_and_odd_repetitions_go_backwards() -> None:
     assert runs.speeds("x") == {(name, repetition): pytest.approx(10.0) for name in ("a", "b") for repetition in (0, 1)}
 
 
+def test_a_few_works_per_repetition_take_turns_until_all_were_done() -> None:
+    works = [(task(name=name),) for name in "abc"]
+    names = [[work[0].name for work in contest.turns(works, repetition, each=2)] for repetition in range(3)]
+    assert names == [["a", "b"], ["c", "a"], ["b", "c"]]
+    assert contest.turns(works, 5, each=0) == works
+
+
 async def test_several_requests_count_together_from_the_first_question_to_the_last_token() -> None:
     run = await contest.do(Clockwork("x", []), (task(name="a"), task(name="b")), 0)
     assert run.tokens_per_second == pytest.approx(16 / 1.7)
