@@ -110,6 +110,7 @@ class Emulation:
                 script.write_text(json.dumps(self._script(works)))
                 self.step("recording")
             async with self.stack(scenario, script) as stack:
+                result.findings.append(await self._plain_share(scenario, stack, works))
                 await stack.start_drafter(scenario.draft(self.pair))
                 for temperature, some in works.items():
                     ours = Ours(stack)
@@ -121,6 +122,16 @@ class Emulation:
                     result.findings += _shares(scenario, temperature, runs, before, after)
                     result.runs += runs.all
         return result
+
+    async def _plain_share(self, scenario: Scenario, stack: Stack, works: dict[float, list[Work]]) -> Finding:
+        """The decode share without drafts: what is missing is our software alone, with no wait for a drafter in it."""
+        temperature, [work, *_] = next(iter(works.items()))
+        plain = Ours(stack, speculative=False)
+        await warm_up(plain, work)
+        before = await counters(stack)
+        await compete([plain], [work], 1, self.step, Runs())
+        did = _between(before, await counters(stack))
+        return _alone(scenario, "decode share, plain", temperature, did["decode_us"] / did["busy_us"])
 
     def _script(self, works: dict[float, list[Work]]) -> list[dict[str, object]]:
         """Everything that will be asked, warm-ups included."""
@@ -173,7 +184,7 @@ def _shares(
 ) -> list[Finding]:
     name = runs.all[0].name
     speeds = runs.speeds(name)
-    did = {counter: after.counters[counter] - before.counters[counter] for counter in after.counters}
+    did = _between(before, after)
     plain = 1000 / scenario.curve(1)
     findings = [
         _alone(scenario, "decode share", temperature, did["decode_us"] / did["busy_us"], wanted=scenario.share),
@@ -202,6 +213,10 @@ def _shares(
             )
         )
     return findings
+
+
+def _between(before: VerifierCard, after: VerifierCard) -> dict[str, int]:
+    return {name: after.counters[name] - before.counters[name] for name in after.counters}
 
 
 def _expected_us(scenario: Scenario, did: dict[str, int]) -> float:

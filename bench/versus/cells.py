@@ -43,7 +43,7 @@ CELLS: Final = tuple(
         ("slow", "8-bit draft, four times as slow", 2.3, 1.2, _drafted(lambda s: s.slow_draft, {0.0: 1.45, 1.0: 2.0})),
         ("four", "four requests at once", 3.2, 1.3, lambda s, name: four(s, name, {0.0: 1.2, 1.0: 1.4})),
         ("edit", "code edit by lookup", 0.5, 1.2, edit),
-        ("turn", "second turn of a conversation", 0.3, 0.9, turn),
+        ("turn", "second turn of a conversation", 0.4, 1.3, turn),
         ("delay", "a distant drafter", 0.4, 0.5, delay),
         ("nopay", "drafts that cannot pay", 0.7, 0.7, nopay),
     )
