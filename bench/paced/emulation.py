@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from bench.paced.target import Curve
-from bench.paced.verifier import trees_exist
 from bench.versus.contest import Contestant, Ours, Runs, Work, compete
 from bench.versus.ratios import Spread, ideal_tokens_per_second, mean, ratio
 from bench.versus.results import CellResult, Finding
@@ -90,11 +89,11 @@ class Emulation:
         author.close()
         return works
 
-    def stack(self, scenario: Scenario, script: Path | None = None, *, max_rows: int = 0, trees: bool = False) -> Stack:
+    def stack(self, scenario: Scenario, script: Path | None = None, *, max_rows: int = 0, trees: bool = True) -> Stack:
         """A fleet whose verifier is paced."""
         engine, side = (half[:1] for half in halves())
         command = [sys.executable, "-m", "bench.paced.verifier", "--curve", str(scenario.curve)]
-        command += ["--max-rows", str(max_rows)] + (["--trees"] if trees else [])
+        command += ["--max-rows", str(max_rows), *([] if trees else ["--no-trees"])]
         command += ["--script", str(script)] if script else []
         return Stack(
             default_model() if script else self.target, engine_cores=engine, side_cores=side, ctx=CTX, verifier=command
@@ -148,8 +147,6 @@ class Emulation:
 
     async def trees(self, scenario: Scenario) -> CellResult:
         """A tree of drafts against a chain, both within `BUDGET` rows, in turn."""
-        if not trees_exist():
-            return CellResult(notes=["this engine verifies chains only, so there is nothing to compare"])
         result = CellResult()
         async with AsyncExitStack() as open_stacks:
             contestants: list[Contestant] = []

@@ -64,6 +64,7 @@ class Scripted:
 
     can_roll_back = True
     unified = True
+    branches = 0
     max_rows = _MAX_ROWS
 
     def __init__(self, script: dict[int, Logits], *, n_ctx: int, sequences: int) -> None:
@@ -100,7 +101,7 @@ class Scripted:
     def truncate(self, sequence: int, length: int) -> None:
         del self._hashes[sequence][length + 1 :]
 
-    def copy(self, source: int, target: int, length: int) -> None:
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
         self._hashes[target] = self._hashes[source][: length + 1]
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ The worker, its loops and its engine are the product's; the target and the costs
 import asyncio
 import dataclasses
 import json
-from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -20,7 +19,6 @@ from services.verifier.load import Loaded, TargetSettings, load
 from services.verifier.worker import Worker
 from shared import lifecycle, logs, options, usage
 from shared.broker import Broker, connect
-from shared.errors import StartError
 from shared.llama import Context
 from shared.messages import Sampling, Speculation
 from shared.target import Target
@@ -31,7 +29,7 @@ logger = structlog.get_logger()
 def main(
     curve: Annotated[str, typer.Option(help="Milliseconds per decode and per row, such as 100+3.")],
     max_rows: Annotated[int, typer.Option(help="Rows of a decode; 0: as many as the real target takes.")] = 0,
-    trees: Annotated[bool, typer.Option(help="Verify trees of drafts instead of chains.")] = False,
+    trees: Annotated[bool, typer.Option(help="Verify trees of drafts, or chains only.")] = True,
     script: Annotated[Path | None, typer.Option(help="Requests to record and replay instead of computing.")] = None,
     redis: options.Redis = options.DEFAULT_REDIS,
     target_model: options.TargetModel = "default",
@@ -87,19 +85,13 @@ def _load(settings: TargetSettings, curve: Curve, max_rows: int, script: Path | 
     )
 
 
-def trees_exist() -> bool:
-    """Whether this version's engine verifies trees at all."""
-    return "trees" in signature(Engine).parameters
-
-
 def _worker(broker: Broker, loaded: Loaded, instance: str, trees: bool) -> Worker:
-    """The product's worker. This is the one place where `trees` meets the engine."""
+    """The product's worker; without `trees` its engine verifies chains, as for a model that allows no more."""
     worker = Worker(broker, loaded, Speculation.AUTO, instance)
-    if trees_exist():
-        options: dict[str, Any] = {"min_rows": loaded.min_rows, "trees": trees}
-        worker._engine = Engine(loaded.context, loaded.costs, loaded.model.vocabulary.eog, **options)
-    elif trees:
-        raise StartError("--trees", "true", "this engine verifies chains only")
+    if not trees:
+        worker._engine = Engine(
+            loaded.context, loaded.costs, loaded.model.vocabulary.eog, min_rows=loaded.min_rows, trees=False
+        )
     return worker
 
 
