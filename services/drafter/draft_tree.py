@@ -8,12 +8,9 @@ Idea: pre-drafted outcomes (Saguaro, arXiv 2603.03251), chosen best first as in 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from shared import prefix
-
-# Below this probability of ever being reached a guess is not worth the memory traffic of drafting it.
-MIN_REACH: Final = 0.03
 
 
 class Candidate(NamedTuple):
@@ -41,16 +38,18 @@ class Node:
 class DraftTree:
     """Guesses after the committed tokens; the root stands for the last of these."""
 
-    def __init__(self, prompt: Sequence[int], committed: Sequence[int]) -> None:
+    def __init__(self, prompt: Sequence[int], committed: Sequence[int], worth: float = 0.0) -> None:
+        """Guesses that the target gets to with less than the probability `worth` are not drawn at."""
         start = prefix.extend_all(prefix.extend_all(prefix.EMPTY, prompt), committed)
         self.output = list(committed)
         self.root = Node(token=-1, offset=len(committed) - 1, hash=start, parent=None)
+        self._worth = math.log(max(worth, 1e-9))
         self.ahead = 0  # drawn nodes: how many guesses were made from here on
         self._undrawn = [self.root]
 
     def best(self, possible: Callable[[Node], bool]) -> Node | None:
         """The undrawn node that the target most likely gets to, of those possible and worth it."""
-        least = self.root.reach + math.log(MIN_REACH)
+        least = self.root.reach + self._worth
         worth = sorted((node for node in self._undrawn if node.reach >= least), key=lambda node: -node.reach)
         return next(filter(possible, worth), None)
 

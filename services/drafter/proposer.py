@@ -36,6 +36,7 @@ class Opening:
     n_vocab: int
     lead: int
     model: str = ""  # the target's name: what has another vocabulary has another name
+    worth: float = 0.0  # guesses that the target gets to with less than this probability are not worth drafting
 
 
 MAX_TOKENS: Final = 200  # of a joined draft; a proposal may carry 256

@@ -14,7 +14,7 @@ from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation, Session
 from services.verifier.pace import Pace
 from services.verifier.round import QUIET_ROUNDS, Entry, Planner, Round
-from services.verifier.scheduler import Arrival
+from services.verifier.scheduler import MAX_WIDTH, Arrival
 from services.verifier.trie import Node
 from services.verifier.walk import Walk, walk
 from shared.jobs import Claim
@@ -25,8 +25,7 @@ from shared.target import Target
 
 # How often and how long resting drafters try again: their guesses are judged without rows, so a probe costs the
 # verifier nothing.
-FIRST_LEAD: Final = 40  # tokens ahead before the first verdicts tell what widths pay
-SPARE_LEAD: Final = 8  # beyond this round's and the next's, for the time that a commit travels
+LEAD: Final = 2 * MAX_WIDTH  # guesses ahead, this round's and the next's: a bound, as seldom so many are worth it
 PROBE_EVERY: Final = 256
 PROBE_ROUNDS: Final = 8
 
@@ -138,16 +137,12 @@ class Engine:
                 generation.propose(proposal, self.drafters, self.target.n_vocab, now_ms)
 
     def lead(self, generation: Generation, name: str) -> int:
-        """How many tokens a drafter should keep ahead: this round's and the next's, and none while they do not pay.
-
-        A drafter further ahead than that works for the bin, and on one machine its memory traffic slows the target.
-        """
-        lead = 2 * (generation.widest + 1) + SPARE_LEAD if generation.rounds > 1 else FIRST_LEAD
+        """How many guesses a drafter should keep ahead; none for one with a model while they do not pay."""
         quiet = generation.quiet_rounds
         insists = generation.speculation is Speculation.ALWAYS
         if insists or quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
-            return lead
-        return lead if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
+            return LEAD
+        return LEAD if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
 
     def plan(self, may_wait: bool = True) -> Round:
         """The next decode, or how long to wait for drafts first."""
@@ -226,7 +221,6 @@ class Engine:
         generation.settle(result.tokens, self.drafters, now_ms, self._wanted)
         width = len(entry.drafts)
         generation.rounds += 1
-        generation.widest = max(width, generation.widest - 1)
         generation.quiet_rounds = 0 if width else generation.quiet_rounds + generation.heard
         self.counters.add("rounds", 1)
         self.counters.add("tokens", len(result.tokens))

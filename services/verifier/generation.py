@@ -87,7 +87,6 @@ class Generation:
     committed_now: int = 0  # tokens committed by this claim
     reason: str = "nothing decoded yet"
     first_chunk: bool = True
-    widest: int = 0  # draft rows of a recent round, fading by one per round
     heard: bool = False  # a drafter has spoken, so silence from now on means something
     quiet_rounds: int = 0  # in a row without a verified draft
     deadline_ms: float = math.inf  # on the engine's clock

@@ -16,7 +16,8 @@ import structlog
 
 from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
-from services.verifier.engine import FIRST_LEAD, Engine, Gain
+from services.verifier.drafters import worth
+from services.verifier.engine import LEAD, Engine, Gain
 from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
@@ -144,7 +145,7 @@ class Worker:
                 await loop.run_in_executor(self._thread, self._engine.admit, claim, output)
         self._joined = False
         for generation in self._engine.running:
-            batch.hints += [(name, self._open(generation)) for name in self._engine.enlist(generation)]
+            batch.hints += [(name, self._open(generation, name)) for name in self._engine.enlist(generation)]
         await self._committer.put(batch)
 
     async def _turn_away(self, claim: Claim, offset: int, detail: str) -> None:
@@ -155,7 +156,7 @@ class Worker:
             await self._store.commit([append])
         self._claims.done(claim.job.request_id)
 
-    def _open(self, generation: Generation) -> Open:
+    def _open(self, generation: Generation, name: str) -> Open:
         job = generation.job
         return Open(
             request_id=job.request_id,
@@ -163,8 +164,9 @@ class Worker:
             epoch=generation.claim.epoch,
             eog=tuple(sorted(self._engine.eog)),
             n_vocab=self._engine.target.n_vocab,
-            lead=FIRST_LEAD,
+            lead=LEAD,
             committed=tuple(generation.context[len(job.prompt) :]),
+            worth=worth(self._engine.drafters[name].card, socket.gethostname(), self._loaded.device),
         )
 
     def _reap(self) -> Batch:

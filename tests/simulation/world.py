@@ -15,7 +15,7 @@ from itertools import count
 import numpy as np
 from msgspec.structs import replace
 
-from services.verifier.engine import FIRST_LEAD, Engine
+from services.verifier.engine import LEAD, Engine
 from services.verifier.generation import Generation
 from services.verifier.round import Round
 from shared import drafts, prefix
@@ -89,7 +89,7 @@ class SimulatedDrafter:
     step_ms: float
     prompt_hash: int
     committed: int = 0
-    lead: int = FIRST_LEAD
+    lead: int = LEAD
     want: int = 0
     path: list[int] = field(default_factory=list)  # guesses beyond what is committed
     true: bool = True  # the path agrees with the answer so far
