@@ -27,9 +27,11 @@ class Drafter:
     added: int = 0  # accepted tokens that no other drafter of the request had guessed
     requests: int = 0  # that we asked it to draft for
 
-    def observe_step(self, step_us: int) -> None:
+    def observe_step(self, step_us: int) -> float:
+        """Take a reported step time in; returns the smoothed one in milliseconds."""
         step_ms = step_us / 1000
         self.step_ms = step_ms if not self.step_ms else self.step_ms + _STEP_WEIGHT * (step_ms - self.step_ms)
+        return self.step_ms
 
     @property
     def kin(self) -> Kin:

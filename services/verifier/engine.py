@@ -13,6 +13,7 @@ from services.verifier.assignment import Assignment, Pairing
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
+from services.verifier.pace import Pace
 from services.verifier.round import QUIET_ROUNDS, Entry, Planner, Round
 from services.verifier.scheduler import Arrival
 from services.verifier.trie import Node
@@ -66,7 +67,8 @@ class Engine:
         self.sequences = Sequences(target)
         self.running: list[Generation] = []
         self.counters = Counters()
-        self._planner = Planner(target, self.sequences, costs, self.eog, min_rows, self.counters)
+        self._pace = Pace()
+        self._planner = Planner(target, self.sequences, costs, self.eog, min_rows, self.counters, self._pace)
         if not trees:
             self._planner.leaves = 1
         self._speculation = speculation
@@ -121,7 +123,7 @@ class Engine:
         return self.assignment.reassign(self.running, self._clock() * 1000)
 
     def take(self, proposals: Sequence[Proposal], now_ms: float) -> None:
-        """Take proposals of running requests into their tries."""
+        """Take proposals of running requests that arrived at `now_ms` into their tries."""
         running = {generation.job.request_id: generation for generation in self.running}
         for proposal in proposals:
             generation = running.get(proposal.request_id)
@@ -198,7 +200,12 @@ class Engine:
         self.counters.add("decode_us", int(round.decode_ms * 1000))
         if not round.prefill_rows and round.entries:
             self.costs.observe(len(round.rows), round.decode_ms)
-        return [self._settle(entry, now_ms) for entry in round.entries]
+        gains = [self._settle(entry, now_ms) for entry in round.entries]
+        if round.prefill_rows or any(gain.chunk is None or gain.chunk.finish is not Finish.NONE for gain in gains):
+            self._pace.interrupted()
+        else:
+            self._pace.decoded(sum(len(gain.chunk.tokens) for gain in gains if gain.chunk is not None), now_ms)
+        return gains
 
     def _settle(self, entry: Entry, now_ms: float) -> Gain:
         generation, result = entry.generation, entry.walk

@@ -57,7 +57,7 @@ class Worker:
         self._committer = Committer(self._store, self._lose)
         self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
-        self._proposals: list[Proposal] = []
+        self._proposals: list[tuple[float, list[Proposal]]] = []  # with the time of their arrival
         self._news = asyncio.Event()  # something for the round loop: a claim, a proposal, a loss, a stop
         self._look_around = asyncio.Event()
         self._joined = False  # drafters came or went since the round loop last looked
@@ -236,17 +236,17 @@ class Worker:
     # ------------------------------------------------------------ hints and cards
 
     def _take_proposals(self) -> None:
-        now_ms = time.perf_counter() * 1000
         waiting, self._proposals = self._proposals, []
-        self._engine.take(waiting, now_ms)
+        for arrived_ms, proposals in waiting:
+            self._engine.take(proposals, arrived_ms)
 
     def _receive(self, replies: list[Reply]) -> None:
-        for reply in replies:
-            if isinstance(reply, Proposal):
-                self._proposals.append(reply)
-                self._wake()
-            else:
-                self._look_around.set()
+        proposals = [reply for reply in replies if isinstance(reply, Proposal)]
+        if proposals:
+            self._proposals.append((time.perf_counter() * 1000, proposals))
+            self._wake()
+        if len(proposals) < len(replies):
+            self._look_around.set()
 
     async def _stay_known(self) -> None:
         """Heartbeat, and look for drafters: every few seconds, or at once when one says hello."""
