@@ -179,6 +179,7 @@ class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
     accepted: Count
     rounds: Count
     stale: Count
+    added: Count = 0  # accepted tokens that no other drafter of the request had guessed
 
 
 class RoundStarts(Struct, frozen=True, array_like=True, kw_only=True):

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from services.verifier.assignment import Assignment, Pairing
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
-from services.verifier.generation import Generation, Session
+from services.verifier.generation import Generation
 from services.verifier.pace import Pace
 from services.verifier.round import QUIET_ROUNDS, Entry, Planner, Round
 from services.verifier.scheduler import MAX_WIDTH, Arrival
@@ -61,6 +62,7 @@ class Engine:
         self.costs = costs
         self.eog = frozenset(eog)
         self.drafters = Drafters()
+        self.assignment = Assignment(self.drafters)
         self.sequences = Sequences(target)
         self.running: list[Generation] = []
         self.counters = Counters()
@@ -94,9 +96,7 @@ class Engine:
         """Let a request go; its computed prefix stays resident."""
         self.running.remove(generation)
         self.sequences.release(generation.slot)
-        for name in generation.sessions:
-            if name in self.drafters:
-                self.drafters[name].requests -= 1
+        self.assignment.request_ended(generation)
 
     def misfit(self, claim: Claim, output: list[int]) -> str:
         """Why this target cannot serve a claimed request, for its client; empty if it can."""
@@ -115,18 +115,11 @@ class Engine:
 
     def enlist(self, generation: Generation) -> list[str]:
         """Give the request the drafters that it lacks and forget those that are gone; returns whom to tell."""
-        generation.sessions = {name: session for name, session in generation.sessions.items() if name in self.drafters}
-        if generation.speculation is Speculation.OFF or generation.lost:
-            return []
-        chosen = self.drafters.assign(generation.sessions)
-        now_ms = self._clock() * 1000
-        if chosen:
-            generation.heard, generation.quiet_rounds = False, 0
-        for name in chosen:
-            self.drafters[name].requests += 1
-            # It reads the prompt first; nobody waits for it before its first proposal.
-            generation.sessions[name] = Session(name, expected_ms=now_ms)
-        return chosen
+        return self.assignment.enlist(generation, self._clock() * 1000)
+
+    def reassign(self) -> tuple[list[Pairing], list[Pairing]]:
+        """Assign drafters to all requests anew; returns which sessions to open and which to close."""
+        return self.assignment.reassign(self.running, self._clock() * 1000)
 
     def take(self, proposals: Sequence[Proposal], now_ms: float) -> None:
         """Take proposals of running requests that arrived at `now_ms` into their tries."""
@@ -221,6 +214,7 @@ class Engine:
         generation.settle(result.tokens, self.drafters, now_ms, self._wanted)
         width = len(entry.drafts)
         generation.rounds += 1
+        self.assignment.round_ended(generation)
         generation.quiet_rounds = 0 if width else generation.quiet_rounds + generation.heard
         self.counters.add("rounds", 1)
         self.counters.add("tokens", len(result.tokens))
@@ -273,6 +267,10 @@ class Engine:
         self.counters.add("accepted_tokens", len(result.path))
         for position in range(len(result.path)):
             self.counters.accepted_per_position[position] += 1
+        sessions = entry.generation.sessions.keys()
+        for name in entry.generation.contributions.observe([node.guesses.keys() & sessions for node in result.path]):
+            if name in self.drafters:
+                self.drafters[name].added += 1
         accepted = set(result.path)
         for name in {name for node in entry.drafts for name in node.guesses if name in self.drafters}:
             drafter = self.drafters[name]

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from services.verifier.drafters import Drafter, Drafters
+from services.verifier.contributions import Contributions
+from services.verifier.drafters import Drafter, Drafters, Kin
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Node, Trie
@@ -83,6 +84,9 @@ class Generation:
     cached: int
     history: History | None
     sessions: dict[str, Session] = field(default_factory=dict)
+    contributions: Contributions = field(default_factory=Contributions)
+    barred: dict[Kin, int] = field(default_factory=dict)  # released drafters, until that many rounds
+    stays_until: int = 0  # rounds before which it is not moved to another drafter
     rounds: int = 0
     committed_now: int = 0  # tokens committed by this claim
     reason: str = "nothing decoded yet"
@@ -134,6 +138,7 @@ class Generation:
             return
         drafter = drafters[proposal.drafter]
         self.heard = True
+        self.contributions.heard(proposal.drafter)
         tokens = list(takewhile(lambda token: token < n_vocab, proposal.tokens))
         attached = self.trie.attach(
             proposal.base,

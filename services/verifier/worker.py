@@ -104,7 +104,7 @@ class Worker:
             self._news.clear()
             began = time.perf_counter()
             batch = self._reap()
-            if batch or self._claims or self._joined:
+            if batch or self._claims or self._joined or engine.assignment.due:
                 await self._arrange(batch)
             if not engine.running:
                 await self._news.wait()
@@ -134,7 +134,7 @@ class Worker:
         return self._engine.plan(may_wait=False)
 
     async def _arrange(self, batch: Batch) -> None:
-        """Admit what was claimed, give drafters to those that lack some, and tell the drafters."""
+        """Admit what was claimed, assign drafters anew, and tell them."""
         loop = asyncio.get_running_loop()
         while self._claims:
             claim, output = self._claims.take()
@@ -144,8 +144,9 @@ class Worker:
             else:
                 await loop.run_in_executor(self._thread, self._engine.admit, claim, output)
         self._joined = False
-        for generation in self._engine.running:
-            batch.hints += [(name, self._open(generation, name)) for name in self._engine.enlist(generation)]
+        opened, closed = self._engine.reassign()
+        batch.hints += [(name, Close(request_id=generation.job.request_id)) for generation, name in closed]
+        batch.hints += [(name, self._open(generation, name)) for generation, name in opened]
         await self._committer.put(batch)
 
     async def _turn_away(self, claim: Claim, offset: int, detail: str) -> None:

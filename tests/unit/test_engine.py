@@ -31,7 +31,7 @@ class Bench:
         prices = RowCosts(costs or CHEAP)
         self.target = ToyTarget(took=lambda rows: self.spend(prices(rows)), **target)
         self.engine = Engine(self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now)
-        self.engine.drafters.update([drafter_card(name) for name in drafters])
+        self.engine.drafters.update([drafter_card(name, model=name) for name in drafters])
         self.answers: dict[str, list[int]] = {}
         self.finishes: dict[str, Finish] = {}
 
