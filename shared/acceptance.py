@@ -1,9 +1,9 @@
 """How likely the target is to agree with a guess: each drafter's confidence, calibrated by what became of its guesses.
 
 Pure. A logistic curve over the logit of the confidence, fitted online: two numbers generalise from few verdicts, so
-that a good drafter is trusted and a liar found out within some twenty. First guesses and alternatives have curves of
-their own. Only guesses at places where the target drew are judged, so a fully accepted chain counts for what it
-proved and nothing is assumed of what lay beyond. Method: recursive Laplace approximation of Bayesian logistic
+that a good drafter is trusted and a liar found out within some twenty. First guesses, alternatives and copies have
+curves of their own. Only guesses at places where the target drew are judged, so a fully accepted chain counts for what
+it proved and nothing is assumed of what lay beyond. Method: recursive Laplace approximation of Bayesian logistic
 regression (Spiegelhalter and Lauritzen 1990) with exponential forgetting.
 """
 
@@ -16,7 +16,8 @@ _STEEPEST: Final = 8.0
 # its target loses only ties, and then the slope is steep).
 _PRIOR: Final = (0.0, 2.5)
 _PRIOR_VARIANCE: Final = (0.5, 6.0)
-_RANKS: Final = 3  # curves; later alternatives share the last one
+_RANKS: Final = 3  # curves of what a drafter itself guesses; later alternatives share the last one
+COPIED: Final = -1  # the rank of a token that a drafter copied from the context instead of guessing it
 _MAX_VARIANCE: Final = 4.0  # what forgetting may bring back: a silent drafter stays roughly known
 # Old verdicts fade, so that a drafter can become better or worse: about 500 are remembered.
 _MEMORY: Final = 0.998
@@ -53,23 +54,30 @@ class _Curve:
 
 
 class Acceptance:
-    """Calibrated acceptance of one drafter. `rank` is 0 for its first guess at a place, 1 for the second, …"""
+    """Calibrated acceptance of one drafter. `rank` is 0 for its first guess at a place, 1 for the second, …
+
+    `COPIED` tokens count for themselves alone: what copies are worth says nothing about the drafter's own guesses.
+    """
 
     def __init__(self) -> None:
         self._curves = [_Curve() for _ in range(_RANKS)]
+        self._copies = _Curve()
         self._accepted = 3.0  # the overall rate starts as if three of five had been right
         self._judged = 5.0
 
     def estimate(self, score: float, rank: int = 0) -> float:
         """Probability that the target draws a token guessed with confidence `score`, given that it is reached."""
-        return self._curves[min(rank, len(self._curves) - 1)].estimate(score)
+        return self._curve(rank).estimate(score)
 
     def learn(self, score: float, accepted: bool, rank: int = 0) -> None:
         """A verdict on a token guessed with confidence `score`."""
-        self._curves[min(rank, len(self._curves) - 1)].learn(score, accepted)
+        self._curve(rank).learn(score, accepted)
         if not rank:
             self._accepted = self._accepted * _MEMORY + accepted
             self._judged = self._judged * _MEMORY + 1.0
+
+    def _curve(self, rank: int) -> _Curve:
+        return self._copies if rank == COPIED else self._curves[min(rank, _RANKS - 1)]
 
     @property
     def mean(self) -> float:

@@ -137,7 +137,8 @@ class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal
     `parents` names for each token the earlier one of this proposal that it follows, -1 for the prefix; empty: a chain.
     Tokens that follow the same one are alternatives, likeliest first. `scores` are the drafter's confidence per token
     in [0, 1]; the verifier calibrates them per drafter. `step_us` is what one more step costs the drafter now, in
-    microseconds (0: nothing worth waiting for), and its next message brings `batch` steps.
+    microseconds (0: nothing worth waiting for), and its next message brings `batch` steps. The last `copied` tokens are
+    copies of earlier text that the drafter appended to its own guesses; they are calibrated apart from these.
     """
 
     request_id: Name
@@ -150,6 +151,7 @@ class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal
     step_us: Count = 0
     parents: Annotated[tuple[Annotated[int, Meta(ge=-1, lt=256)], ...], Meta(max_length=256)] = ()
     batch: Count = 1
+    copied: Count = 0
 
 
 class Hello(Struct, frozen=True, array_like=True, kw_only=True, tag="hello"):

@@ -33,8 +33,9 @@ class ToyTarget:
         sharpness: float = 2.0,
         took: Callable[[int], object] = lambda rows: None,
         branches: int = 0,
+        model: Callable[[Sequence[int]], Logits] | None = None,
     ) -> None:
-        """`took` is told the rows of every decode, so that a fake clock can move."""
+        """`took` is told the rows of every decode, so that a fake clock can move; `model` gives logits of its own."""
         self._took = took
         self.n_ctx = n_ctx
         self.n_vocab = VOCABULARY
@@ -42,11 +43,11 @@ class ToyTarget:
         self.max_rows = max_rows
         self.can_roll_back = True
         self.unified = unified
-        self.sharpness = sharpness
         self.branches = branches
         self.cells: list[list[int]] = [[] for _ in range(sequences * (1 + branches))]
         self.decodes: list[Rows] = []
         self._logits: dict[int, Logits] = {}
+        self._model = model or (lambda tokens: logits_after(tokens, sharpness=sharpness))
 
     def decode(self, rows: Rows) -> None:
         if not 0 < len(rows) <= self.max_rows:
@@ -66,7 +67,7 @@ class ToyTarget:
                 self.cells[other].append(token)
             cells.append(token)
             if output:
-                self._logits[row] = logits_after(cells, sharpness=self.sharpness)
+                self._logits[row] = self._model(cells)
 
     def logits(self, row: int) -> Logits:
         return self._logits[row]

@@ -6,7 +6,7 @@ Idea: pre-drafted outcomes (Saguaro, arXiv 2603.03251), chosen best first as in 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ class Node:
     score: float = 1.0
     children: list["Node"] = field(default_factory=list)  # likeliest first
     drawn: bool = False  # its row was computed, so its children are known
+    beside: bool = False  # in a step that was taken for a better one
 
 
 class DraftTree:
@@ -44,19 +45,24 @@ class DraftTree:
         self.output = list(committed)
         self.root = Node(token=-1, offset=len(committed) - 1, hash=start, parent=None)
         self._worth = math.log(max(worth, 1e-9))
-        self.ahead = 0  # drawn nodes: how many guesses were made from here on
+        self.ahead = 0  # drawn nodes that took a step each: how many guesses were made from here on
+        self.beside = 0  # drawn nodes that took none
         self._undrawn = [self.root]
 
-    def best(self, possible: Callable[[Node], bool]) -> Node | None:
-        """The undrawn node that the target most likely gets to, of those possible and worth it."""
+    def worth(self) -> list[Node]:
+        """Undrawn nodes that are worth drawing at, the likeliest first."""
         least = self.root.reach + self._worth
-        worth = sorted((node for node in self._undrawn if node.reach >= least), key=lambda node: -node.reach)
-        return next(filter(possible, worth), None)
+        return sorted((node for node in self._undrawn if node.reach >= least), key=lambda node: -node.reach)
 
-    def draw(self, node: Node, candidates: Iterable[Candidate]) -> None:
-        """`candidates` may follow `node`, likeliest first."""
-        node.drawn = True
-        self.ahead += 1
+    def chance(self, node: Node) -> float:
+        """Probability that the target gets to `node` from the root."""
+        return math.exp(node.reach - self.root.reach)
+
+    def draw(self, node: Node, candidates: Iterable[Candidate], beside: bool = False) -> None:
+        """`candidates` may follow `node`, likeliest first; `beside`: it cost no step of its own."""
+        node.drawn, node.beside = True, beside
+        self.ahead += not beside
+        self.beside += beside
         self._undrawn.remove(node)
         for token, score, chance in candidates:
             child = Node(
@@ -101,4 +107,5 @@ class DraftTree:
         for node in nodes:
             nodes += node.children
         self._undrawn = [node for node in nodes if not node.drawn]
-        self.ahead = len(nodes) - len(self._undrawn)
+        self.beside = sum(node.drawn and node.beside for node in nodes)
+        self.ahead = len(nodes) - len(self._undrawn) - self.beside

@@ -4,13 +4,19 @@ import os
 import socket
 from collections.abc import Callable
 
-from services.drafter.model_proposer import ModelProposer
+import structlog
+
+from services.drafter import step_costs
+from services.drafter.model_proposer import RANKS, ModelProposer
 from shared import devices, models
 from shared.errors import StartError
 from shared.llama import Context, Model, backend_devices
 from shared.messages import DrafterCard
 from shared.rows import MAX_LEAVES, LlamaError
+from shared.speedup import RowCosts
 from shared.vocabulary import fingerprint
+
+logger = structlog.get_logger()
 
 # Per session. Longer prompts are drafted from their head and tail, and every session has its cells from the start.
 DEFAULT_CONTEXT = 2048
@@ -42,7 +48,10 @@ class ModelDrafter:
             )
         except LlamaError as error:
             raise StartError("--ctx", ctx, f"{error}; lower --ctx or --parallel") from None
-        self.proposer = ModelProposer(self._context)
+        probe = self._model.vocabulary.tokenize(step_costs.PROBE_TEXT)
+        step_ms = step_costs.measure(self._context, probe, RANKS)
+        logger.info("steps_measured", step_ms={rows: round(ms, 2) for rows, ms in step_ms.items()})
+        self.proposer = ModelProposer(self._context, RowCosts(step_ms))
         self.fingerprint = fingerprint(self._model.vocabulary.texts())
 
     def card(self, instance: str, vocabulary: str) -> Callable[[float], DrafterCard]:

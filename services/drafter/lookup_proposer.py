@@ -6,7 +6,6 @@ No model, microseconds per step. Ideas: prompt lookup decoding (Saxena 2023), su
 from services.drafter.copier import Copier
 from services.drafter.proposer import Draft, Opening, Path
 from services.drafter.store import Store
-from services.drafter.votes import Copy
 
 
 class _Session:
@@ -86,7 +85,7 @@ class LookupProposer:
         base = path.committed
         drafts = []
         for copy in session.copier.copies(session.lead):
-            tokens = self._usable(session.opening, copy)
+            tokens = session.opening.usable(copy.tokens)
             if not tokens or 0 < copy.depth >= path.lead:
                 continue
             place = base + copy.depth
@@ -97,13 +96,3 @@ class LookupProposer:
                 for token in tokens:
                     path.guess(token)
         return drafts
-
-    @staticmethod
-    def _usable(opening: Opening, copy: Copy) -> tuple[int, ...]:
-        """The tokens up to the end of an answer, or to the first that the target does not have."""
-        for position, token in enumerate(copy.tokens):
-            if token >= opening.n_vocab:
-                return copy.tokens[:position]
-            if token in opening.eog:
-                return copy.tokens[: position + 1]
-        return copy.tokens

@@ -8,10 +8,13 @@ it goes on from there.
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
+from services.drafter import step_costs
 from services.drafter.draft_tree import Candidate, Node
+from services.drafter.extension import Continuation
 from services.drafter.proposer import Draft, Opening
 from services.drafter.session import Session
 from shared import sampling
@@ -19,21 +22,41 @@ from shared.acceptance import Acceptance
 from shared.drafts import burst
 from shared.rows import Rows
 from shared.sequences import Sequences
+from shared.speedup import RowCosts
 from shared.target import Target
 
 # Prompt rows per step while other sessions draft; a long prompt must not silence them.
 _SHARED_PREFILL_ROWS: Final = 64
 _STEP_WEIGHT: Final = 0.2
+_MOST: Final = 8  # nodes of one session in a step
 # Guesses per place, and the confidence below which a second or third one is not worth telling.
-_RANKS: Final = 3
+RANKS: Final = 3
 _LEAST_SCORE: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """A node that the present step draws at, from the logits of a row."""
+
+    session: Session
+    node: Node
+    row: int
+    beside: bool = False  # not the session's best
+
+    @property
+    def chance(self) -> float:
+        return self.session.tree.chance(self.node)
 
 
 class ModelProposer:
     """Any GGUF with the target's vocabulary. `capacity` sessions at most; more are ignored."""
 
-    def __init__(self, target: Target, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, target: Target, costs: RowCosts | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """`costs` of a step by rows: where rows are cheap a session draws at several nodes per step. None: at one."""
         self._target = target
+        self._costs = costs
         self._sequences = Sequences(target)
         self._sessions: dict[str, Session] = {}
         self._acceptance = Acceptance()  # of our guesses by all targets we heard of
@@ -42,7 +65,7 @@ class ModelProposer:
 
     @property
     def busy(self) -> bool:
-        return any(session.next() is not None for session in self._sessions.values())
+        return any(session.best() for session in self._sessions.values())
 
     @property
     def step_us(self) -> int:
@@ -51,7 +74,7 @@ class ModelProposer:
     @property
     def burst(self) -> int:
         """What the session that needs its message soonest may wait for."""
-        active = (session for session in self._sessions.values() if session.next() is not None)
+        active = (session for session in self._sessions.values() if session.best())
         return min((burst(session.tree.ahead, session.want) for session in active), default=1)
 
     @property
@@ -97,25 +120,30 @@ class ModelProposer:
         if not rows:
             return []
         self._target.decode(rows)
-        drafts = [self._draw(session, node, row) for session, node, row in drawing]
+        drafts = [self._draw(drawn) for drawn in drawing]
         if len(rows) == len(drawing):  # a step of pure drafting; prefill says nothing about the next token
             took = self._clock() - began
             self._step_s = took if not self._step_s else self._step_s + _STEP_WEIGHT * (took - self._step_s)
         return [draft for draft in drafts if draft.tokens]
 
-    def _fill(self, rows: Rows) -> list[tuple[Session, Node, int]]:
+    def _fill(self, rows: Rows) -> list[_Drawing]:
         """The next rows of all sessions; returns those to draw from."""
-        drawing: list[tuple[Session, Node, int]] = []
-        active = [(session, node) for session in self._sessions.values() if (node := session.next()) is not None]
+        drawing: list[_Drawing] = []
+        others: list[_Drawing] = []
+        active = [
+            (session, nodes)
+            for session in self._sessions.values()
+            if (nodes := session.best(_MOST if self._costs else 1))
+        ]
         active.sort(key=lambda pair: pair[0].uncomputed)  # those that only draft come first
         budget = _SHARED_PREFILL_ROWS if active and active[0][0].uncomputed == 1 else self._target.max_rows
-        for session, node in active:
+        for session, (node, *more) in active:
             room = self._target.max_rows - len(rows)
             if room <= 0:
                 break
             if node.parent is not None:
-                position, sequence = session.row(node)
-                drawing.append((session, node, rows.add(node.token, position, (sequence,), True)))
+                drawing.append(_Drawing(session, node, _add(rows, session, node)))
+                others += (_Drawing(session, other, -1, beside=True) for other in more)
                 continue
             tokens = session.read(room if session.uncomputed == 1 else min(room, budget))
             if not tokens:
@@ -124,18 +152,28 @@ class ModelProposer:
             rows.extend(tokens, len(session.slot.tokens) - len(tokens), session.slot.id)
             if len(session.slot.tokens) == len(session.view):
                 rows.outputs[-1] = True
-                drawing.append((session, node, len(rows) - 1))
-        return drawing
+                drawing.append(_Drawing(session, node, len(rows) - 1))
+        return drawing + self._beside(rows, drawing, others)
 
-    def _draw(self, session: Session, node: Node, row: int) -> Draft:
-        """What may follow `node`, as guesses."""
-        logits = self._target.logits(row)[: session.opening.n_vocab]
+    def _beside(self, rows: Rows, drawing: list[_Drawing], others: list[_Drawing]) -> list[_Drawing]:
+        """Rows for those of `others` that make the step more useful per time."""
+        if self._costs is None or not others:
+            return []
+        others = sorted(others, key=lambda drawn: -drawn.chance)[: self._target.max_rows - len(rows)]
+        expected = sum(drawn.chance for drawn in drawing)
+        count = step_costs.worth(expected, [drawn.chance for drawn in others], len(rows), self._costs)
+        return [replace(drawn, row=_add(rows, drawn.session, drawn.node)) for drawn in others[:count]]
+
+    def _draw(self, drawn: _Drawing) -> Draft:
+        """What may follow a node, as guesses."""
+        session, node = drawn.session, drawn.node
+        logits = self._target.logits(drawn.row)[: session.opening.n_vocab]
         path = session.path(node)
         history = session.history
         if history is not None:
             for token in path:
                 history.push(token)
-        found = sampling.ranked(logits, session.opening.sampling, history, node.offset + 1, _RANKS)
+        found = sampling.ranked(logits, session.opening.sampling, history, node.offset + 1, RANKS)
         if history is not None:
             for token in path:
                 history.pop(token)
@@ -144,15 +182,33 @@ class ModelProposer:
             for rank, (token, score) in enumerate(confidences(found))
             if not rank or score >= _LEAST_SCORE
         ]
-        session.tree.draw(node, candidates)
+        session.tree.draw(node, candidates, drawn.beside)
+        copy = self._copy(session, node, path)
+        own, tail = len(candidates), len(copy.tokens)
         return Draft(
             request_id=session.opening.request_id,
             base=node.offset + 1,
             prefix_hash=node.hash,
-            tokens=tuple(candidate.token for candidate in candidates),
-            scores=tuple(candidate.score for candidate in candidates),
-            parents=(-1,) * len(candidates) if len(candidates) > 1 else (),
+            tokens=(*(candidate.token for candidate in candidates), *copy.tokens),
+            scores=(*(candidate.score for candidate in candidates), *copy.scores),
+            parents=(*((-1,) * own), *((0, *range(own, own + tail - 1)) if tail else ())) if own > 1 else (),
+            copied=tail,
         )
+
+    @staticmethod
+    def _copy(session: Session, node: Node, path: list[int]) -> Continuation:
+        """What is copied behind the likeliest token after `node`, which is the last of `path`."""
+        if not node.children:
+            return Continuation()
+        child, tree = node.children[0], session.tree
+        room = session.lead - (child.offset - tree.root.offset)
+        return session.extension.behind(child, [*path, child.token], tree.chance(child), room)
+
+
+def _add(rows: Rows, session: Session, node: Node) -> int:
+    """The row of a node below the root."""
+    position, sequence = session.row(node)
+    return rows.add(node.token, position, (sequence,), True)
 
 
 def confidences(ranked: list[tuple[int, float]]) -> list[tuple[int, float]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from shared import prefix
 from shared.messages import Sampling
@@ -13,7 +13,7 @@ class Draft:
     """Guesses for one request, hung from the prefix of `base` output tokens with this hash.
 
     `parents` names for each token the earlier one that it follows, -1 for the prefix; empty: they are a chain.
-    Alternatives come likeliest first.
+    Alternatives come likeliest first. The last `copied` tokens are copies appended to a model's own guesses.
     """
 
     request_id: str
@@ -22,6 +22,7 @@ class Draft:
     tokens: tuple[int, ...]
     scores: tuple[float, ...]
     parents: tuple[int, ...] = ()
+    copied: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,54 +39,73 @@ class Opening:
     model: str = ""  # the target's name: what has another vocabulary has another name
     worth: float = 0.0  # guesses that the target gets to with less than this probability are not worth drafting
 
+    def usable(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """The tokens up to the end of an answer, or to the first that the target does not have."""
+        for position, token in enumerate(tokens):
+            if token >= self.n_vocab:
+                return tokens[:position]
+            if token in self.eog:
+                return tokens[: position + 1]
+        return tokens
+
 
 MAX_TOKENS: Final = 200  # of a joined draft; a proposal may carry 256
 
 
+class _Guess(NamedTuple):
+    token: int
+    score: float
+    above: int  # hash of the prefix that it follows
+
+
 class _Joint:
-    """Drafts of one request that hang together, as one tree."""
+    """Drafts of one request that hang together, as one tree; by the hash of the prefix that each token completes."""
 
     def __init__(self, first: Draft) -> None:
         self._first = first
-        self._tokens: list[int] = []
-        self._scores: list[float] = []
-        self._parents: list[int] = []
-        self._places = {first.prefix_hash: -1}  # prefix hash to the index of the token that completes it
-        self._hashes: list[int] = []
+        self._own: dict[int, _Guess] = {}
+        self._copies: dict[int, _Guess] = {}
+        self._take(first)
 
     def add(self, draft: Draft) -> bool:
         """Take a draft in, unless it hangs from elsewhere or is too long."""
-        place = self._places.get(draft.prefix_hash)
-        start = len(self._tokens)
-        if place is None or start + len(draft.tokens) > MAX_TOKENS:
+        hangs = draft.prefix_hash == self._first.prefix_hash or draft.prefix_hash in self._own
+        if draft.request_id != self._first.request_id or not hangs:
             return False
-        parents = draft.parents or range(-1, len(draft.tokens) - 1)
-        for token, score, parent in zip(draft.tokens, draft.scores, parents, strict=True):
-            above = place if parent < 0 else start + parent
-            found = prefix.extend(self._first.prefix_hash if above < 0 else self._hashes[above], token)
-            self._places.setdefault(found, len(self._tokens))
-            self._hashes.append(found)
-            self._tokens.append(token)
-            self._scores.append(score)
-            self._parents.append(above)
+        if len(self._own) + len(self._copies) + len(draft.tokens) > MAX_TOKENS:
+            return False
+        self._take(draft)
         return True
 
+    def _take(self, draft: Draft) -> None:
+        own = len(draft.tokens) - draft.copied
+        hashes = [draft.prefix_hash]  # of what the token with index - 1 completes
+        parents = draft.parents or range(-1, len(draft.tokens) - 1)
+        for index, (token, score, parent) in enumerate(zip(draft.tokens, draft.scores, parents, strict=True)):
+            above = hashes[parent + 1]
+            hashes.append(prefix.extend(above, token))
+            (self._own if index < own else self._copies)[hashes[-1]] = _Guess(token, score, above)
+
     def draft(self) -> Draft:
-        chain = self._parents == list(range(-1, len(self._tokens) - 1))
-        parents = () if chain else tuple(self._parents)
-        return replace(self._first, tokens=tuple(self._tokens), scores=tuple(self._scores), parents=parents)
+        copies = {found: guess for found, guess in self._copies.items() if found not in self._own}
+        guesses = [*self._own.values(), *copies.values()]
+        places = {found: index for index, found in enumerate((*self._own, *copies))}
+        parents = tuple(places.get(guess.above, -1) for guess in guesses)
+        return replace(
+            self._first,
+            tokens=tuple(guess.token for guess in guesses),
+            scores=tuple(guess.score for guess in guesses),
+            parents=() if parents == tuple(range(-1, len(guesses) - 1)) else parents,
+            copied=len(copies),
+        )
 
 
 def join(drafts: Iterable[Draft]) -> list[Draft]:
     """The same guesses with those that continue each other as one tree."""
     joints: list[_Joint] = []
-    latest: dict[str, _Joint] = {}  # of each request
     for draft in drafts:
-        joint = latest.get(draft.request_id)
-        if joint is None or not joint.add(draft):
-            joint = latest[draft.request_id] = _Joint(draft)
-            joints.append(joint)
-            joint.add(draft)
+        if not any(joint.add(draft) for joint in joints):
+            joints.append(_Joint(draft))
     return [joint.draft() for joint in joints]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.drafter.draft_tree import DraftTree, Node
+from services.drafter.extension import Extension
 from services.drafter.proposer import Opening
 from shared import sampling
 from shared.sequences import Sequences, Slot
@@ -32,6 +33,7 @@ class Session:
         self.opening = opening
         self.slot = slot
         self.tree = DraftTree(opening.prompt, opening.committed, opening.worth)
+        self.extension = Extension(opening)
         self.lead = opening.lead
         self.want = 0  # tokens that a verifier waits for
         self.history: sampling.History | None = None
@@ -65,18 +67,33 @@ class Session:
 
     # ------------------------------------------------------------ what to draw next
 
-    def next(self) -> Node | None:
-        """The node most worth drawing; None while there is nothing to do."""
-        if self.tree.ahead >= self.lead:
-            return None
-        return self.tree.best(self._possible)
+    def best(self, count: int = 1) -> list[Node]:
+        """Up to `count` nodes most worth drawing in one step, the best first; none while there is nothing to do.
 
-    def _possible(self, node: Node) -> bool:
-        if node.parent is None:
-            return True
-        if node.token in self.opening.eog or self._position(node) >= self._target.n_ctx:
-            return False
-        return bool(self._free) or self._lane_ending_in(node.parent) is not None
+        None of them follows another. Those after the first share its step, and leave half of the branches and cells
+        enough for what will be best in its turn.
+        """
+        if self.tree.ahead >= self.lead:
+            return []
+        beside = self._target.n_ctx - 1 - len(self.view) - self.lead - self.tree.beside
+        chosen: list[Node] = []
+        ends = {lane.path[-1] if lane.path else self.tree.root for lane in self._lanes}
+        free = len(self._free)
+        for node in self.tree.worth():
+            if node.parent is None:
+                return [node]
+            if node.token in self.opening.eog or self._position(node) >= self._target.n_ctx:
+                continue
+            if node.parent in ends:
+                ends.remove(node.parent)
+            elif free > (self._target.branches // 2 if chosen else 0):
+                free -= 1
+            else:
+                continue
+            chosen.append(node)
+            if len(chosen) >= min(count, 1 + beside):
+                break
+        return chosen
 
     def _position(self, node: Node) -> int:
         return len(self.view) - 1 + node.offset - self.tree.root.offset
@@ -128,7 +145,9 @@ class Session:
         if self.history is not None:
             for node in passed:
                 self.history.push(node.token)
-        self.view += [node.token for node in passed]
+        decided = [node.token for node in passed]
+        self.extension.commit(decided)
+        self.view += decided
         if len(self.view) + self.lead + 1 > self._target.n_ctx:
             self._look()
         else:

@@ -134,8 +134,10 @@ class Worker:
         """Steps until their drafts are worth a message, or there is news from a verifier."""
         found: list[Draft] = []
         for _ in range(steps):
-            found += self._proposer.step()
-            if self._hints or not self._proposer.busy:
+            drafts = self._proposer.step()
+            found += drafts
+            # A copy may be all that a verifier waits for.
+            if self._hints or not self._proposer.busy or any(draft.copied for draft in drafts):
                 break
         return join(found)
 
@@ -158,6 +160,7 @@ class Worker:
                 step_us=self._proposer.step_us,
                 parents=draft.parents,
                 batch=batch,
+                copied=draft.copied,
             )
             messages.append((opened.reply_to, proposal))
         if messages:

@@ -10,6 +10,7 @@ from services.verifier.drafters import Drafter, Drafters, Kin
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Node, Trie
+from shared.acceptance import COPIED
 from shared.jobs import Claim
 from shared.messages import Job, Proposal, RequestStatus, Speculation
 from shared.sampling import History, needs_history
@@ -61,7 +62,7 @@ class Session:
                 self.expected_ms = self.latest_ms + self.hop_ms + self.batch * step_ms
             return
         behind = 0
-        if attached and self.asked_ms is not None and proposal.step_us:
+        if attached and self.asked_ms is not None and proposal.step_us and not proposal.copied:  # copies come early
             error_ms = min(1000.0, max(0.1, now_ms - self.asked_ms - self.batch * step_ms)) - self.hop_ms
             self.hop_ms += 0.2 * error_ms
             self.jitter_ms += 0.2 * (abs(error_ms) - self.jitter_ms)
@@ -147,6 +148,7 @@ class Generation:
             proposal.scores[: len(tokens)],
             proposal.drafter,
             proposal.parents[: len(tokens)],
+            max(0, proposal.copied - (len(proposal.tokens) - len(tokens))),
         )
         session.answered(attached, proposal, drafter, self.offset, now_ms)
 
@@ -168,7 +170,8 @@ class Generation:
         for session in self.sessions.values():
             if session.drafter not in drafters or not drafters[session.drafter].step_ms:
                 continue
-            if ranking.nodes and session.drafter not in ranking.tip.guesses:
+            last = ranking.tip.guesses.get(session.drafter)
+            if ranking.nodes and (last is None or last.rank == COPIED):
                 continue  # it is drafting elsewhere, or has not caught up
             drafter = drafters[session.drafter]
             if now_ms > session.expected_ms + 2 * drafter.step_ms + 10.0:

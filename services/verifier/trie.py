@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shared import prefix
+from shared.acceptance import COPIED
 
 
 class Guess(NamedTuple):
-    """One drafter's opinion of a token: its confidence, and how many others it thought likelier at that place."""
+    """One drafter's opinion of a token: its confidence, and how many others it thought likelier at that place.
+
+    The rank of a copy is `COPIED`.
+    """
 
     score: float
     rank: int = 0
@@ -59,11 +63,13 @@ class Trie:
         scores: Sequence[float],
         source: str,
         parents: Sequence[int] = (),
+        copied: int = 0,
     ) -> int | None:
         """Hang a tree from the prefix that `base` and `prefix_hash` name; returns how many of its tokens are useful.
 
         `parents` names the earlier token that each one follows, -1 for the prefix; empty: a chain. Zero means that it
         was right to its end and came too late. None means stale: the prefix is unknown, or all left the committed path.
+        The last `copied` tokens are copies, which never replace what the drafter itself thinks of a token.
         """
         start = self._place(base, prefix_hash)
         if start is None:
@@ -74,7 +80,9 @@ class Trie:
         attached = 0
         for index, (token, score) in enumerate(zip(tokens, scores, strict=True)):
             parent = parents[index] if parents else index - 1
-            rank = ranks[parent] = ranks.get(parent, -1) + 1
+            own = index < len(tokens) - copied
+            if own:
+                ranks[parent] = ranks.get(parent, -1) + 1
             place = start if parent < 0 else places[parent]
             if isinstance(place, int) and place < self.offset:
                 places.append(place + 1 if self._committed[place] == token else None)
@@ -82,7 +90,10 @@ class Trie:
             node = self.root if isinstance(place, int) else place
             child = self._child(node, token) if node is not None else None
             if child is not None:
-                child.guesses[source] = Guess(score, rank)
+                if own:
+                    child.guesses[source] = Guess(score, ranks[parent])
+                else:
+                    child.guesses.setdefault(source, Guess(score, COPIED))
                 attached += 1
             places.append(child)
         if attached:

@@ -11,7 +11,15 @@ CHUNK = Chunk(
     tokens=(1, 2), sources=("d", ""), drafted=3, accepted=1, finish=Finish.STOP, logprobs=(TokenLogprob(-0.5),)
 )
 PROPOSAL = Proposal(
-    request_id="r", epoch=1, base=0, prefix_hash=2**64 - 1, tokens=(1, 2), scores=(0.5, 1.0), drafter="d", step_us=7
+    request_id="r",
+    epoch=1,
+    base=0,
+    prefix_hash=2**64 - 1,
+    tokens=(1, 2),
+    scores=(0.5, 1.0),
+    drafter="d",
+    step_us=7,
+    copied=1,
 )
 
 

@@ -12,6 +12,7 @@ from services.verifier import round as reasons
 from services.verifier.engine import Engine
 from services.verifier.generation import Generation
 from shared import prefix
+from shared.acceptance import COPIED
 from shared.jobs import Claim
 from shared.messages import Finish, Job, Proposal, Sampling, Speculation, TokenLogprob
 from shared.speedup import RowCosts
@@ -47,14 +48,14 @@ class Bench:
 
     def propose(
         self, generation: Generation, base: int, tokens: list[int], source: str = "d",
-        score: float = 0.9, parents: tuple[int, ...] = (),
+        score: float = 0.9, parents: tuple[int, ...] = (), copied: int = 0,
     ) -> None:  # fmt: skip
         committed = generation.context[len(generation.job.prompt) :]
         at = prefix.extend_all(prefix.EMPTY, [*generation.job.prompt, *committed[:base]])
         proposal = Proposal(
             request_id=generation.job.request_id, epoch=1, base=base, prefix_hash=at, tokens=tuple(tokens),
             scores=(score,) * len(tokens), drafter=source, step_us=1000,
-            parents=parents,
+            parents=parents, copied=copied,
         )  # fmt: skip
         self.engine.take([proposal], self.now * 1000)
 
@@ -414,6 +415,30 @@ def test_a_drafter_that_joins_late_is_asked_for_drafts() -> None:
     assert bench.engine.enlist(generation) == ["d"]
     bench.round()
     assert bench.engine.lead(generation, "d") > 0
+
+
+def test_nobody_waits_behind_a_copy_where_its_drafter_is_not() -> None:
+    bench = Bench()
+    request = job(max_tokens=40)
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+    bench.round()
+    bench.propose(generation, 1, answer[1:4], score=0.99)
+    assert bench.engine.plan().wait_ms > 0
+    bench.propose(generation, 1, answer[1:6], score=0.99, copied=2)
+    assert bench.engine.plan().wait_ms == 0
+
+
+def test_what_lies_beyond_the_vocabulary_takes_no_token_from_those_copied_before_it() -> None:
+    bench = Bench()
+    generation = bench.admit(job(max_tokens=40))
+    bench.propose(generation, 0, [5, 6, 7, VOCABULARY], copied=2)
+    ranks = []
+    node = generation.trie.root
+    while node.children:
+        (node,) = node.children.values()
+        ranks.append(node.guesses["d"].rank)
+    assert ranks == [0, 0, COPIED]
 
 
 def test_planning_again_while_waiting_is_not_a_round() -> None:

@@ -26,7 +26,10 @@ PURE = (
         )
     ),
     *(f"services.verifier.{name}" for name in ("trie", "walk", "tree", "scheduler", "counters", "contributions")),
-    *(f"services.drafter.{name}" for name in ("suffix", "votes", "copier", "store")),
+    *(
+        f"services.drafter.{name}"
+        for name in ("suffix", "votes", "copier", "store", "draft_tree", "proposer", "extension")
+    ),
     *(f"services.gateway.{name}" for name in ("text", "stats")),
     *(
         f"services.launcher.bench.{name}"
