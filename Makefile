@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check bench clean clean-all
+.PHONY: help install up demo lint test check bench versus paced clean clean-all
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,12 @@ check: lint ## the quick part, under a minute
 
 bench: $(STAMP) ## measure; writes bench/results/latest.json
 	@exec $(BIN)/python -m bench $(ARGS)
+
+versus: $(STAMP) ## measure beside other engines; bench/README.md says how to set them up
+	@exec $(BIN)/python -m bench.versus $(ARGS)
+
+paced: $(STAMP) ## measure around an emulated GPU-class target
+	@exec $(BIN)/python -m bench.paced $(ARGS)
 
 clean: ## remove caches and build outputs, keep .venv
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache build dist bench/results

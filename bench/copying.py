@@ -26,7 +26,7 @@ from shared.messages import Sampling
 from shared.rows import MAX_LEAVES
 
 ROW_COST: Final = 0.05  # of one more row, in plain steps: between a flat GPU and a CPU
-_FIRST_LEAD: Final = 40  # as the verifier's
+_LEAD: Final = 64  # as the verifier's
 _NAME: Final = "lookup"
 
 
@@ -61,9 +61,7 @@ class Verifier:
         """Run one request to its end."""
         tally = Tally(tokens=len(case.answer))
         trie = Trie(case.prompt)
-        opening = Opening(
-            name, case.prompt, (), Sampling(seed=0), frozenset(), n_vocab=1 << 31, lead=_FIRST_LEAD, model="m"
-        )
+        opening = Opening(name, case.prompt, (), Sampling(seed=0), frozenset(), n_vocab=1 << 31, lead=_LEAD, model="m")
         self.proposer.open(opening)
         widest = 0
         while trie.offset < len(case.answer):

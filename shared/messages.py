@@ -93,7 +93,10 @@ class Chunk(Struct, frozen=True, array_like=True, kw_only=True, tag="chunk"):
 
 
 class Open(Struct, frozen=True, array_like=True, kw_only=True, tag="open"):
-    """A request to draft for. The prompt is in the job; `committed` is what was already decided."""
+    """A request to draft for. The prompt is in the job; `committed` is what was already decided.
+
+    Guesses that the target gets to with less than the probability `worth` are not worth drafting.
+    """
 
     request_id: Name
     reply_to: Name  # the verifier whose inbox takes proposals
@@ -102,6 +105,7 @@ class Open(Struct, frozen=True, array_like=True, kw_only=True, tag="open"):
     n_vocab: Count  # ids at or above are never proposed
     lead: Annotated[int, Meta(ge=0, le=1024)]
     committed: tuple[TokenId, ...] = ()
+    worth: Probability = 0.03
 
 
 class Commit(Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
@@ -177,6 +181,7 @@ class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
     accepted: Count
     rounds: Count
     stale: Count
+    added: Count = 0  # accepted tokens that no other drafter of the request had guessed
 
 
 class RoundStarts(Struct, frozen=True, array_like=True, kw_only=True):

@@ -124,12 +124,15 @@ async def verifier(url: str, loaded: Loaded, lease_ms: int = 10_000) -> AsyncIte
 
 
 @asynccontextmanager
-async def drafter(url: str, proposer: Proposer, kind: str = "lookup", name: str = "") -> AsyncIterator[str]:
-    """A drafter in this process; yields its id. Kind `lookup` needs no vocabulary check."""
+async def drafter(
+    url: str, proposer: Proposer, kind: str = "lookup", name: str = "", model: str = "m"
+) -> AsyncIterator[str]:
+    """A drafter in this process; yields its id. Those of one `model` are equals, and a request gets one of them."""
     stop = asyncio.Event()
     instance = name or f"drafter-{next(_names)}"
     async with connect(url) as broker:
-        task = asyncio.create_task(DrafterWorker(broker, proposer, lambda _: drafter_card(instance, kind)).run(stop))
+        card = drafter_card(instance, kind, model)
+        task = asyncio.create_task(DrafterWorker(broker, proposer, lambda _: card).run(stop))
         yield instance
         stop.set()
         await task

@@ -107,19 +107,19 @@ def job(
     return Job(request_id=name, model="toy", prompt=tuple(prompt), sampling=sampling, max_tokens=max_tokens, **options)
 
 
-def drafter_card(name: str, kind: str = "model") -> DrafterCard:
+def drafter_card(name: str, kind: str = "model", model: str = "m", capacity: int = 8) -> DrafterCard:
     """The card of a drafter that fits any target."""
     return DrafterCard(
         id=name,
         host="h",
         pid=1,
         kind=kind,
-        model="m",
+        model=model,
         fingerprint="",
         vocabulary="",
         n_vocab=VOCABULARY,
         device="cpu",
-        capacity=8,
+        capacity=capacity,
         sessions=0,
         tokens_per_second=0.0,
     )

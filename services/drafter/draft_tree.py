@@ -8,12 +8,9 @@ Idea: pre-drafted outcomes (Saguaro, arXiv 2603.03251), chosen best first as in 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from shared import prefix
-
-# Below this probability of ever being reached a guess is not worth the memory traffic of drafting it.
-MIN_REACH: Final = 0.03
 
 
 class Candidate(NamedTuple):
@@ -42,17 +39,19 @@ class Node:
 class DraftTree:
     """Guesses after the committed tokens; the root stands for the last of these."""
 
-    def __init__(self, prompt: Sequence[int], committed: Sequence[int]) -> None:
+    def __init__(self, prompt: Sequence[int], committed: Sequence[int], worth: float = 0.0) -> None:
+        """Guesses that the target gets to with less than the probability `worth` are not drawn at."""
         start = prefix.extend_all(prefix.extend_all(prefix.EMPTY, prompt), committed)
         self.output = list(committed)
         self.root = Node(token=-1, offset=len(committed) - 1, hash=start, parent=None)
+        self._worth = math.log(max(worth, 1e-9))
         self.ahead = 0  # drawn nodes that took a step each: how many guesses were made from here on
         self.beside = 0  # drawn nodes that took none
         self._undrawn = [self.root]
 
     def worth(self) -> list[Node]:
-        """Undrawn nodes that the target may get to, the likeliest first."""
-        least = self.root.reach + math.log(MIN_REACH)
+        """Undrawn nodes that are worth drawing at, the likeliest first."""
+        least = self.root.reach + self._worth
         return sorted((node for node in self._undrawn if node.reach >= least), key=lambda node: -node.reach)
 
     def chance(self, node: Node) -> float:

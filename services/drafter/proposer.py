@@ -37,6 +37,7 @@ class Opening:
     n_vocab: int
     lead: int
     model: str = ""  # the target's name: what has another vocabulary has another name
+    worth: float = 0.0  # guesses that the target gets to with less than this probability are not worth drafting
 
     def usable(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """The tokens up to the end of an answer, or to the first that the target does not have."""

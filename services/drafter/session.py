@@ -32,7 +32,7 @@ class Session:
     def __init__(self, opening: Opening, slot: Slot, sequences: Sequences, target: Target) -> None:
         self.opening = opening
         self.slot = slot
-        self.tree = DraftTree(opening.prompt, opening.committed)
+        self.tree = DraftTree(opening.prompt, opening.committed, opening.worth)
         self.extension = Extension(opening)
         self.lead = opening.lead
         self.want = 0  # tokens that a verifier waits for

@@ -205,6 +205,7 @@ class Worker:
             eog=frozenset(hint.eog),
             n_vocab=hint.n_vocab,
             lead=hint.lead,
+            worth=hint.worth,
             model=job.model,
         )
         await loop.run_in_executor(self._thread, self._proposer.open, opening)

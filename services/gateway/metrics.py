@@ -12,7 +12,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared.messages import Card, DrafterCard, VerifierCard
+from shared.messages import Card, DrafterCard, RoundStarts, VerifierCard
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _GAPS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -25,6 +25,9 @@ _FLEET: Final = {
     "rounds": ("rounds", "Rounds, with drafts or without."),
     "committed_tokens": ("tokens", "Tokens committed by verifiers."),
 }
+# What a round may have ended with, and the largest offset with a label of its own: no round has more drafts.
+_ENDS: Final = ("plain", "accepted", "refused")
+_LAST_OFFSET: Final = 32
 
 
 class Metrics:
@@ -80,6 +83,7 @@ class _Counts:
     model: str
     counters: dict[str, int]
     positions: tuple[int, ...]
+    starts: tuple[RoundStarts, ...]
 
 
 class Fleet(Collector):
@@ -93,8 +97,9 @@ class Fleet(Collector):
         cards = self._cards()
         verifiers = [card for card in cards if isinstance(card, VerifierCard)]
         for card in verifiers:
-            self._seen[card.id] = _Counts(card.model, dict(card.counters), card.accepted_per_position)
+            self._seen[card.id] = _Counts(card.model, dict(card.counters), card.accepted_per_position, card.starts)
         yield from self._counters()
+        yield self._starts()
         yield from _gauges(verifiers)
         drafters = GaugeMetricFamily("draftmesh_drafters", "Drafters that are alive.")
         drafters.add_metric([], sum(isinstance(card, DrafterCard) for card in cards))
@@ -123,6 +128,23 @@ class Fleet(Collector):
             for position, count in sorted(by_position.items()):
                 family.add_metric([model, str(position)], count)
         yield family
+
+    def _starts(self) -> Metric:
+        family = CounterMetricFamily(
+            "draftmesh_round_starts",
+            "Rounds by what ended the round before, at which offset it was refused, and whether drafts were ready.",
+            labels=["model", "after", "offset", "drafts"],
+        )
+        sums: Counter[tuple[str, str, str, str]] = Counter()
+        for seen in self._seen.values():
+            for start in seen.starts:
+                after = start.after if start.after in _ENDS else "other"
+                place = (seen.model, after, str(min(start.offset, _LAST_OFFSET)))
+                sums[*place, "ready"] += start.ready
+                sums[*place, "none"] += start.rounds - start.ready
+        for labels, count in sorted(sums.items()):
+            family.add_metric(labels, count)
+        return family
 
 
 def _gauges(verifiers: Sequence[VerifierCard]) -> Iterator[Metric]:

@@ -1,11 +1,14 @@
 """The fleet as plain values: what `status` shows as tables and prints as JSON, so that both say the same. Pure."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from shared.messages import Card, DrafterCard, DrafterCounts, GatewayCard, VerifierCard
+from msgspec import structs
+
+from shared.messages import Card, DrafterCard, DrafterCounts, GatewayCard, RoundStarts, VerifierCard
 
 Row = dict[str, Any]
+ENDS: Final = ("accepted", "refused", "plain")  # what a round may have ended with
 
 
 def describe(cards: Sequence[Card]) -> dict[str, list[Row]]:
@@ -51,9 +54,20 @@ def _verifier(card: VerifierCard) -> Row:
         "row_ms": costs,
         "row_cost": {rows: round(ms / single, 2) for rows, ms in costs.items()} if single else {},
         "accepted_per_position": list(card.accepted_per_position),
+        "round_starts": [structs.asdict(start) for start in card.starts],
+        "drafts_ready": {
+            "all": _ready(card.starts),
+            **{end: _ready([start for start in card.starts if start.after == end]) for end in ENDS},
+        },
         "counters": dict(card.counters),
         "refused": dict(card.refused),
     }
+
+
+def _ready(starts: Sequence[RoundStarts]) -> float | None:
+    """The share of these rounds that found drafts ready; None if there were none."""
+    rounds = sum(start.rounds for start in starts)
+    return sum(start.ready for start in starts) / rounds if rounds else None
 
 
 def _drafter(card: DrafterCard, verifiers: Sequence[VerifierCard]) -> list[Row]:
@@ -64,6 +78,7 @@ def _drafter(card: DrafterCard, verifiers: Sequence[VerifierCard]) -> list[Row]:
         "verifier": None,
         "drafted": 0,
         "accepted": 0,
+        "added": 0,
         "acceptance_rate": None,
         "tokens_per_round": None,
         "stale": 0,
@@ -82,6 +97,7 @@ def _counts(counts: DrafterCounts) -> Row:
     return {
         "drafted": counts.drafted,
         "accepted": counts.accepted,
+        "added": counts.added,
         "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
         "tokens_per_round": counts.accepted / counts.rounds + 1 if counts.rounds else None,
         "stale": counts.stale,

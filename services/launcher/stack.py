@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -42,17 +42,30 @@ class Stack:
     """Valkey, gateway and verifier for one target model; drafters come and go. Use it as an async context manager."""
 
     def __init__(
-        self, target: Path, *, engine_cores: Cores, side_cores: Cores, ctx: int = 1024, fresh: bool = False
+        self,
+        target: Path,
+        *,
+        engine_cores: Cores,
+        side_cores: Cores,
+        ctx: int = 1024,
+        fresh: bool = False,
+        parallel: int = 1,
+        exactness: str = "law",
+        verifier: Sequence[str] = (),
     ) -> None:
         """The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere.
 
-        `fresh` measures the cost of rows anew instead of taking what an earlier run found.
+        `fresh` measures the cost of rows anew instead of taking what an earlier run found. `verifier` is a command
+        that takes the verifier's options and stands in for it.
         """
         self.target = target
         self.engine_cores = engine_cores
         self.side_cores = side_cores
         self.ctx = ctx
         self.fresh = fresh
+        self.parallel = parallel
+        self.exactness = exactness
+        self._verifier_command = tuple(verifier) or service_command("verifier")
         self._closing = AsyncExitStack()
         self._children: list[Child] = []
         self._started = 0
@@ -78,19 +91,24 @@ class Stack:
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
         self._environment["DRAFTMESH_REDIS"] = server.url
         self._environment["DRAFTMESH_CACHE"] = str(self._folder if self.fresh else cache_folder())
+        self.redis = server.url
         await self._run(embedded.program(server, self._folder, self._environment), self.side_cores)
         await self._until(lambda: answers(server.port))
         broker = await self._closing.enter_async_context(connect(server.url))
         self.registry = Registry(broker.redis)
         port = claim_embedded(0)
         self.url = f"http://{LOOPBACK}:{port}"
-        self.gateway = await self._service("gateway", "--port", str(port), cores=self.side_cores)
-        self.verifier = await self._service(
-            "verifier",
-            *("--target-model", str(self.target), "--exactness", "law"),
-            *("--threads", str(len(self.engine_cores)), "--parallel", "1", "--ctx", str(self.ctx)),
-            cores=self.engine_cores,
-        )
+        gateway = (*service_command("gateway"), "--port", str(port))
+        self.gateway = await self._service("gateway", gateway, self.side_cores)
+        options = {
+            "--target-model": self.target,
+            "--exactness": self.exactness,
+            "--threads": len(self.engine_cores),
+            "--parallel": self.parallel,
+            "--ctx": self.ctx,
+        }
+        command = (*self._verifier_command, *(str(word) for option in options.items() for word in option))
+        self.verifier = await self._service("verifier", command, self.engine_cores)
         await self._until(self.verifier_card)
         self.http = await self._closing.enter_async_context(
             aiohttp.ClientSession(self.url, timeout=aiohttp.ClientTimeout(total=None, sock_read=START_S))
@@ -105,17 +123,18 @@ class Stack:
             await child.start()
         return child
 
-    async def _service(self, name: str, *options: str, cores: Cores) -> Child:
-        command = (*service_command(name), *options)
-        return await self._run(Program(name=name, command=command, stage=0, environment=self._environment), cores)
+    async def _service(self, name: str, command: Sequence[str], cores: Cores, redis: str = "") -> Child:
+        environment = self._environment | ({"DRAFTMESH_REDIS": redis} if redis else {})
+        return await self._run(Program(name=name, command=tuple(command), stage=0, environment=environment), cores)
 
-    async def start_drafter(self, model: Path | None) -> Child:
-        """Start a drafter, the lookup drafter without a model, and return when the fleet can see it."""
-        child = await self._service(
-            "drafter",
-            *("--draft-model", str(model) if model else "", "--threads", str(len(self.side_cores))),
-            cores=self.side_cores,
-        )
+    async def start_drafter(self, model: Path | None, *, command: Sequence[str] = (), redis: str = "") -> Child:
+        """Start a drafter, the lookup drafter without a model, and return when the fleet can see it.
+
+        `command` stands in for the drafter and takes its options; `redis` is another way to the server.
+        """
+        options = ("--draft-model", str(model) if model else "", "--threads", str(len(self.side_cores)))
+        command = (*(command or service_command("drafter")), *options)
+        child = await self._service("drafter", command, self.side_cores, redis)
         await self._until(lambda: self._card(child, DrafterCard))
         return child
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -18,7 +18,7 @@ from shared.registry import Registry
 _PROCESS: Final = ("kind", "id", "host", "pid", "device", "model", "load")
 _VERIFIER: Final = ("id", "exactness", "layout", "speculation", "ctx", "tokens_per_second", "cache_hit_rate")
 _DRAFTER: Final = (
-    *("id", "model", "tokens_per_second", "drafted", "accepted", "acceptance_rate", "tokens_per_round"),
+    *("id", "model", "tokens_per_second", "drafted", "accepted", "added", "acceptance_rate", "tokens_per_round"),
     *("stale", "refused"),
 )
 _REQUEST: Final = ("request_id", "offset", "tokens_per_round", "drafters", "reason")
@@ -66,7 +66,16 @@ def _remarks(verifier: Row) -> list[Table | Text]:
         table.add_row("steps", *(f"{cost:.2f}" for cost in verifier["row_cost"].values()))
         table.add_row("ms", *(f"{ms:.1f}" for ms in verifier["row_ms"].values()))
         remarks += [table, Text(payoff.verdict(verifier["row_ms"]))]
+    if verifier["drafts_ready"]["all"] is not None:
+        remarks.append(Text(_beginnings(verifier["drafts_ready"])))
     return remarks
+
+
+def _beginnings(shares: Mapping[str, float | None]) -> str:
+    """How many rounds found drafts ready, for people."""
+    after = (("accepted", "all were accepted"), ("refused", "a refusal"), ("plain", "a round without any"))
+    parts = [f"{shares[end]:.0%} after {words}" for end, words in after if shares[end] is not None]
+    return f"{shares['all']:.0%} of rounds found drafts ready: {', '.join(parts)}"
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> Table:

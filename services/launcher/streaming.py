@@ -39,6 +39,7 @@ class Answer:
     text: str = ""
     finish: str = ""
     prompt_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, taken from the prefix cache
     statistics: dict[str, Any] = field(default_factory=dict)  # the final chunk's `speculative`
 
     @property
@@ -104,6 +105,7 @@ def _take(answer: Answer, event: dict[str, Any], now: float, on_guesses: Callabl
         answer.statistics = statistics
     if usage := event.get("usage"):
         answer.prompt_tokens = int(usage["prompt_tokens"])
+        answer.cached_tokens = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
     for choice in event.get("choices", ()):
         if tokens := choice.get("token_ids"):
             answer.arrivals.append((now, len(tokens)))

@@ -7,10 +7,14 @@ from typing import Final
 from shared.acceptance import Acceptance
 from shared.messages import DrafterCard, DrafterCounts
 
-# Two model drafters per request: their union in the trie already catches most of what either knows, and a third
-# would rather help another request.
-MODELS_PER_REQUEST: Final = 2
+# What a drafter's step must be worth. On the target's own memory a step slows the target by some seventh of its time
+# (measured on two cores); elsewhere it costs only what a better guess would have been drafted in.
+_WORTH_SHARED: Final = 0.15
+_WORTH_APART: Final = 0.02
 _STEP_WEIGHT: Final = 0.2  # of a new step time; a drafter's load changes within a few steps
+
+# Drafters of one kin say the same: under shared noise the same model draws the same tokens, on whatever device.
+Kin = tuple[str, str, str]
 
 
 @dataclass(slots=True, eq=False)
@@ -24,11 +28,22 @@ class Drafter:
     accepted: int = 0
     rounds: int = 0
     stale: int = 0
+    added: int = 0  # accepted tokens that no other drafter of the request had guessed
     requests: int = 0  # that we asked it to draft for
 
-    def observe_step(self, step_us: int) -> None:
+    def observe_step(self, step_us: int) -> float:
+        """Take a reported step time in; returns the smoothed one in milliseconds."""
         step_ms = step_us / 1000
         self.step_ms = step_ms if not self.step_ms else self.step_ms + _STEP_WEIGHT * (step_ms - self.step_ms)
+        return self.step_ms
+
+    @property
+    def kin(self) -> Kin:
+        return self.card.kind, self.card.model, self.card.fingerprint
+
+    @property
+    def has_room(self) -> bool:
+        return self.requests < self.card.capacity
 
     @property
     def counts(self) -> DrafterCounts:
@@ -38,7 +53,13 @@ class Drafter:
             accepted=self.accepted,
             rounds=self.rounds,
             stale=self.stale,
+            added=self.added,
         )
+
+
+def worth(card: DrafterCard, host: str, device: str) -> float:
+    """The least probability of being needed at which a guess is worth a drafter's step, beside a target on `device`."""
+    return _WORTH_SHARED if (card.host, card.device) == (host, device) else _WORTH_APART
 
 
 class Drafters:
@@ -69,19 +90,3 @@ class Drafters:
             else:
                 self._known[name] = Drafter(card)
         return joined, gone
-
-    def assign(self, present: Iterable[str] = ()) -> list[str]:
-        """Drafters that a request should gain besides those it has: one lookup, the least loaded models."""
-        present = set(present) & self._known.keys()
-        kinds = [self._known[name].card.kind for name in present]
-        wanted = {"lookup": 1 - kinds.count("lookup"), "model": MODELS_PER_REQUEST - kinds.count("model")}
-        chosen = []
-        for kind, number in wanted.items():
-            free = [
-                drafter
-                for name, drafter in self._known.items()
-                if drafter.card.kind == kind and name not in present and drafter.requests < drafter.card.capacity
-            ]
-            free.sort(key=lambda drafter: (drafter.requests, drafter.step_ms, drafter.card.id))
-            chosen += [drafter.card.id for drafter in free[: max(0, number)]]
-        return chosen

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from services.verifier.assignment import Assignment, Pairing
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
-from services.verifier.generation import Generation, Session
+from services.verifier.generation import Generation
+from services.verifier.pace import Pace
 from services.verifier.round import QUIET_ROUNDS, Entry, Planner, Round
-from services.verifier.scheduler import Arrival
+from services.verifier.scheduler import MAX_WIDTH, Arrival
 from services.verifier.trie import Node
 from services.verifier.walk import Walk, walk
 from shared.jobs import Claim
@@ -24,8 +26,7 @@ from shared.target import Target
 
 # How often and how long resting drafters try again: their guesses are judged without rows, so a probe costs the
 # verifier nothing.
-FIRST_LEAD: Final = 40  # tokens ahead before the first verdicts tell what widths pay
-SPARE_LEAD: Final = 8  # beyond this round's and the next's, for the time that a commit travels
+LEAD: Final = 2 * MAX_WIDTH  # guesses ahead, this round's and the next's: a bound, as seldom so many are worth it
 PROBE_EVERY: Final = 256
 PROBE_ROUNDS: Final = 8
 
@@ -61,10 +62,12 @@ class Engine:
         self.costs = costs
         self.eog = frozenset(eog)
         self.drafters = Drafters()
+        self.assignment = Assignment(self.drafters)
         self.sequences = Sequences(target)
         self.running: list[Generation] = []
         self.counters = Counters()
-        self._planner = Planner(target, self.sequences, costs, self.eog, min_rows, self.counters)
+        self._pace = Pace()
+        self._planner = Planner(target, self.sequences, costs, self.eog, min_rows, self.counters, self._pace)
         if not trees:
             self._planner.leaves = 1
         self._speculation = speculation
@@ -93,9 +96,7 @@ class Engine:
         """Let a request go; its computed prefix stays resident."""
         self.running.remove(generation)
         self.sequences.release(generation.slot)
-        for name in generation.sessions:
-            if name in self.drafters:
-                self.drafters[name].requests -= 1
+        self.assignment.request_ended(generation)
 
     def misfit(self, claim: Claim, output: list[int]) -> str:
         """Why this target cannot serve a claimed request, for its client; empty if it can."""
@@ -114,21 +115,14 @@ class Engine:
 
     def enlist(self, generation: Generation) -> list[str]:
         """Give the request the drafters that it lacks and forget those that are gone; returns whom to tell."""
-        generation.sessions = {name: session for name, session in generation.sessions.items() if name in self.drafters}
-        if generation.speculation is Speculation.OFF or generation.lost:
-            return []
-        chosen = self.drafters.assign(generation.sessions)
-        now_ms = self._clock() * 1000
-        if chosen:
-            generation.heard, generation.quiet_rounds = False, 0
-        for name in chosen:
-            self.drafters[name].requests += 1
-            # It reads the prompt first; nobody waits for it before its first proposal.
-            generation.sessions[name] = Session(name, expected_ms=now_ms)
-        return chosen
+        return self.assignment.enlist(generation, self._clock() * 1000)
+
+    def reassign(self) -> tuple[list[Pairing], list[Pairing]]:
+        """Assign drafters to all requests anew; returns which sessions to open and which to close."""
+        return self.assignment.reassign(self.running, self._clock() * 1000)
 
     def take(self, proposals: Sequence[Proposal], now_ms: float) -> None:
-        """Take proposals of running requests into their tries."""
+        """Take proposals of running requests that arrived at `now_ms` into their tries."""
         running = {generation.job.request_id: generation for generation in self.running}
         for proposal in proposals:
             generation = running.get(proposal.request_id)
@@ -136,16 +130,12 @@ class Engine:
                 generation.propose(proposal, self.drafters, self.target.n_vocab, now_ms)
 
     def lead(self, generation: Generation, name: str) -> int:
-        """How many tokens a drafter should keep ahead: this round's and the next's, and none while they do not pay.
-
-        A drafter further ahead than that works for the bin, and on one machine its memory traffic slows the target.
-        """
-        lead = 2 * (generation.widest + 1) + SPARE_LEAD if generation.rounds > 1 else FIRST_LEAD
+        """How many guesses a drafter should keep ahead; none for one with a model while they do not pay."""
         quiet = generation.quiet_rounds
         insists = generation.speculation is Speculation.ALWAYS
         if insists or quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
-            return lead
-        return lead if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
+            return LEAD
+        return LEAD if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
 
     def plan(self, may_wait: bool = True) -> Round:
         """The next decode, or how long to wait for drafts first."""
@@ -205,7 +195,12 @@ class Engine:
         self.counters.add("decode_us", int(round.decode_ms * 1000))
         if not round.prefill_rows and round.entries:
             self.costs.observe(len(round.rows), round.decode_ms)
-        return [self._settle(entry, now_ms) for entry in round.entries]
+        gains = [self._settle(entry, now_ms) for entry in round.entries]
+        if round.prefill_rows or any(gain.chunk is None or gain.chunk.finish is not Finish.NONE for gain in gains):
+            self._pace.interrupted()
+        else:
+            self._pace.decoded(sum(len(gain.chunk.tokens) for gain in gains if gain.chunk is not None), now_ms)
+        return gains
 
     def _settle(self, entry: Entry, now_ms: float) -> Gain:
         generation, result = entry.generation, entry.walk
@@ -219,7 +214,7 @@ class Engine:
         generation.settle(result.tokens, self.drafters, now_ms, self._wanted)
         width = len(entry.drafts)
         generation.rounds += 1
-        generation.widest = max(width, generation.widest - 1)
+        self.assignment.round_ended(generation)
         generation.quiet_rounds = 0 if width else generation.quiet_rounds + generation.heard
         self.counters.add("rounds", 1)
         self.counters.add("tokens", len(result.tokens))
@@ -272,6 +267,10 @@ class Engine:
         self.counters.add("accepted_tokens", len(result.path))
         for position in range(len(result.path)):
             self.counters.accepted_per_position[position] += 1
+        sessions = entry.generation.sessions.keys()
+        for name in entry.generation.contributions.observe([node.guesses.keys() & sessions for node in result.path]):
+            if name in self.drafters:
+                self.drafters[name].added += 1
         accepted = set(result.path)
         for name in {name for node in entry.drafts for name in node.guesses if name in self.drafters}:
             drafter = self.drafters[name]

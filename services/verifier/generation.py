@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from services.verifier.drafters import Drafters
+from services.verifier.contributions import Contributions
+from services.verifier.drafters import Drafter, Drafters, Kin
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Node, Trie
@@ -26,9 +27,50 @@ class Session:
     drafter: str
     expected_ms: float
     hop_ms: float = FIRST_HOP_MS
+    jitter_ms: float = FIRST_HOP_MS  # by how much that varies
     batch: int = 1  # tokens that its next message should bring
     want: int = 0  # tokens that we said we would wait for
-    committed_ms: float | None = None  # when it last had to start anew; None once it answered
+    asked_ms: float | None = None  # when it first had to start anew without an answer yet
+    latest_ms: float = 0.0  # when it last had to
+
+    def ask(self, want: int, step_ms: float, now_ms: float) -> None:
+        """It has to start anew, and `want` tokens of that will be waited for.
+
+        A drafter that owes an answer already is not expected any later for it: else one that fell silent would be
+        waited for at every round.
+        """
+        self.want = want
+        self.batch = max(1, want)
+        self.latest_ms = now_ms
+        if self.asked_ms is None:
+            self.asked_ms = now_ms
+            self.expected_ms = now_ms + self.hop_ms + self.batch * step_ms
+
+    def goes_on(self, step_ms: float, now_ms: float) -> None:
+        """Its guesses were right: if it rested, having made as many as it was to, it draws again now."""
+        if self.expected_ms < now_ms:
+            self.batch = 1
+            self.expected_ms = now_ms + self.hop_ms + step_ms
+
+    def answered(self, attached: int | None, proposal: Proposal, drafter: Drafter, offset: int, now_ms: float) -> None:
+        """A proposal came, of which `attached` tokens were useful: expect the next one."""
+        step_ms = drafter.observe_step(proposal.step_us)
+        if attached is None:
+            drafter.stale += 1
+            if self.asked_ms is not None:  # it drew this before it heard of our latest commit
+                self.asked_ms = self.latest_ms
+                self.expected_ms = self.latest_ms + self.hop_ms + self.batch * step_ms
+            return
+        behind = 0
+        if attached and self.asked_ms is not None and proposal.step_us and not proposal.copied:  # copies come early
+            error_ms = min(1000.0, max(0.1, now_ms - self.asked_ms - self.batch * step_ms)) - self.hop_ms
+            self.hop_ms += 0.2 * error_ms
+            self.jitter_ms += 0.2 * (abs(error_ms) - self.jitter_ms)
+        if not attached:
+            behind = max(0, offset - proposal.base - len(proposal.tokens))
+        self.asked_ms = None
+        self.batch = max(1, proposal.batch)
+        self.expected_ms = now_ms + max(self.batch, behind) * step_ms
 
 
 @dataclass(slots=True, eq=False)
@@ -43,11 +85,13 @@ class Generation:
     cached: int
     history: History | None
     sessions: dict[str, Session] = field(default_factory=dict)
+    contributions: Contributions = field(default_factory=Contributions)
+    barred: dict[Kin, int] = field(default_factory=dict)  # released drafters, until that many rounds
+    stays_until: int = 0  # rounds before which it is not moved to another drafter
     rounds: int = 0
     committed_now: int = 0  # tokens committed by this claim
     reason: str = "nothing decoded yet"
     first_chunk: bool = True
-    widest: int = 0  # draft rows of a recent round, fading by one per round
     heard: bool = False  # a drafter has spoken, so silence from now on means something
     quiet_rounds: int = 0  # in a row without a verified draft
     deadline_ms: float = math.inf  # on the engine's clock
@@ -95,6 +139,7 @@ class Generation:
             return
         drafter = drafters[proposal.drafter]
         self.heard = True
+        self.contributions.heard(proposal.drafter)
         tokens = list(takewhile(lambda token: token < n_vocab, proposal.tokens))
         attached = self.trie.attach(
             proposal.base,
@@ -105,16 +150,7 @@ class Generation:
             proposal.parents[: len(tokens)],
             max(0, proposal.copied - (len(proposal.tokens) - len(tokens))),
         )
-        if not attached:
-            drafter.stale += 1
-            return
-        drafter.observe_step(proposal.step_us)
-        if session.committed_ms is not None and proposal.step_us and not proposal.copied:  # copies come early
-            hop_ms = max(0.1, now_ms - session.committed_ms - session.batch * drafter.step_ms)
-            session.hop_ms += 0.2 * (min(hop_ms, 1000.0) - session.hop_ms)
-        session.committed_ms = None
-        session.batch = max(1, proposal.batch)
-        session.expected_ms = now_ms + session.batch * drafter.step_ms
+        session.answered(attached, proposal, drafter, self.offset, now_ms)
 
     def rank(self, drafters: Drafters, eog: frozenset[int], leaves: int) -> Ranking:
         """The guesses in the order in which they deserve rows."""
@@ -142,7 +178,9 @@ class Generation:
                 continue  # overdue: silent or gone, and never worth a second wait
             first_ms = max(0.05, session.expected_ms - now_ms)
             if best is None or first_ms < best.first_ms:
-                best = Arrival(first_ms, drafter.step_ms, drafter.acceptance.mean, session.batch)
+                # It had to finish the step that it was at, so its answer may be up to one late without being lost.
+                grace_ms = drafter.step_ms + 2 * session.jitter_ms
+                best = Arrival(first_ms, drafter.step_ms, drafter.acceptance.mean, session.batch, grace_ms)
         return best
 
     def candidate(self, ranking: Ranking, drafters: Drafters, n_ctx: int, now_ms: float) -> Candidate:
@@ -166,15 +204,17 @@ class Generation:
         alive = {name for child in self.trie.root.children.values() for name in child.guesses}
         for session in self.sessions.values():
             session.want = 0
-            if session.drafter in alive or session.drafter not in drafters:
+            if session.drafter not in drafters:
                 continue
             drafter = drafters[session.drafter]
+            if session.drafter in alive:
+                session.goes_on(drafter.step_ms, now_ms)
+                continue
+            want = 0
             if drafter.step_ms and self.speculation is not Speculation.OFF:
                 first = Arrival(session.hop_ms + drafter.step_ms, drafter.step_ms, drafter.acceptance.mean)
-                session.want = wanted(first, self.job.max_tokens - self.offset - 1)
-            session.batch = max(1, session.want)
-            session.committed_ms = now_ms
-            session.expected_ms = now_ms + session.hop_ms + session.batch * drafter.step_ms
+                want = wanted(first, self.job.max_tokens - self.offset - 1)
+            session.ask(want, drafter.step_ms, now_ms)
 
     @property
     def status(self) -> RequestStatus:

@@ -10,6 +10,7 @@ from typing import Final
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
+from services.verifier.pace import Pace
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate, Choice, choose
 from services.verifier.tree import sequences
 from services.verifier.trie import Node
@@ -76,6 +77,7 @@ class Planner:
         eog: frozenset[int],
         min_rows: int,
         counters: Counters,
+        pace: Pace,
     ) -> None:
         self.leaves = 1 + min(target.branches, MAX_LEAVES - 1)  # of a request's rows in one decode; 1: chains
         self._target = target
@@ -84,6 +86,7 @@ class Planner:
         self._eog = eog
         self._min_rows = min_rows
         self._counters = counters
+        self._pace = pace
 
     def plan(self, running: Sequence[Generation], drafters: Drafters, now_ms: float, may_wait: bool) -> Round:
         """The next decode, or how long to wait for drafts first."""
@@ -103,11 +106,14 @@ class Planner:
             not self._target.unified,
             self._target.max_rows,
             may_wait and not prefilling,
+            self._pace.rate,
         )
         widths = self._widths(decoding, candidates, choice, prefill_rows)
         patience = self._patience(decoding, candidates) if may_wait else 0.0
         if may_wait and (choice.wait_ms or patience):
-            return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience))
+            arrivals = [candidate.arrival for candidate in candidates if candidate.arrival is not None]
+            grace_ms = max((arrival.grace_ms for arrival in arrivals), default=0.0)
+            return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience) + grace_ms)
         round = Round(Rows(), [], prefill_rows=prefill_rows)
         for generation, ranking, width in zip(decoding, rankings, widths, strict=True):
             self._add_decoding(round, generation, ranking.nodes[:width], 1 + max(widths))
@@ -118,7 +124,7 @@ class Planner:
     def wanted(self, arrival: Arrival, limit: int, others: int) -> int:
         """How many drafts of a chain that starts anew are worth waiting for, beside `others` requests; 0: none."""
         candidate = Candidate(ready=(), limit=max(0, limit), arrival=arrival)
-        choice = choose([candidate], self._costs, others, False, self._target.max_rows, may_wait=True)
+        choice = choose([candidate], self._costs, others, False, self._target.max_rows, True, self._pace.rate)
         return 1 + round((choice.wait_ms - arrival.first_ms) / arrival.step_ms) if choice.wait_ms else 0
 
     def _prefill_budget(self, decoding: int) -> int:

@@ -1,7 +1,10 @@
-"""Which rows the next decode gets: those with the highest expected tokens per second at the measured cost of rows.
+"""Which rows the next decode gets: those whose expected tokens are worth more than the time that they cost.
 
-Pure. One rule covers adaptive length, fair sharing, waiting and switching off: take rows in order of path probability
-while E / (wait + v(rows)) rises, where E counts one certain token per request and v is the measured decode time.
+Pure. One rule covers adaptive length, tree shape, fair sharing, waiting and switching off: take rows in order of path
+probability while E - rate * (wait + v(rows)) rises, where E counts one certain token per request, v is the measured
+decode time and `rate` is what time has been worth lately, in tokens per millisecond. That rate, and not the best one of
+this round alone, is what a renewal process is to be maximised by (Dinkelbach 1967): a round that starts poorly after a
+refusal is better kept short than made to look good.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,12 +17,13 @@ MAX_WIDTH: Final = 32  # drafts per request and round; beyond, a chain adds less
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """Drafts that have not come yet: `batch` of them in `first_ms`, then one every `step_ms`, each with this
-    acceptance."""
+    acceptance. They may be late by `grace_ms` before they count as lost."""
 
     first_ms: float
     step_ms: float
     acceptance: float
     batch: int = 1
+    grace_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,8 @@ class Choice:
 
     widths: tuple[int, ...]
     wait_ms: float
-    rate: float  # expected tokens per millisecond
-    plain_rate: float  # the same with no drafts at all
+    tokens: float  # expected
+    ms: float  # expected, the wait included
 
 
 def choose(
@@ -53,25 +57,28 @@ def choose(
     equal_widths: bool,
     max_rows: int,
     may_wait: bool,
+    rate: float = 0.0,
 ) -> Choice:
     """Widths for one decode that also carries `other_rows` rows of prefill.
 
-    With `equal_widths` (streams layout) every request is padded to the widest, so all widths are priced as equal.
+    Time is worth `rate` tokens per millisecond, and never less than plain decoding makes of it. With `equal_widths`
+    (streams layout) every request is padded to the widest, so all widths are priced as equal.
     """
     count = len(candidates)
-    plain = Choice((0,) * count, 0.0, 0.0, 0.0)
     if not count:
-        return plain
-    plain_rate = count / cost(count + other_rows)
-    best = Choice(plain.widths, 0.0, plain_rate, plain_rate)
-    if not _can_pay(candidates, cost, other_rows, max_rows, plain_rate):
+        return Choice((), 0.0, 0.0, 0.0)
+    plain_ms = cost(count + other_rows)
+    best = Choice((0,) * count, 0.0, float(count), plain_ms)
+    if not _can_pay(candidates, cost, other_rows, max_rows, count / plain_ms):
         return best
-    for wait_ms in _waits(candidates, cost(count + other_rows) if may_wait else 0.0):
+    rate = max(rate, count / plain_ms)
+    pick = _equal if equal_widths else _best_first
+    for wait_ms in _waits(candidates, plain_ms if may_wait else 0.0):
         chains = [_path_probabilities(candidate, wait_ms) for candidate in candidates]
-        pick = _equal if equal_widths else _best_first
-        widths, rate = pick(chains, cost, other_rows, max_rows, wait_ms)
-        if rate > best.rate * (1.0 + 1e-9):
-            best = Choice(widths, wait_ms, rate, plain_rate)
+        widths, tokens, decode_ms = pick(chains, cost, other_rows, max_rows, rate)
+        ms = wait_ms + decode_ms
+        if tokens - rate * ms > best.tokens - rate * best.ms + 1e-9:
+            best = Choice(widths, wait_ms, tokens, ms)
     return best
 
 
@@ -113,39 +120,39 @@ def _path_probabilities(candidate: Candidate, wait_ms: float) -> Sequence[float]
 
 
 def _best_first(
-    chains: Sequence[Sequence[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, wait_ms: float
-) -> tuple[tuple[int, ...], float]:
-    """Uneven widths: rows in order of path probability over all requests."""
+    chains: Sequence[Sequence[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, rate: float
+) -> tuple[tuple[int, ...], float, float]:
+    """Uneven widths: rows in order of path probability over all requests. Returns widths, tokens, milliseconds."""
     count = len(chains)
     order = sorted(
         ((-probability, depth, index) for index, chain in enumerate(chains) for depth, probability in enumerate(chain))
     )[: max(0, max_rows - count - other_rows)]
     tokens = float(count)
-    best_rate, best_rows = tokens / (wait_ms + cost(count + other_rows)), 0
+    best_tokens, best_ms, best_rows = tokens, cost(count + other_rows), 0
     for rows, (negative, _, _) in enumerate(order, start=1):
         tokens -= negative
-        rate = tokens / (wait_ms + cost(count + rows + other_rows))
-        if rate > best_rate:
-            best_rate, best_rows = rate, rows
+        ms = cost(count + rows + other_rows)
+        if tokens - rate * ms > best_tokens - rate * best_ms:
+            best_tokens, best_ms, best_rows = tokens, ms, rows
     widths = [0] * count
     for _, _, index in order[:best_rows]:
         widths[index] += 1
-    return tuple(widths), best_rate
+    return tuple(widths), best_tokens, best_ms
 
 
 def _equal(
-    chains: Sequence[Sequence[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, wait_ms: float
-) -> tuple[tuple[int, ...], float]:
+    chains: Sequence[Sequence[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, rate: float
+) -> tuple[tuple[int, ...], float, float]:
     """Equal widths: one more row for every request at a time; short chains are padded and pay for it."""
     count = len(chains)
     tokens = float(count)
-    best_rate, best_width = tokens / (wait_ms + cost(count + other_rows)), 0
+    best_tokens, best_ms, best_width = tokens, cost(count + other_rows), 0
     for width in range(1, max(map(len, chains)) + 1):
         rows = count * (width + 1) + other_rows
         if rows > max_rows:
             break
         tokens += sum(chain[width - 1] for chain in chains if len(chain) >= width)
-        rate = tokens / (wait_ms + cost(rows))
-        if rate > best_rate:
-            best_rate, best_width = rate, width
-    return tuple(min(best_width, len(chain)) for chain in chains), best_rate
+        ms = cost(rows)
+        if tokens - rate * ms > best_tokens - rate * best_ms:
+            best_tokens, best_ms, best_width = tokens, ms, width
+    return tuple(min(best_width, len(chain)) for chain in chains), best_tokens, best_ms

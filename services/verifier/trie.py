@@ -64,16 +64,16 @@ class Trie:
         source: str,
         parents: Sequence[int] = (),
         copied: int = 0,
-    ) -> int:
+    ) -> int | None:
         """Hang a tree from the prefix that `base` and `prefix_hash` name; returns how many of its tokens are useful.
 
-        `parents` names the earlier token that each one follows, -1 for the prefix; empty: a chain. Zero means stale:
-        the prefix is unknown, or the tree left the committed path, or it ends behind the root. The last `copied`
-        tokens are copies, which never replace what the drafter itself thinks of a token.
+        `parents` names the earlier token that each one follows, -1 for the prefix; empty: a chain. Zero means that it
+        was right to its end and came too late. None means stale: the prefix is unknown, or all left the committed path.
+        The last `copied` tokens are copies, which never replace what the drafter itself thinks of a token.
         """
         start = self._place(base, prefix_hash)
         if start is None:
-            return 0
+            return None
         # Where each token hangs: a node, how many committed tokens it repeats, or None where it leads nowhere.
         places: list[Node | int | None] = []
         ranks: dict[int, int] = {}
@@ -96,7 +96,11 @@ class Trie:
                     child.guesses.setdefault(source, Guess(score, COPIED))
                 attached += 1
             places.append(child)
-        return attached
+        if attached:
+            return attached
+        followed = set(parents or range(-1, len(tokens) - 1))
+        late = any(isinstance(place, int) and index not in followed for index, place in enumerate(places))
+        return 0 if late else None
 
     def _place(self, base: int, prefix_hash: int) -> Node | int | None:
         if base <= self.offset:

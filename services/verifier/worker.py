@@ -16,7 +16,8 @@ import structlog
 
 from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
-from services.verifier.engine import FIRST_LEAD, Engine, Gain
+from services.verifier.drafters import worth
+from services.verifier.engine import LEAD, Engine, Gain
 from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
@@ -57,7 +58,7 @@ class Worker:
         self._committer = Committer(self._store, self._lose)
         self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
-        self._proposals: list[Proposal] = []
+        self._proposals: list[tuple[float, list[Proposal]]] = []  # with the time of their arrival
         self._news = asyncio.Event()  # something for the round loop: a claim, a proposal, a loss, a stop
         self._look_around = asyncio.Event()
         self._joined = False  # drafters came or went since the round loop last looked
@@ -103,7 +104,7 @@ class Worker:
             self._news.clear()
             began = time.perf_counter()
             batch = self._reap()
-            if batch or self._claims or self._joined:
+            if batch or self._claims or self._joined or engine.assignment.due:
                 await self._arrange(batch)
             if not engine.running:
                 await self._news.wait()
@@ -133,7 +134,7 @@ class Worker:
         return self._engine.plan(may_wait=False)
 
     async def _arrange(self, batch: Batch) -> None:
-        """Admit what was claimed, give drafters to those that lack some, and tell the drafters."""
+        """Admit what was claimed, assign drafters anew, and tell them."""
         loop = asyncio.get_running_loop()
         while self._claims:
             claim, output = self._claims.take()
@@ -143,8 +144,9 @@ class Worker:
             else:
                 await loop.run_in_executor(self._thread, self._engine.admit, claim, output)
         self._joined = False
-        for generation in self._engine.running:
-            batch.hints += [(name, self._open(generation)) for name in self._engine.enlist(generation)]
+        opened, closed = self._engine.reassign()
+        batch.hints += [(name, Close(request_id=generation.job.request_id)) for generation, name in closed]
+        batch.hints += [(name, self._open(generation, name)) for generation, name in opened]
         await self._committer.put(batch)
 
     async def _turn_away(self, claim: Claim, offset: int, detail: str) -> None:
@@ -155,7 +157,7 @@ class Worker:
             await self._store.commit([append])
         self._claims.done(claim.job.request_id)
 
-    def _open(self, generation: Generation) -> Open:
+    def _open(self, generation: Generation, name: str) -> Open:
         job = generation.job
         return Open(
             request_id=job.request_id,
@@ -163,8 +165,9 @@ class Worker:
             epoch=generation.claim.epoch,
             eog=tuple(sorted(self._engine.eog)),
             n_vocab=self._engine.target.n_vocab,
-            lead=FIRST_LEAD,
+            lead=LEAD,
             committed=tuple(generation.context[len(job.prompt) :]),
+            worth=worth(self._engine.drafters[name].card, socket.gethostname(), self._loaded.device),
         )
 
     def _reap(self) -> Batch:
@@ -235,17 +238,17 @@ class Worker:
     # ------------------------------------------------------------ hints and cards
 
     def _take_proposals(self) -> None:
-        now_ms = time.perf_counter() * 1000
         waiting, self._proposals = self._proposals, []
-        self._engine.take(waiting, now_ms)
+        for arrived_ms, proposals in waiting:
+            self._engine.take(proposals, arrived_ms)
 
     def _receive(self, replies: list[Reply]) -> None:
-        for reply in replies:
-            if isinstance(reply, Proposal):
-                self._proposals.append(reply)
-                self._wake()
-            else:
-                self._look_around.set()
+        proposals = [reply for reply in replies if isinstance(reply, Proposal)]
+        if proposals:
+            self._proposals.append((time.perf_counter() * 1000, proposals))
+            self._wake()
+        if len(proposals) < len(replies):
+            self._look_around.set()
 
     async def _stay_known(self) -> None:
         """Heartbeat, and look for drafters: every few seconds, or at once when one says hello."""

@@ -116,7 +116,7 @@ async def stack(
             proposer, context = made if isinstance(made, tuple) else (made, None)
             if context is not None:
                 exits.callback(context.close)
-            await exits.enter_async_context(drafter(url, proposer, "model" if context else "lookup", name))
+            await exits.enter_async_context(drafter(url, proposer, "model" if context else "lookup", name, model=name))
         await exits.enter_async_context(verifier(url, target))
         one = await exits.enter_async_context(client(url, path))
         await one.cards(1 + len(proposers))

@@ -12,6 +12,7 @@ import pytest
 
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer
+from services.drafter.proposer import Draft, Opening
 from services.verifier.load import Loaded
 from shared import keys
 from shared.broker import Broker
@@ -226,3 +227,59 @@ async def test_redis_losing_everything_ends_requests_and_the_next_one_works(
                 pass
         async with asyncio.timeout(10):
             assert (await one.ask(one.job([8, 9], ENDLESS, 20))).tokens == reference(one, [8, 9], 20)
+
+
+class Roster:
+    """A drafter that says nothing and knows for whom it works."""
+
+    busy = False
+    step_us = 0
+    burst = 1
+
+    def __init__(self, changed: asyncio.Event) -> None:
+        self.requests: set[str] = set()
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+
+    def open(self, opening: Opening) -> None:
+        self.requests.add(opening.request_id)
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    def close(self, request_id: str) -> None:
+        self.requests.discard(request_id)
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+        return True
+
+    def step(self) -> list[Draft]:
+        return []
+
+
+async def test_requests_are_spread_evenly_and_a_fifth_equal_drafter_gets_work_within_a_second(
+    valkey: Broker, valkey_url: str, model_path: Path
+) -> None:
+    pause, changed = threading.Event(), asyncio.Event()
+    rosters = [Roster(changed) for _ in range(5)]
+
+    async def spread(loads: list[int], within_s: float) -> None:
+        async with asyncio.timeout(within_s):
+            while sorted(len(roster.requests) for roster in rosters) != loads:
+                changed.clear()
+                await changed.wait()
+
+    target = toy(model_path, lambda rows: pause.wait(0.01), sequences=8)
+    async with stack(valkey_url, model_path, target) as one, AsyncExitStack() as exits, asyncio.TaskGroup() as group:
+        for index, roster in enumerate(rosters[:4]):
+            await exits.enter_async_context(drafter(valkey_url, roster, "model", f"d{index}"))
+        await one.cards(5)
+        jobs = [one.job([5, 6, index + 2], ENDLESS, 590) for index in range(8)]
+        asking = [group.create_task(one.ask(job)) for job in jobs]
+        await spread([0, 2, 2, 2, 2], within_s=10)
+        await exits.enter_async_context(drafter(valkey_url, rosters[4], "model", "d4"))
+        await spread([1, 1, 2, 2, 2], within_s=1)
+        assert len(rosters[4].requests) == 1
+        assert set().union(*(roster.requests for roster in rosters)) == {job.request_id for job in jobs}
+        assert not any(task.done() for task in asking)
+        for job in jobs:
+            await one.store.cancel(job.request_id)

@@ -14,7 +14,7 @@ ROUND_TRIPS = (0.0, 0.25, 1.0)  # rho, likewise
 TOLERANCE = 0.03
 # The scheduler maximises the round at hand. The formula's rule of waiting knows acceptance and what a round leaves for
 # the next ones; this share of it is reached everywhere, and more than 0.97 of it on average.
-SHORT_SIGHT = 0.86
+SHORT_SIGHT = 0.9
 WARM_UP = 400  # tokens: meanwhile the verifier learns acceptance and round trips
 
 
@@ -106,17 +106,12 @@ def test_a_drafter_slower_than_the_target_costs_nothing(round_trip: float) -> No
     assert reached >= 1 - TOLERANCE
 
 
-WAITS_IN_VAIN = pytest.mark.xfail(
-    reason="each commit renews the expectation of a drafter that never answers", strict=True
-)
-
-
 @pytest.mark.parametrize(
     ("step", "round_trip"),
     [
-        pytest.param(0.02, 0.0, marks=WAITS_IN_VAIN),
-        pytest.param(0.02, 0.25, marks=WAITS_IN_VAIN),
-        pytest.param(0.1, 0.25, marks=WAITS_IN_VAIN),
+        (0.02, 0.0),
+        (0.02, 0.25),
+        (0.1, 0.25),
         (0.1, 1.0),
         (0.3, 0.25),
     ],

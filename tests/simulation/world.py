@@ -15,7 +15,7 @@ from itertools import count
 import numpy as np
 from msgspec.structs import replace
 
-from services.verifier.engine import FIRST_LEAD, Engine
+from services.verifier.engine import LEAD, Engine
 from services.verifier.generation import Generation
 from services.verifier.round import Round
 from shared import drafts, prefix
@@ -89,7 +89,7 @@ class SimulatedDrafter:
     step_ms: float
     prompt_hash: int
     committed: int = 0
-    lead: int = FIRST_LEAD
+    lead: int = LEAD
     want: int = 0
     path: list[int] = field(default_factory=list)  # guesses beyond what is committed
     true: bool = True  # the path agrees with the answer so far
@@ -157,7 +157,7 @@ class World:
         self._silent_from = silent_from
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        self._arrived: list[Proposal] = []
+        self._arrived: list[tuple[float, Proposal]] = []
         self._hints: list[Commit] = []
         self._stepping = False
         self._found: list[int] = []
@@ -225,7 +225,7 @@ class World:
 
     def _arrive(self, message: Proposal) -> None:
         if self._generation.offset < self._silent_from:
-            self._arrived.append(message)
+            self._arrived.append((self.now, message))
 
     def _decoded(self, rows: int) -> None:
         self._run_until(self.now + self._cost(rows))
@@ -233,7 +233,8 @@ class World:
     def _take(self) -> None:
         self._run_until(self.now)
         arrived, self._arrived = self._arrived, []
-        self.engine.take(arrived, self.now)
+        for moment, message in arrived:
+            self.engine.take([message], moment)
 
     # ------------------------------------------------------------ the drafter
 

@@ -25,7 +25,7 @@ PURE = (
             "rows",
         )
     ),
-    *(f"services.verifier.{name}" for name in ("trie", "walk", "tree", "scheduler", "counters")),
+    *(f"services.verifier.{name}" for name in ("trie", "walk", "tree", "scheduler", "counters", "contributions")),
     *(
         f"services.drafter.{name}"
         for name in ("suffix", "votes", "copier", "store", "draft_tree", "proposer", "extension")

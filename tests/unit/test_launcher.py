@@ -191,7 +191,7 @@ VERIFIER = VerifierCard(
     layout="streams",
     speculation=Speculation.AUTO,
     row_ms=((1, 10.0), (8, 60.0)),
-    drafters=(DrafterCounts(drafter="d", drafted=10, accepted=6, rounds=4, stale=2),),
+    drafters=(DrafterCounts(drafter="d", drafted=10, accepted=6, rounds=4, stale=2, added=3),),
     refused=(("other", "token 7 differs"),),
     requests=(RequestStatus(request_id="r", offset=5, tokens_per_round=1.0, reason="does not pay"),),
 )
@@ -216,8 +216,8 @@ def drafter(name: str) -> DrafterCard:
 
 def test_a_drafters_worth_is_told() -> None:
     shown = fleet.describe([VERIFIER, drafter("d")])["drafters"][0]
-    worth = {name: shown[name] for name in ("acceptance_rate", "tokens_per_round", "stale", "refused")}
-    assert worth == {"acceptance_rate": 0.6, "tokens_per_round": 2.5, "stale": 2, "refused": None}
+    worth = {name: shown[name] for name in ("acceptance_rate", "tokens_per_round", "added", "stale", "refused")}
+    assert worth == {"acceptance_rate": 0.6, "tokens_per_round": 2.5, "added": 3, "stale": 2, "refused": None}
 
 
 def test_a_refused_drafter_is_shown_with_the_reason() -> None:

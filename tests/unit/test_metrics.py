@@ -13,18 +13,24 @@ from services.launcher import fleet, status
 from services.verifier.engine import Engine
 from shared import prefix
 from shared.jobs import Claim
-from shared.messages import Card, Proposal, Sampling, Speculation, VerifierCard
+from shared.messages import Card, Proposal, RoundStarts, Sampling, Speculation, VerifierCard
 from shared.speedup import RowCosts
 from tests.toys import EOG, ToyTarget, drafter_card, job, plain_answer
 
 CHEAP = RowCosts({1: 10.0, 64: 16.0})
 
 
-def card(name: str, counters: dict[str, int], positions: Sequence[int] = (), model: str = "m") -> VerifierCard:
+def card(
+    name: str,
+    counters: dict[str, int],
+    positions: Sequence[int] = (),
+    model: str = "m",
+    starts: Sequence[RoundStarts] = (),
+) -> VerifierCard:
     return VerifierCard(
         id=name, host="h", pid=1, model=model, fingerprint="f", vocabulary="w", n_vocab=8, n_ctx=64, slots=1,
         device="cpu", exactness="law", exactness_note="", layout="unified", speculation=Speculation.AUTO,
-        counters=counters, accepted_per_position=tuple(positions),
+        counters=counters, accepted_per_position=tuple(positions), starts=tuple(starts),
     )  # fmt: skip
 
 
@@ -91,7 +97,12 @@ def test_what_a_verifier_counts_adds_up_and_is_what_the_gateway_exposes(seed: in
     assert counters["drafts"] <= counters["rounds"]
     assert counters["tokens"] == counters["rounds"] + counters["accepted_tokens"]
     assert 0 <= counters["cached_tokens"] <= counters["prompt_tokens"]
-    shown = exposed(Fleet(lambda: [card("v", dict(counters), positions)]))
+    starts = engine.counters.starts
+    # Every round is some request's last or followed by another one.
+    assert sum(start.rounds for start in starts) == counters["rounds"] - requests
+    assert all(start.ready <= start.rounds for start in starts)
+    shown = exposed(Fleet(lambda: [card("v", dict(counters), positions, starts=starts)]))
+    assert shown["round_starts_total", "m"] == counters["rounds"] - requests
     assert shown["prefix_cache_queries_total", "m"] == counters["prompt_tokens"]
     assert shown["prefix_cache_hits_total", "m"] == counters["cached_tokens"]
     assert (
@@ -156,3 +167,39 @@ def test_status_shows_the_hit_rate_of_each_verifier() -> None:
         "–",
         "25%",
     ]
+
+
+def began(after: str, rounds: int, ready: int, offset: int = 0) -> RoundStarts:
+    return RoundStarts(after=after, offset=offset, rounds=rounds, ready=ready)
+
+
+def test_round_starts_are_exposed_by_what_ended_the_round_before() -> None:
+    cards: list[Card] = [
+        card("v", {}, starts=[began("accepted", 10, 9), began("refused", 4, 1, offset=2)]),
+        card("w", {}, starts=[began("refused", 2, 2, offset=2)]),
+    ]
+    text = Metrics(lambda: cards, lambda: 0).text().decode()
+    found = {line for line in text.splitlines() if line.startswith("draftmesh_round_starts_total")}
+    assert found == {
+        'draftmesh_round_starts_total{after="accepted",drafts="ready",model="m",offset="0"} 9.0',
+        'draftmesh_round_starts_total{after="accepted",drafts="none",model="m",offset="0"} 1.0',
+        'draftmesh_round_starts_total{after="refused",drafts="ready",model="m",offset="2"} 3.0',
+        'draftmesh_round_starts_total{after="refused",drafts="none",model="m",offset="2"} 3.0',
+    }
+
+
+@given(st.lists(st.tuples(st.text(max_size=5), st.integers(0, 2**40)), max_size=30))
+def test_no_verifier_can_make_up_labels_without_end(starts: list[tuple[str, int]]) -> None:
+    made = card("v", {}, starts=[began(after, 2, 1, offset) for after, offset in starts])
+    metric = Fleet(lambda: [made])._starts()
+    assert {sample.labels["after"] for sample in metric.samples} <= {"plain", "accepted", "refused", "other"}
+    assert {sample.labels["offset"] for sample in metric.samples} <= {str(offset) for offset in range(33)}
+
+
+def test_status_shows_how_rounds_began() -> None:
+    starts = [began("accepted", 10, 9), began("refused", 4, 1), began("refused", 6, 2, offset=1)]
+    found = fleet.describe([card("v", {}, starts=starts), card("new", {})])["verifiers"]
+    assert found[0]["drafts_ready"] == {"all": 0.6, "accepted": 0.9, "refused": 0.3, "plain": None}
+    assert found[0]["round_starts"][2] == {"after": "refused", "offset": 1, "rounds": 6, "ready": 2}
+    lines = [str(part) for verifier in found for part in status._remarks(verifier)]
+    assert lines == ["60% of rounds found drafts ready: 90% after all were accepted, 30% after a refusal"]

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -178,6 +179,16 @@ def test_where_it_is_unsure_the_second_best_is_drafted_too_and_waits_for_the_ref
     assert after in drafts, "what follows the second guess was drafted before any verdict"
     proposer.commit("r1", 0, (second,), 12)
     assert all(draft.base > 1 for draft in run(proposer))
+
+
+def test_what_is_hardly_ever_needed_is_not_drafted() -> None:
+    eager, thrifty = ModelProposer(ToyTarget(branches=7)), ModelProposer(ToyTarget(branches=7))
+    eager.open(opening(lead=40))
+    thrifty.open(replace(opening(lead=40), worth=0.3))
+    many, few = run(eager), run(thrifty)
+    assert len(many) == 40
+    assert 0 < len(few) < 20
+    assert {draft.prefix_hash for draft in few} <= {draft.prefix_hash for draft in many}
 
 
 def test_without_branches_a_session_drafts_one_chain() -> None:

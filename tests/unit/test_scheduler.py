@@ -17,10 +17,20 @@ def chain(alpha: float, length: int, arrival: Arrival | None = None) -> Candidat
 
 @pytest.mark.parametrize("alpha", [0.3, 0.5, 0.7, 0.8, 0.9, 0.97])
 def test_one_ready_chain_gets_the_width_of_the_formula(alpha: float) -> None:
-    choice = choose([chain(alpha, 32)], FLOAT, 0, False, 64, may_wait=True)
+    """Where every round has a chain ready, time is worth what the best width makes of it."""
     width, speedup = best_width(alpha, FLOAT, 31)
+    choice = choose([chain(alpha, 32)], FLOAT, 0, False, 64, may_wait=True, rate=speedup / FLOAT(1))
     assert choice.widths == (width,)
-    assert choice.rate / choice.plain_rate == pytest.approx(speedup)
+    assert choice.tokens / choice.ms * FLOAT(1) == pytest.approx(speedup)
+
+
+def test_the_more_time_is_worth_the_fewer_rows_are_bought() -> None:
+    widths = [
+        choose([chain(0.9, 32)], FLOAT, 0, False, 64, may_wait=False, rate=rate).widths[0]
+        for rate in (0.0, 0.02, 0.03, 0.05, 0.2)
+    ]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > widths[2] > widths[-1] == 0
 
 
 def test_linear_rows_are_never_bought() -> None:
@@ -70,7 +80,7 @@ def test_a_choice_is_always_possible_and_never_worse_than_plain(
         Candidate(ready=tuple(sorted(reach, reverse=True)), limit=index * 3) for index, reach in enumerate(ready)
     ]
     choice = choose(candidates, FLOAT, other_rows, equal, 64, may_wait=True)
-    assert choice.rate >= choice.plain_rate
+    assert choice.tokens / choice.ms >= len(candidates) / FLOAT(len(candidates) + other_rows) - 1e-9
     for width, candidate in zip(choice.widths, candidates, strict=True):
         assert 0 <= width <= min(len(candidate.ready), candidate.limit)
 

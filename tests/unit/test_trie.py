@@ -64,10 +64,18 @@ def test_a_late_proposal_on_the_committed_path_is_attached_behind_it() -> None:
 def test_stale_proposals_are_dropped() -> None:
     trie = Trie(PROMPT)
     trie.advance([1, 2])
-    assert trie.attach(0, hash_of(), (1, 9, 3), (0.5,) * 3, "d") == 0  # left the committed path
-    assert trie.attach(0, hash_of(), (1, 2), (0.5,) * 2, "d") == 0  # ends behind the root
-    assert trie.attach(0, hash_of() ^ 1, (1, 2, 3), (0.5,) * 3, "d") == 0  # another prefix
-    assert trie.attach(5, hash_of(1, 2, 3, 4, 5), (6,), (0.5,), "d") == 0  # unknown future
+    assert trie.attach(0, hash_of(), (1, 9, 3), (0.5,) * 3, "d") is None  # left the committed path
+    assert trie.attach(0, hash_of() ^ 1, (1, 2, 3), (0.5,) * 3, "d") is None  # another prefix
+    assert trie.attach(5, hash_of(1, 2, 3, 4, 5), (6,), (0.5,), "d") is None  # unknown future
+    assert len(trie) == 0
+
+
+def test_what_was_right_but_late_is_told_from_what_was_wrong() -> None:
+    trie = Trie(PROMPT)
+    trie.advance([1, 2])
+    assert trie.attach(0, hash_of(), (1, 2), (0.5,) * 2, "d") == 0
+    assert trie.attach(0, hash_of(), (8, 1, 9, 2), (0.5,) * 4, "d", (-1, -1, 0, 1)) == 0
+    assert trie.attach(0, hash_of(), (8, 1, 9, 7), (0.5,) * 4, "d", (-1, -1, 0, 1)) is None
     assert len(trie) == 0
 
 

@@ -1,0 +1,34 @@
+"""Model files that only benchmarks need, made from the default model and kept beside the pair's folder."""
+
+from pathlib import Path
+from typing import Final
+
+from services.launcher.pair import Pair, Progress, requantise, widen
+
+SLOW_FACTOR: Final = 4  # the 8-bit draft at four times its width: a token then costs about 0.16 of a target step
+
+
+def slow_draft(pair: Pair, source: Path, progress: Progress | None = None) -> Path:
+    """The 8-bit draft of `pair` at `SLOW_FACTOR` times its width, built if it is missing.
+
+    It computes the same logits as the 8-bit draft: rows are copies, and the added columns fill blocks of their own.
+    """
+    path = _folder(pair) / f"draft-8bit-wide{SLOW_FACTOR}.gguf"
+    if not path.exists():
+        widen(source, path, SLOW_FACTOR, "Q8_0", progress)
+    return path
+
+
+def float_copy(pair: Pair, source: Path, progress: Progress | None = None) -> Path:
+    """`source` in F32, whose wide decodes cost less than those of 4 bits, built if it is missing."""
+    path = _folder(pair) / "default-f32.gguf"
+    if not path.exists():
+        requantise(source, path, "F32", progress)
+    return path
+
+
+def _folder(pair: Pair) -> Path:
+    home = pair.target.parent  # its name holds the digest of the source
+    folder = home.with_name(f"bench-{home.name}")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,99 @@
+"""A verifier with an emulated target: `python -m bench.paced.verifier` takes the verifier's options and a curve.
+
+The worker, its loops and its engine are the product's; the target and the costs of its rows are not.
+"""
+
+import asyncio
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import structlog
+import typer
+
+from bench.paced.scripted import Recording, Scripted, record
+from bench.paced.target import Curve, Paced, parse_curve
+from services.verifier.engine import Engine
+from services.verifier.load import Loaded, TargetSettings, load
+from services.verifier.worker import Worker
+from shared import lifecycle, logs, options, usage
+from shared.broker import Broker, connect
+from shared.llama import Context
+from shared.messages import Sampling, Speculation
+from shared.target import Target
+
+logger = structlog.get_logger()
+
+
+def main(
+    curve: Annotated[str, typer.Option(help="Milliseconds per decode and per row, such as 100+3.")],
+    max_rows: Annotated[int, typer.Option(help="Rows of a decode; 0: as many as the real target takes.")] = 0,
+    trees: Annotated[bool, typer.Option(help="Verify trees of drafts, or chains only.")] = True,
+    script: Annotated[Path | None, typer.Option(help="Requests to record and replay instead of computing.")] = None,
+    redis: options.Redis = options.DEFAULT_REDIS,
+    target_model: options.TargetModel = "default",
+    ctx: options.ContextSize = 0,
+    parallel: options.Parallel = 1,
+    threads: options.Threads = 1,
+    exactness: options.ExactnessLevel = options.Exactness.LAW,
+) -> None:
+    """Serve as a verifier whose decodes take as long as the curve says. For measurements only."""
+    logs.configure("verifier", options.Level.INFO)
+    pace = parse_curve(curve)
+    settings = TargetSettings(
+        target_model=target_model, ctx=ctx, parallel=parallel, threads=threads, exactness=exactness
+    )
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with connect(redis) as broker:
+            loaded = await asyncio.to_thread(_load, settings, pace, max_rows, script)
+            worker = _worker(broker, loaded, lifecycle.instance_name("paced"), trees)
+            await worker.run(stop)
+            logger.info("paced_verifier_stopped", overruns=loaded.context.overruns)  # type: ignore[attr-defined]
+            loaded.context.close()
+            loaded.model.close()
+
+    lifecycle.run(serve)
+
+
+def _load(settings: TargetSettings, curve: Curve, max_rows: int, script: Path | None) -> Loaded:
+    loaded = load(settings)
+    inner: Target = loaded.context
+    if script is not None:
+        requests: list[dict[str, Any]] = json.loads(script.read_text())
+        recordings = [
+            Recording(
+                prompt=tuple(one["prompt"]),
+                sampling=Sampling(seed=one["seed"], temperature=one["temperature"]),
+                tokens=one["tokens"],
+            )
+            for one in requests
+        ]
+        answers = record(inner, recordings, frozenset(loaded.model.vocabulary.eog))
+        inner = Scripted(answers, n_ctx=inner.n_ctx, sequences=inner.sequences)
+        loaded.context.close()
+    paced = Paced(inner, curve, max_rows)
+    return dataclasses.replace(
+        loaded,
+        context=cast(Context, paced),
+        costs=curve.costs,
+        device=f"emulated {curve} ms",
+        level="law",
+        note="a paced target: time is emulated",
+        min_rows=1,
+    )
+
+
+def _worker(broker: Broker, loaded: Loaded, instance: str, trees: bool) -> Worker:
+    """The product's worker; without `trees` its engine verifies chains, as for a model that allows no more."""
+    worker = Worker(broker, loaded, Speculation.AUTO, instance)
+    if not trees:
+        worker._engine = Engine(
+            loaded.context, loaded.costs, loaded.model.vocabulary.eog, min_rows=loaded.min_rows, trees=False
+        )
+    return worker
+
+
+if __name__ == "__main__":
+    usage.run(usage.command(main), "python -m bench.paced.verifier")

@@ -1,0 +1,117 @@
+"""A drafter that guesses at random and is sure of it: `python -m bench.random_drafter` shows what bad drafts cost.
+
+It runs as the real drafter does, so everything but the guesses is real: messages, timing, the judgement of its drafts.
+"""
+
+import asyncio
+import os
+import random
+import socket
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from services.drafter.proposer import Draft, Opening
+from services.drafter.proposer import Path as Tokens
+from services.drafter.worker import Worker
+from shared import lifecycle, logs, options, usage
+from shared.broker import connect
+from shared.llama import Model
+from shared.messages import DrafterCard
+from shared.registry import Registry, VocabularyKeeper
+from shared.vocabulary import fingerprint
+
+_CONFIDENCE: Final = 0.95
+_STEP_US: Final = 5000  # what it says a token takes, as a small model's does: so the verifier may wait for it
+_CHAIN: Final = 8  # tokens per message
+
+
+class RandomProposer:
+    """Uniformly random tokens, as many ahead as it is told; deterministic by `seed`."""
+
+    burst = 1
+    step_us = _STEP_US
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+        self._sessions: dict[str, tuple[Opening, Tokens]] = {}
+        self._leads: dict[str, int] = {}
+
+    @property
+    def sessions(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def busy(self) -> bool:
+        return any(path.lead < self._leads[name] for name, (_, path) in self._sessions.items())
+
+    def open(self, opening: Opening) -> None:
+        self._sessions[opening.request_id] = opening, Tokens(opening.prompt, opening.committed)
+        self._leads[opening.request_id] = opening.lead
+
+    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+        if request_id not in self._sessions:
+            return True
+        self._leads[request_id] = lead
+        return self._sessions[request_id][1].commit(base, tokens) is not None
+
+    def close(self, request_id: str) -> None:
+        self._sessions.pop(request_id, None)
+
+    def step(self) -> list[Draft]:
+        drafts = []
+        for name, (opening, path) in self._sessions.items():
+            count = min(_CHAIN, self._leads[name] - path.lead)
+            if count <= 0:
+                continue
+            base = len(path.output)
+            prefix_hash = path.hash(base)
+            tokens = tuple(self._random.randrange(opening.n_vocab) for _ in range(count))
+            for token in tokens:
+                path.guess(token)
+            drafts.append(Draft(name, base, prefix_hash, tokens, (_CONFIDENCE,) * count))
+        return drafts
+
+
+def main(
+    draft_model: Annotated[Path, typer.Option(help="The model whose vocabulary it guesses from.")],
+    redis: options.Redis = options.DEFAULT_REDIS,
+    threads: options.Threads = 1,
+) -> None:
+    """Guess at random until stopped. `--threads` is taken for the real drafter's sake and not used."""
+    logs.configure("drafter", options.Level.INFO)
+    model = Model(draft_model, vocab_only=True)
+    digest_of_texts, n_vocab = fingerprint(model.vocabulary.texts()), model.vocabulary.n_tokens
+    model.close()
+    proposer = RandomProposer()
+    instance = lifecycle.instance_name("random")
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with connect(redis) as broker:
+            keeper = VocabularyKeeper(Registry(broker.redis), draft_model)
+            await keeper.keep()
+
+            def card(tokens_per_second: float) -> DrafterCard:
+                return DrafterCard(
+                    id=instance,
+                    host=socket.gethostname(),
+                    pid=os.getpid(),
+                    kind="model",
+                    model="random",
+                    fingerprint=digest_of_texts,
+                    vocabulary=keeper.digest,
+                    n_vocab=n_vocab,
+                    device="cpu",
+                    capacity=8,
+                    sessions=proposer.sessions,
+                    tokens_per_second=tokens_per_second,
+                )
+
+            await Worker(broker, proposer, card, keeper.keep).run(stop)
+
+    lifecycle.run(serve)
+
+
+if __name__ == "__main__":
+    usage.run(usage.command(main), "python -m bench.random_drafter")

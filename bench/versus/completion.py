@@ -1,0 +1,79 @@
+"""A peer's answer as a client sees it: llama-server's `/completion` for token ids, its chat route for messages."""
+
+import json
+import time
+from typing import Any
+
+import aiohttp
+
+from bench.versus.tasks import Task
+from services.launcher.streaming import Answer, AnswerError
+
+
+async def complete(http: aiohttp.ClientSession, task: Task) -> Answer:
+    """Stream the completion of a task's token ids, without the prompt cache. Raises `AnswerError`."""
+    return await _stream(http, "/completion", {**_law(task), "prompt": list(task.prompt), "return_tokens": True})
+
+
+async def chat(http: aiohttp.ClientSession, task: Task) -> Answer:
+    """Stream a chat answer with the prompt cache, as in a conversation. Raises `AnswerError`.
+
+    The chat route gives no token ids, so an arrival counts pieces of text.
+    """
+    body = {**_law(task), "messages": list(task.messages), "cache_prompt": True}
+    return await _stream(http, "/v1/chat/completions", body)
+
+
+def _law(task: Task) -> dict[str, Any]:
+    """The request's law with everything off that the peer would do by default and draftmesh does not."""
+    neutral = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+    return {
+        "temperature": task.temperature,
+        "seed": task.seed,
+        "n_predict": task.tokens,
+        "max_tokens": task.tokens,
+        "stream": True,
+        "cache_prompt": False,
+        **neutral,
+    }
+
+
+async def _stream(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> Answer:
+    answer = Answer(started=time.perf_counter())
+    try:
+        await _follow(http, path, body, answer)
+    except aiohttp.ClientError as error:
+        raise AnswerError(f"{path}: {type(error).__name__}: {error}") from error
+    if not answer.finish:
+        raise AnswerError(f"{path}: the stream ended without its last event")
+    return answer
+
+
+async def _follow(http: aiohttp.ClientSession, path: str, body: dict[str, Any], answer: Answer) -> None:
+    async with http.post(path, json=body) as response:
+        if response.status != 200:
+            raise AnswerError(f"{path}: HTTP {response.status}: {(await response.text())[:500]}")
+        async for line in response.content:
+            data = line.removeprefix(b"data:").strip()
+            if line.startswith(b"data:") and data != b"[DONE]":
+                _take(answer, json.loads(data), time.perf_counter())
+
+
+def _take(answer: Answer, event: dict[str, Any], now: float) -> None:
+    if error := event.get("error"):
+        raise AnswerError(str(error.get("message", error)) if isinstance(error, dict) else str(error))
+    if tokens := event.get("tokens"):
+        answer.arrivals.append((now, len(tokens)))
+        answer.tokens += tokens
+    answer.text += event.get("content") or ""
+    if event.get("stop") is True:
+        answer.finish = str(event.get("stop_type") or "stop")
+    if timings := event.get("timings"):
+        answer.statistics = timings
+        answer.cached_tokens = int(timings.get("cache_n", 0))
+        answer.prompt_tokens = int(timings.get("prompt_n", 0)) + answer.cached_tokens
+    for choice in event.get("choices", ()):
+        if text := choice.get("delta", {}).get("content"):
+            answer.arrivals.append((now, 1))
+            answer.text += text
+        answer.finish = choice.get("finish_reason") or answer.finish

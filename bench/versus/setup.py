@@ -1,0 +1,112 @@
+"""What every cell gets: the files, the cores, the peers, how much to measure, and where to tell of progress."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from bench.versus.contest import Contestant, Runs, Theirs, Work, do
+from bench.versus.peers import Binaries, Engine, PeerServer, Setting
+from bench.versus.ratios import best
+from bench.versus.tasks import Task
+from services.launcher.cores import Cores
+from services.launcher.pair import Pair
+from services.launcher.stack import Stack
+
+CTX: Final = 1024
+AUDITION_TOKENS: Final = 32
+_WARM_UP_TOKENS: Final = 8
+_IN_THE_RUNNING: Final = 0.85  # of the fastest: one prompt says no more than that
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Settings of the whole run."""
+
+    pair: Pair
+    slow_draft: Path
+    default_model: Path
+    binaries: Binaries
+    engine_cores: Cores
+    side_cores: Cores
+    repetitions: int
+    prompts: int
+    tokens: int
+    quick: bool
+    step: Callable[[str], object]
+    logs: Path  # a folder for what peers say
+    _numbers: "count[int]" = field(default_factory=count)
+
+    def stack(self, target: Path, **options: object) -> Stack:
+        """Our fleet for `target`, one core for the verifier and one for everything else."""
+        options = {"ctx": CTX, "fresh": True, **options}
+        return Stack(target, engine_cores=self.engine_cores, side_cores=self.side_cores, **options)  # type: ignore[arg-type]
+
+    def peer(self, setting: Setting, target: Path, *, ctx: int = CTX, slots: int = 1) -> PeerServer:
+        """A peer's server on both cores."""
+        return PeerServer(
+            setting,
+            self.binaries,
+            target=target,
+            ctx=ctx,
+            slots=slots,
+            cores=sorted({*self.engine_cores, *self.side_cores}),
+            log=self.logs / f"{next(self._numbers):03d}-{setting.name.replace(' ', '-')}.log",
+        )
+
+    async def audition(
+        self, settings: Sequence[Setting], target: Path, works: Sequence[Work], *, slots: int = 1
+    ) -> dict[float, dict[Setting, float]]:
+        """Tokens per second of each setting on each work, by the work's temperature; one server at a time."""
+        found: dict[float, dict[Setting, float]] = {work[0].temperature: {} for work in works}
+        for setting in settings:
+            async with self.peer(setting, target, slots=slots) as server:
+                self.step(f"choosing: {setting.name}")
+                contestant = Theirs(server)
+                if slots > 1:  # decode speed of one request begins after the prefill, which warms up
+                    await warm_up(contestant, works[0])
+                for work in works:
+                    # At temperature 0 probabilistic drafts are what the others are.
+                    if work[0].temperature > 0 or not setting.probabilistic:
+                        run = await do(contestant, work, 0)
+                        found[work[0].temperature][setting] = run.tokens_per_second
+        return found
+
+    @asynccontextmanager
+    async def opponents(
+        self, settings: Sequence[Setting], target: Path, *, ctx: int = CTX, slots: int = 1
+    ) -> AsyncIterator[list[Theirs]]:
+        """Servers for these settings, side by side; they map the same file, and idle ones sleep."""
+        async with AsyncExitStack() as open_servers:
+            yield [
+                Theirs(await open_servers.enter_async_context(self.peer(setting, target, ctx=ctx, slots=slots)))
+                for setting in settings
+            ]
+
+
+async def warm_up(contestant: Contestant, work: Work) -> None:
+    """A short answer that is not measured: it maps files in and lets calibration see a first few drafts."""
+    await contestant.ask(warming(work))
+
+
+def warming(work: Work) -> Task:
+    """What is asked to warm up."""
+    return replace(work[0], tokens=min(_WARM_UP_TOKENS, work[0].tokens), seed=99)
+
+
+def winners(auditions: Mapping[Setting, float]) -> list[Setting]:
+    """The fastest setting of each engine, without those that are clearly slower than the fastest of all."""
+    chosen = []
+    for engine in Engine:
+        mine = {setting.name: setting for setting in auditions if setting.engine is engine}
+        if mine:
+            chosen.append(mine[best({name: [auditions[setting]] for name, setting in mine.items()})])
+    fastest = max((auditions[setting] for setting in chosen), default=0.0)
+    return [setting for setting in chosen if auditions[setting] >= _IN_THE_RUNNING * fastest]
+
+
+def opponent(runs: Runs, names: Sequence[str]) -> str:
+    """Whoever was fastest in the contest itself."""
+    return best({name: runs.speeds(name).values() for name in names})

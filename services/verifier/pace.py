@@ -1,0 +1,31 @@
+"""What time is worth: the tokens per millisecond that decoding has lately come to, waits included. Pure."""
+
+from typing import Final
+
+# Some twenty rounds: long enough to average refusals out, short enough to follow a new request or a new drafter.
+_MEMORY: Final = 0.95
+
+
+class Pace:
+    """Fading sums over the rounds that only decoded."""
+
+    def __init__(self) -> None:
+        self._tokens = 0.0
+        self._ms = 0.0
+        self._since_ms: float | None = None
+
+    def decoded(self, tokens: int, now_ms: float) -> None:
+        """A round ended at `now_ms` and gave `tokens`, all requests together."""
+        if self._since_ms is not None:
+            self._tokens = self._tokens * _MEMORY + tokens
+            self._ms = self._ms * _MEMORY + now_ms - self._since_ms
+        self._since_ms = now_ms
+
+    def interrupted(self) -> None:
+        """Something else took time: the next round has no beginning."""
+        self._since_ms = None
+
+    @property
+    def rate(self) -> float:
+        """Tokens per millisecond; 0 before anything is known."""
+        return self._tokens / self._ms if self._ms else 0.0
