@@ -61,11 +61,21 @@ def decode_hint(data: bytes) -> Hint:
 def decode_reply(data: bytes) -> Reply:
     """`Proposal` (with one score per token) or `Hello`, or `CodecError`."""
     reply = _decode(_reply, data)
-    if isinstance(reply, Proposal) and len(reply.scores) != len(reply.tokens):
-        raise CodecError(f"{len(reply.tokens)} tokens but {len(reply.scores)} scores")
+    if isinstance(reply, Proposal):
+        _check_tree(reply)
     return reply
 
 
 def decode_card(data: bytes) -> Card:
     """A card, or `CodecError`."""
     return _decode(_card, data)
+
+
+def _check_tree(proposal: Proposal) -> None:
+    tokens = len(proposal.tokens)
+    if len(proposal.scores) != tokens:
+        raise CodecError(f"{tokens} tokens but {len(proposal.scores)} scores")
+    if proposal.parents and len(proposal.parents) != tokens:
+        raise CodecError(f"{tokens} tokens but {len(proposal.parents)} parents")
+    if any(parent >= index for index, parent in enumerate(proposal.parents)):
+        raise CodecError("a token that follows itself or a later one")

@@ -62,6 +62,15 @@ def test_what_is_not_a_chunk_is_refused(data: bytes) -> None:
         codec.decode_chunk(data)
 
 
+@pytest.mark.parametrize("parents", [(-1,), (0, -1), (-1, 1), (-1, 2), (-2, -1), (-1, 0, 1)])
+def test_a_proposal_whose_parents_are_no_tree_is_refused(parents: tuple[int, ...]) -> None:
+    forged = msgspec.structs.replace(PROPOSAL, parents=parents)
+    with pytest.raises(codec.CodecError):
+        codec.decode_reply(codec.encode(forged))
+    tree = msgspec.structs.replace(PROPOSAL, parents=(-1, -1))
+    assert codec.decode_reply(codec.encode(tree)) == tree
+
+
 @pytest.mark.parametrize("scores", [(0.5,), (float("nan"), 0.5), (1.5, 0.5), (float("inf"), 0.5), (-0.1, 0.5)])
 def test_a_proposal_with_impossible_scores_is_refused(scores: tuple[float, ...]) -> None:
     forged = msgspec.structs.replace(PROPOSAL, scores=scores)
