@@ -26,6 +26,8 @@ from shared.target import Target
 
 # How often and how long resting drafters try again: their guesses are judged without rows, so a probe costs the
 # verifier nothing.
+# While the prompt is read: no more than the first round can use, as drafting slows the target on the same memory.
+FIRST_LEAD: Final = 20
 LEAD: Final = 2 * MAX_WIDTH  # guesses ahead, this round's and the next's: a bound, as seldom so many are worth it
 PROBE_EVERY: Final = 256
 PROBE_ROUNDS: Final = 8

@@ -17,7 +17,7 @@ import structlog
 from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
 from services.verifier.drafters import worth
-from services.verifier.engine import LEAD, Engine, Gain
+from services.verifier.engine import FIRST_LEAD, Engine, Gain
 from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
@@ -165,7 +165,7 @@ class Worker:
             epoch=generation.claim.epoch,
             eog=tuple(sorted(self._engine.eog)),
             n_vocab=self._engine.target.n_vocab,
-            lead=LEAD,
+            lead=FIRST_LEAD,
             committed=tuple(generation.context[len(job.prompt) :]),
             worth=worth(self._engine.drafters[name].card, socket.gethostname(), self._loaded.device),
         )
