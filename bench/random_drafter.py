@@ -4,21 +4,19 @@ It runs as the real drafter does, so everything but the guesses is real: message
 """
 
 import asyncio
-import os
 import random
-import socket
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from services.drafter.card import introduce
 from services.drafter.proposer import Draft, Opening
 from services.drafter.proposer import Path as Tokens
 from services.drafter.worker import Worker
 from shared import lifecycle, logs, options, usage
 from shared.broker import connect
 from shared.llama import Model
-from shared.messages import DrafterCard
 from shared.registry import Registry, VocabularyKeeper
 from shared.vocabulary import fingerprint
 
@@ -91,23 +89,15 @@ def main(
         async with connect(redis) as broker:
             keeper = VocabularyKeeper(Registry(broker.redis), draft_model)
             await keeper.keep()
-
-            def card(tokens_per_second: float) -> DrafterCard:
-                return DrafterCard(
-                    id=instance,
-                    host=socket.gethostname(),
-                    pid=os.getpid(),
-                    kind="model",
-                    model="random",
-                    fingerprint=digest_of_texts,
-                    vocabulary=keeper.digest,
-                    n_vocab=n_vocab,
-                    device="cpu",
-                    capacity=8,
-                    sessions=proposer.sessions,
-                    tokens_per_second=tokens_per_second,
-                )
-
+            card = introduce(
+                instance,
+                "model",
+                capacity=8,
+                model="random",
+                fingerprint=digest_of_texts,
+                vocabulary=keeper.digest,
+                n_vocab=n_vocab,
+            )
             await Worker(broker, proposer, card, keeper.keep).run(stop)
 
     lifecycle.run(serve)

@@ -132,7 +132,7 @@ async def drafter(
     instance = name or f"drafter-{next(_names)}"
     async with connect(url) as broker:
         card = drafter_card(instance, kind, model)
-        task = asyncio.create_task(DrafterWorker(broker, proposer, lambda _: card).run(stop))
+        task = asyncio.create_task(DrafterWorker(broker, proposer, card).run(stop))
         yield instance
         stop.set()
         await task

@@ -14,11 +14,10 @@ import typer
 
 from bench.paced.scripted import Recording, Scripted, record
 from bench.paced.target import Curve, Paced, parse_curve
-from services.verifier.engine import Engine
 from services.verifier.load import Loaded, TargetSettings, load
 from services.verifier.worker import Worker
 from shared import lifecycle, logs, options, usage
-from shared.broker import Broker, connect
+from shared.broker import connect
 from shared.llama import Context
 from shared.messages import Sampling, Speculation
 from shared.target import Target
@@ -48,7 +47,7 @@ def main(
     async def serve(stop: asyncio.Event) -> None:
         async with connect(redis) as broker:
             loaded = await asyncio.to_thread(_load, settings, pace, max_rows, script)
-            worker = _worker(broker, loaded, lifecycle.instance_name("paced"), trees)
+            worker = Worker(broker, loaded, Speculation.AUTO, lifecycle.instance_name("paced"), trees=trees)
             await worker.run(stop)
             logger.info("paced_verifier_stopped", overruns=loaded.context.overruns)  # type: ignore[attr-defined]
             loaded.context.close()
@@ -83,16 +82,6 @@ def _load(settings: TargetSettings, curve: Curve, max_rows: int, script: Path | 
         note="a paced target: time is emulated",
         min_rows=1,
     )
-
-
-def _worker(broker: Broker, loaded: Loaded, instance: str, trees: bool) -> Worker:
-    """The product's worker; without `trees` its engine verifies chains, as for a model that allows no more."""
-    worker = Worker(broker, loaded, Speculation.AUTO, instance)
-    if not trees:
-        worker._engine = Engine(
-            loaded.context, loaded.costs, loaded.model.vocabulary.eog, min_rows=loaded.min_rows, trees=False
-        )
-    return worker
 
 
 if __name__ == "__main__":

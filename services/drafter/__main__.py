@@ -1,19 +1,16 @@
 """`draftmesh drafter`: guess ahead with a small model, or by lookup when no model is named."""
 
 import asyncio
-import os
-import socket
-from collections.abc import Callable
 from typing import Annotated
 
 import structlog
 import typer
 
+from services.drafter.card import introduce
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.worker import Worker
 from shared import devices, lifecycle, logs, models, options, usage
 from shared.broker import check, connect
-from shared.messages import DrafterCard
 from shared.registry import Registry, VocabularyKeeper
 
 logger = structlog.get_logger()
@@ -42,7 +39,7 @@ def main(
             instance = name or lifecycle.instance_name("drafter")
             if not draft_model:
                 lookup = LookupProposer()
-                await Worker(broker, lookup, _lookup_card(instance, lookup)).run(stop)
+                await Worker(broker, lookup, introduce(instance, "lookup", lookup.capacity)).run(stop)
                 return
             # Only a model drafter pays for importing llama.cpp.
             from services.drafter.load import ModelDrafter
@@ -64,26 +61,6 @@ def _check_draft(model: str, device: str) -> None:
 
     models.check(model, "--draft-model")
     devices.choose(device, backend_devices(), "--draft-device")
-
-
-def _lookup_card(instance: str, proposer: LookupProposer) -> Callable[[float], DrafterCard]:
-    def card(tokens_per_second: float) -> DrafterCard:
-        return DrafterCard(
-            id=instance,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            kind="lookup",
-            model="",
-            fingerprint="",
-            vocabulary="",
-            n_vocab=0,
-            device="cpu",
-            capacity=proposer.capacity,
-            sessions=proposer.sessions,
-            tokens_per_second=tokens_per_second,
-        )
-
-    return card
 
 
 if __name__ == "__main__":

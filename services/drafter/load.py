@@ -1,12 +1,9 @@
 """From options to a model drafter that is ready: file, device, context, vocabulary."""
 
-import os
-import socket
-from collections.abc import Callable
-
 import structlog
 
 from services.drafter import step_costs
+from services.drafter.card import introduce
 from services.drafter.model_proposer import RANKS, ModelProposer
 from shared import devices, models
 from shared.errors import StartError
@@ -54,26 +51,18 @@ class ModelDrafter:
         self.proposer = ModelProposer(self._context, RowCosts(step_ms))
         self.fingerprint = fingerprint(self._model.vocabulary.texts())
 
-    def card(self, instance: str, vocabulary: str) -> Callable[[float], DrafterCard]:
-        """Our card for a rate of tokens per second; `vocabulary` is where ours lies in Redis."""
-
-        def card(tokens_per_second: float) -> DrafterCard:
-            return DrafterCard(
-                id=instance,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                kind="model",
-                model=self.name,
-                fingerprint=self.fingerprint,
-                vocabulary=vocabulary,
-                n_vocab=self._context.n_vocab,
-                device=self.device,
-                capacity=self._context.sequences,
-                sessions=self.proposer.sessions,
-                tokens_per_second=tokens_per_second,
-            )
-
-        return card
+    def card(self, instance: str, vocabulary: str) -> DrafterCard:
+        """Our card; `vocabulary` is where ours lies in Redis."""
+        return introduce(
+            instance,
+            "model",
+            self._context.sequences,
+            model=self.name,
+            fingerprint=self.fingerprint,
+            vocabulary=vocabulary,
+            n_vocab=self._context.n_vocab,
+            device=self.device,
+        )
 
     def close(self) -> None:
         self._context.close()

@@ -113,6 +113,11 @@ class Proposer(Protocol):
     """All sessions of one drafter. Calls come from one thread at a time."""
 
     @property
+    def sessions(self) -> int:
+        """How many are open."""
+        ...
+
+    @property
     def busy(self) -> bool:
         """Whether `step` has anything to do; a drafter that is not busy sleeps."""
         ...

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
+from msgspec.structs import replace
 
 from services.drafter.proposer import Draft, Opening, Proposer, join
 from shared import codec, drafts, keys, lifecycle
@@ -28,16 +29,16 @@ class Worker:
         self,
         broker: Broker,
         proposer: Proposer,
-        card: Callable[[float], DrafterCard],
+        card: DrafterCard,
         keep: Callable[[], Awaitable[None]] = lifecycle.nothing,
     ) -> None:
-        """`card` gives our card for the tokens per second we reach now; `keep` runs with every heartbeat."""
+        """`card` says who we are, and every heartbeat how busy we are now; `keep` runs with each of them."""
         self._keep = keep
         self._redis = broker.redis
         self._proposer = proposer
         self._registry = Registry(broker.redis)
         self._card = card
-        self._instance = card(0.0).id
+        self._instance = card.id
         self._inbox: drafts.Inbox[Hint] = drafts.Inbox(broker.blocking, self._instance, codec.decode_hint)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="drafter")
         self._hints: list[Hint] = []
@@ -72,7 +73,7 @@ class Worker:
         self._thread.shutdown()
 
     def _current_card(self) -> DrafterCard:
-        return self._card(self._rate)
+        return replace(self._card, sessions=self._proposer.sessions, tokens_per_second=self._rate)
 
     async def _measure(self) -> None:
         while True:

@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from services.launcher import outlook, plan, probe, stopwatch
+from services.launcher import doctor, outlook, plan, probe, stopwatch
 from services.launcher.forecast import Agreement
 from services.launcher.observed import observe
 from services.launcher.outlook import Outlook, Prospect
@@ -39,21 +39,13 @@ TEXTS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(doctor.Subject):
     """The options of `plan`, as given."""
 
-    target_model: str
-    draft_models: Sequence[str]
-    target_device: str
-    draft_devices: Sequence[str]
-    threads: int
-    gpu_layers: int
-    tensor_split: str
     temperatures: Sequence[float]
     texts: Sequence[str]
     tokens: int
     round_trip_ms: float
-    redis: str
     demo_pair: bool
 
 

@@ -69,9 +69,7 @@ class Engine:
         self.running: list[Generation] = []
         self.counters = Counters()
         self._pace = Pace()
-        self._planner = Planner(target, self.sequences, costs, self.eog, min_rows, self.counters, self._pace)
-        if not trees:
-            self._planner.leaves = 1
+        self._planner = Planner(target, self.sequences, costs, self.eog, min_rows, self.counters, self._pace, trees)
         self._speculation = speculation
         self._clock = clock
 
@@ -114,10 +112,6 @@ class Engine:
         return [generation for generation in self.running if now_ms > generation.deadline_ms and not generation.lost]
 
     # ------------------------------------------------------------ drafters
-
-    def enlist(self, generation: Generation) -> list[str]:
-        """Give the request the drafters that it lacks and forget those that are gone; returns whom to tell."""
-        return self.assignment.enlist(generation, self._clock() * 1000)
 
     def reassign(self) -> tuple[list[Pairing], list[Pairing]]:
         """Assign drafters to all requests anew; returns which sessions to open and which to close."""

@@ -78,8 +78,9 @@ class Planner:
         min_rows: int,
         counters: Counters,
         pace: Pace,
+        trees: bool,
     ) -> None:
-        self.leaves = 1 + min(target.branches, MAX_LEAVES - 1)  # of a request's rows in one decode; 1: chains
+        self._leaves = 1 + min(target.branches, MAX_LEAVES - 1) if trees else 1  # of a request's rows in one decode
         self._target = target
         self._sequences = sequences
         self._costs = costs
@@ -94,7 +95,7 @@ class Planner:
         prefilling = [generation for generation in running if generation.uncomputed > 1]
         budget = self._prefill_budget(len(decoding))
         prefill_rows = min(sum(generation.uncomputed for generation in prefilling), budget)
-        rankings = [generation.rank(drafters, self._eog, self.leaves) for generation in decoding]
+        rankings = [generation.rank(drafters, self._eog, self._leaves) for generation in decoding]
         candidates = [
             generation.candidate(ranking, drafters, self._target.n_ctx, now_ms)
             for generation, ranking in zip(decoding, rankings, strict=True)

@@ -40,8 +40,15 @@ class Worker:
     """One verifier process between Redis and its engine."""
 
     def __init__(
-        self, broker: Broker, loaded: Loaded, speculation: Speculation, instance: str, lease_ms: int = 10_000
+        self,
+        broker: Broker,
+        loaded: Loaded,
+        speculation: Speculation,
+        instance: str,
+        lease_ms: int = 10_000,
+        trees: bool = True,
     ) -> None:
+        """Without `trees` a request's drafts are one chain, as for a target that allows no more."""
         self._redis = broker.redis
         self._loaded = loaded
         self._instance = instance
@@ -49,7 +56,7 @@ class Worker:
         self._model = models.model_name(loaded.model.path)
         vocabulary = loaded.model.vocabulary
         self._engine = Engine(
-            loaded.context, loaded.costs, vocabulary.eog, min_rows=loaded.min_rows, speculation=speculation
+            loaded.context, loaded.costs, vocabulary.eog, min_rows=loaded.min_rows, speculation=speculation, trees=trees
         )
         self._store = JobStore(broker.redis, broker.blocking, self._model, lease_ms)
         self._claims = Claims(broker.redis, self._store, instance, loaded.context.sequences, self._wake)

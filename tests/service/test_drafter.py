@@ -18,6 +18,7 @@ class Recorder:
     busy = False
     step_us = 0
     burst = 1
+    sessions = 0
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -241,6 +241,10 @@ class Roster:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def sessions(self) -> int:
+        return len(self.requests)
+
     def open(self, opening: Opening) -> None:
         self.requests.add(opening.request_id)
         self._loop.call_soon_threadsafe(self._changed.set)

@@ -175,7 +175,7 @@ class World:
             timeout_ms=1 << 40,
         )
         self._generation = self.engine.admit(Claim(job=job, epoch=1, committed=0, remaining_ms=1 << 40), [])
-        self.engine.enlist(self._generation)
+        self.engine.assignment.enlist(self._generation, self.now)
 
     def run(self, warm_up: int) -> float:
         """Tokens per plain step, from the first round after `warm_up` tokens on: the speed-up over plain decoding."""

@@ -102,7 +102,7 @@ def test_the_least_loaded_comes_first_and_of_those_the_fastest() -> None:
     for name, step_us, requests in (("d0", 9000, 0), ("d1", 3000, 0), ("d2", 1000, 1)):
         one.drafters[name].observe_step(step_us)
         one.drafters[name].requests = requests
-    assert one.enlist(admit(one, "r")) == ["d1"]
+    assert one.assignment.enlist(admit(one, "r"), 0.0) == ["d1"]
 
 
 def test_a_much_slower_equal_is_no_relief() -> None:

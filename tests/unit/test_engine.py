@@ -42,7 +42,7 @@ class Bench:
     def admit(self, request: Job, output: list[int] | None = None) -> Generation:
         claim = Claim(job=request, epoch=1, committed=len(output or []), remaining_ms=10_000)
         generation = self.engine.admit(claim, output or [])
-        self.engine.enlist(generation)
+        self.engine.assignment.enlist(generation, self.now * 1000)
         self.answers[request.request_id] = list(output or [])
         return generation
 
@@ -412,7 +412,7 @@ def test_a_drafter_that_joins_late_is_asked_for_drafts() -> None:
     for _ in range(40):
         bench.round()
     bench.engine.drafters.update([drafter_card("d")])
-    assert bench.engine.enlist(generation) == ["d"]
+    assert bench.engine.assignment.enlist(generation, bench.now * 1000) == ["d"]
     bench.round()
     assert bench.engine.lead(generation, "d") > 0
 

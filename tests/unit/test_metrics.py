@@ -66,7 +66,7 @@ def served(seed: int, requests: int) -> tuple[Engine, int]:
         generation = engine.admit(
             Claim(job=request, epoch=1, committed=len(taken_over), remaining_ms=10_000), list(taken_over)
         )
-        engine.enlist(generation)
+        engine.assignment.enlist(generation, 0.0)
         while generation in engine.running:
             at = generation.offset
             guess = [token if source.random() < 0.8 else 2 for token in answer[at : at + source.randrange(1, 7)]]
