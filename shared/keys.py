@@ -46,6 +46,11 @@ def cards() -> str:
     return f"{PREFIX}:cards"
 
 
+def turn(call_id: str) -> str:
+    """String: the tokens of an assistant's turn that made tool calls, by the id of the first one."""
+    return f"{PREFIX}:turn:{call_id}"
+
+
 def vocabulary(digest: str) -> str:
     """String: a deflated vocabulary-only GGUF, addressed by its content."""
     return f"{PREFIX}:vocabulary:{digest}"

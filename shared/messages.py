@@ -53,6 +53,19 @@ class Sampling(Struct, frozen=True, array_like=True, kw_only=True):
 # ---------------------------------------------------------------- durable plane
 
 
+class Thinking(Struct, frozen=True, array_like=True, kw_only=True):
+    """A bound on an answer's thinking: after `budget` tokens inside the span the verifier commits `close` itself.
+
+    The span begins with the tokens `start` (`opened`: the prompt has begun it) and ends with `end`, as `close` does.
+    """
+
+    budget: Count
+    opened: bool
+    start: tuple[TokenId, ...]
+    end: Annotated[tuple[TokenId, ...], Meta(min_length=1)]
+    close: Annotated[tuple[TokenId, ...], Meta(min_length=1)]
+
+
 class Job(Struct, frozen=True, array_like=True, kw_only=True, tag="job"):
     """One request as the verifier needs it: token ids and parameters, no text."""
 
@@ -65,6 +78,8 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True, tag="job"):
     top_logprobs: Annotated[int, Meta(ge=-1, le=20)] = -1  # -1: no logprobs; 0: the chosen token's only
     cache_prompt: bool = True  # reuse resident prefixes; never changes the answer under strict exactness
     timeout_ms: Annotated[int, Meta(gt=0)] = 3_600_000
+    grammar: str = ""  # what the answer must match, as llguidance reads it; empty: anything
+    thinking: Thinking | None = None
 
 
 class TokenLogprob(Struct, frozen=True, array_like=True):

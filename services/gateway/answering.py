@@ -2,17 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from aiohttp import web
+from redis.exceptions import RedisError
 
 from services.gateway.account import Account
-from services.gateway.dialect import Call, Identity
+from services.gateway.dialect import Call, Dialect, Identity
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.gateway import GATEWAY, REQUEST_ID, Gateway
-from services.gateway.generation import Answer
+from services.gateway.generation import Answer, Event, Finished
 from services.gateway.preparation import Prepared, prepare
 from services.gateway.sse import ClientGone, EventStream
+from services.gateway.stores import Stores
 from shared.broker import DISCONNECTED
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -21,9 +24,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Endpoint:
     """The handler of one dialect's POST route."""
 
-    def __init__(self, parse: Callable[[bytes], Call]) -> None:
-        """`parse` raises `ApiError` for a body that is not such a call."""
-        self._parse = parse
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer, whole or streamed. Raises `ApiError` only before headers."""
@@ -42,16 +44,16 @@ class Endpoint:
                 account.close()
 
     async def _answer(self, request: web.Request, gateway: Gateway, account: Account) -> web.StreamResponse:
-        call = self._parse(await _body(request))
+        call = self._dialect.parse(await _body(request))
         prepared = await _prepare(call, gateway)
         account.prepare(prepared)
         identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
         async with gateway.generator.run(prepared) as answer:
             if not call.streaming:
-                return await _whole(call, identity, answer, account)
-            stream = EventStream(request, heartbeat_s=gateway.heartbeat_s)
+                return await _whole(call, identity, answer, account, gateway.stores)
+            stream = EventStream(request, self._dialect.content_type, heartbeat_s=gateway.heartbeat_s)
             try:
-                await _stream(call, identity, answer, account, stream)
+                await _stream(call, identity, answer, account, stream, gateway.stores)
             except ClientGone:
                 account.leave()
             return stream.response
@@ -67,21 +69,27 @@ async def _body(request: web.Request) -> bytes:
 
 async def _prepare(call: Call, gateway: Gateway) -> Prepared:
     try:
-        return await prepare(call.generation(), gateway.directory, gateway.timeout_ms)
+        await call.resolve(gateway.stores)
+        return await prepare(call.generation(), gateway.directory, gateway.stores, gateway.timeout_ms)
     except DISCONNECTED as error:
         raise unavailable(REDIS_DOWN) from error
 
 
-async def _whole(call: Call, identity: Identity, answer: Answer, account: Account) -> web.Response:
+async def _whole(call: Call, identity: Identity, answer: Answer, account: Account, stores: Stores) -> web.Response:
     collector = call.collector(identity)
     while answer.open:
         events = await answer.read()
         account.saw(events)
         collector.take(events)
-    return web.json_response(collector.body())
+        await _keep_turns(events, stores)
+    body = collector.body()
+    await call.keep(stores)
+    return web.json_response(body)
 
 
-async def _stream(call: Call, identity: Identity, answer: Answer, account: Account, stream: EventStream) -> None:
+async def _stream(
+    call: Call, identity: Identity, answer: Answer, account: Account, stream: EventStream, stores: Stores
+) -> None:
     framing = call.framing(identity)
     await stream.open()
     await stream.send(framing.begin())
@@ -89,9 +97,20 @@ async def _stream(call: Call, identity: Identity, answer: Answer, account: Accou
         while answer.open:
             events = await answer.read(stream.quiet_s())
             account.saw(events)
-            await stream.send(framing.frames(events))
+            await _keep_turns(events, stores)
+            frames = framing.frames(events)
+            await stream.send(frames if frames or stream.quiet_s() else [framing.ping()])
         last = framing.end()
+        await call.keep(stores)
     except ApiError as error:
         account.fail(error)
         last = framing.fail(error)
     await stream.send(last)
+
+
+async def _keep_turns(events: Sequence[Event], stores: Stores) -> None:
+    """Before the client hears of the end: its next turn may come at once."""
+    for event in events:
+        if isinstance(event, Finished) and event.call:
+            with suppress(RedisError, *DISCONNECTED):
+                await stores.turns.keep(event.call, event.output)

@@ -1,4 +1,4 @@
-"""The HTTP application: every response carries a request id, every error has OpenAI's shape and a fixed sentence."""
+"""The HTTP application: every response carries a request id, every error its dialect's shape and a fixed sentence."""
 
 import math
 import uuid
@@ -12,8 +12,10 @@ from redis.exceptions import RedisError
 from services.gateway import routes
 from services.gateway.answering import Endpoint
 from services.gateway.chat import ChatCall
+from services.gateway.dialect import Dialect
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, unavailable
 from services.gateway.gateway import GATEWAY, REQUEST_ID, Gateway
+from services.gateway.shapes import shape
 from shared.broker import DISCONNECTED
 
 logger = structlog.get_logger()
@@ -31,7 +33,7 @@ def build(gateway: Gateway) -> web.Application:
     app[GATEWAY] = gateway
     app.on_response_prepare.append(_decorate)
     for prefix in ("", "/v1"):
-        app.router.add_post(f"{prefix}/chat/completions", Endpoint(ChatCall).handle)
+        app.router.add_post(f"{prefix}/chat/completions", Endpoint(Dialect(ChatCall)).handle)
         app.router.add_get(f"{prefix}/models", routes.list_models)
         app.router.add_get(f"{prefix}/models/{{id:.+}}", routes.get_model)
     app.router.add_get("/health", routes.health)
@@ -63,15 +65,15 @@ async def _catch(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception:
         logger.exception("request_failed", request_id=request[REQUEST_ID])
         failure = ApiError(500, INTERNAL, kind=SERVER, code="internal_error")
-    return _response(failure)
+    return _response(failure, request)
 
 
-def _response(error: ApiError) -> web.Response:
+def _response(error: ApiError, request: web.Request) -> web.Response:
     headers = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))
         headers["retry-after-ms"] = str(int(error.retry_after_s * 1000))
-    return web.json_response(error.body(), status=error.status, headers=headers)
+    return web.json_response(shape(error, request.path, request[REQUEST_ID]), status=error.status, headers=headers)
 
 
 @web.middleware

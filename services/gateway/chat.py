@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from services.gateway.dialect import Identity
+from services.gateway.chat_request import ChatRequest, parse_chat
+from services.gateway.dialect import Identity, StatelessCall
 from services.gateway.errors import ApiError
 from services.gateway.generation import Delta, Event, Finished, Piece
 from services.gateway.models import Lexicon
-from services.gateway.requests import ChatRequest, GenerationRequest, parse_chat
-from services.gateway.sse import DONE, frame
+from services.gateway.requests import GenerationRequest
+from services.gateway.sse import DONE, PING, frame
 from services.gateway.stats import DraftStatistics
 
 # JSON has no infinity; this is what OpenAI documents for "as good as impossible".
 _LOWEST_LOGPROB = -9999.0
 
 
-class ChatCall:
+class ChatCall(StatelessCall):
     """A checked chat request."""
 
     def __init__(self, data: bytes) -> None:
@@ -107,6 +108,9 @@ class ChatFraming(_Chat):
 
     def fail(self, error: ApiError) -> list[bytes]:
         return [frame(error.body()), DONE]
+
+    def ping(self) -> bytes:
+        return PING
 
     @property
     def _has_extras(self) -> bool:

@@ -10,6 +10,7 @@ from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
 from services.gateway.sse import HEARTBEAT_S
+from services.gateway.stores import Stores
 from shared.broker import Broker
 
 
@@ -22,6 +23,7 @@ class Gateway:
     generator: Generator
     guard: Guard
     metrics: Metrics
+    stores: Stores
     timeout_ms: int
     activity: Activity = field(default_factory=Activity)
     heartbeat_s: float = HEARTBEAT_S

@@ -13,8 +13,8 @@ import structlog
 from redis.exceptions import RedisError
 
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, too_many, unavailable
-from services.gateway.models import Lexicon
-from services.gateway.preparation import Prepared
+from services.gateway.parts import CallEnd, CallStart, Part
+from services.gateway.preparation import Prepared, Reading
 from services.gateway.stats import DraftStatistics
 from services.gateway.text import TextStream
 from shared.broker import Broker
@@ -42,20 +42,28 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one commit added to a choice. `tail` is text that was held back and belongs to earlier tokens."""
+    """What one commit added to a choice, as tokens with their text and as the parts that became certain.
+
+    `tail` is text that was held back and belongs to earlier tokens.
+    """
 
     choice: int
     pieces: tuple[Piece, ...]
+    parts: tuple[Part, ...]
     tail: str = ""
 
     @property
     def text(self) -> str:
+        """The raw text, marks of thinking and calls included."""
         return "".join(piece.text for piece in self.pieces) + self.tail
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A choice ended: "stop" or "length", the stop string if one matched, and what it took."""
+    """A choice ended: "stop", "length" or "tool_calls", the stop string if one matched, and what it took.
+
+    `call` is the id of its first tool call and `output` its tokens, where it made any calls.
+    """
 
     choice: int
     reason: str
@@ -63,6 +71,8 @@ class Finished:
     tokens: int
     cached: int
     statistics: DraftStatistics
+    call: str = ""
+    output: tuple[int, ...] = ()
 
 
 Event = Delta | Finished
@@ -87,11 +97,14 @@ class Choice:
     never committed, so it does not count.
     """
 
-    def __init__(self, index: int, lexicon: Lexicon, stops: Sequence[str]) -> None:
+    def __init__(self, index: int, reading: Reading) -> None:
         self._index = index
-        self._text = TextStream(lexicon.piece, stops)
+        self._text = TextStream(reading.piece, reading.stops)
+        self._parser = reading.parser()
+        self._output: list[int] = []
+        self._calls: list[str] = []
+        self._incomplete = 0  # calls that began and did not end
         self._statistics = DraftStatistics()
-        self._tokens = 0
         self._cached: int | None = None
         self.ended = False
 
@@ -108,21 +121,51 @@ class Choice:
             pieces.append(Piece(token, text, source, logprob))
             if self._text.stopped is not None:
                 break
-        self._tokens += len(pieces)
+        self._output += [piece.token for piece in pieces]
         answered = chunk.finish in (Finish.STOP, Finish.LENGTH)
         tail = self._text.finish() if answered and self._text.stopped is None else ""
         if tail and pieces:
             last = pieces[-1]
             pieces[-1], tail = Piece(last.token, last.text + tail, last.source, last.logprob), ""
-        events: list[Event | ApiError] = [Delta(self._index, tuple(pieces), tail)] if pieces or tail else []
         stop = self._text.stopped
+        parts = self._parse("".join(piece.text for piece in pieces) + tail, stop is not None or answered)
+        events: list[Event | ApiError] = []
+        if pieces or parts or tail:
+            events.append(Delta(self._index, tuple(pieces), tuple(parts), tail))
         self.ended = stop is not None or chunk.finish is not Finish.NONE
         if stop is not None or answered:
-            reason = "length" if stop is None and chunk.finish is Finish.LENGTH else "stop"
-            events.append(Finished(self._index, reason, stop, self._tokens, self._cached, self._statistics))
+            events.append(self._finish(chunk.finish, stop))
         elif self.ended:
             events.append(_failure(chunk))
         return events
+
+    def _parse(self, text: str, last: bool) -> list[Part]:
+        parts = self._parser.push(text)
+        if last:
+            parts += self._parser.finish()
+        for part in parts:
+            if isinstance(part, CallStart):
+                self._calls.append(part.id)
+                self._incomplete += 1
+            elif isinstance(part, CallEnd):
+                self._incomplete -= 1
+        return parts
+
+    def _finish(self, finish: Finish, stop: str | None) -> Finished:
+        cached = self._cached or 0
+        reason = "length" if stop is None and finish is Finish.LENGTH else "stop"
+        if not self._calls or self._incomplete:
+            return Finished(self._index, reason, stop, len(self._output), cached, self._statistics)
+        return Finished(
+            self._index,
+            "tool_calls" if reason == "stop" else reason,
+            stop,
+            len(self._output),
+            cached,
+            self._statistics,
+            self._calls[0],
+            tuple(self._output),
+        )
 
 
 class Answer:
@@ -180,9 +223,7 @@ class Generator:
         failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(
-                    self._pump(store, job, Choice(index, prepared.lexicon, prepared.stops), answer), name=job.request_id
-                )
+                group.create_task(self._pump(store, job, Choice(index, prepared.reading), answer), name=job.request_id)
                 for index, job in enumerate(prepared.jobs)
             ]
             try:

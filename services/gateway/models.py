@@ -14,14 +14,17 @@ from typing import Final
 import structlog
 
 from services.gateway.errors import ApiError, unavailable
+from services.gateway.formats.detect import detect
+from services.gateway.requests import Tool
 from services.gateway.template import ChatTemplate, TemplateError
 from shared.llama import Model
-from shared.messages import Card, VerifierCard
+from shared.messages import Card, Thinking, VerifierCard
 from shared.registry import Registry
 from shared.rows import LlamaError
 
 logger = structlog.get_logger()
 
+_TAIL: Final = 16  # tokens of a prompt's end that may hold the beginning of the thinking
 FRESH_S: Final = 1.0  # a verifier that joins or drains is noticed within this
 DEFAULT: Final = "default"
 
@@ -53,20 +56,36 @@ class Lexicon:
         self.n_tokens = self._vocabulary.n_tokens
         source = self._vocabulary.chat_template()
         eos = model.metadata("tokenizer.ggml.eos_token_id")
+        self.format = detect(source)
+        self._marks = {token: mark.encode() for mark in self.format.marks for token in self._single(mark)}
         self._template = (
             None
             if source is None
             else ChatTemplate(source, bos=self._special(self._vocabulary.bos), eos=self._special(eos))
         )
 
-    def prompt(self, messages: Sequence[Mapping[str, object]], variables: Mapping[str, object]) -> tuple[int, ...]:
+    def prompt(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        variables: Mapping[str, object],
+        tools: Sequence[Tool] = (),
+    ) -> tuple[int, ...]:
         """The rendered conversation as token ids, with exactly one BOS where the vocabulary wants one.
 
         Raises `TemplateError`. May take long for long prompts: call it off the event loop.
         """
         if self._template is None:
             raise TemplateError("this model has no chat template, so it cannot take messages")
-        tokens = self._vocabulary.tokenize(self._template.render(messages, variables))
+        return self.document(self._template.render(messages, variables, [tool.openai() for tool in tools]))
+
+    def document(self, content: str | tuple[int, ...]) -> tuple[int, ...]:
+        """Text as token ids, with exactly one BOS where the vocabulary wants one; ids as they are.
+
+        May take long for long texts: call it off the event loop.
+        """
+        if not isinstance(content, str):
+            return content
+        tokens = self._vocabulary.tokenize(content)
         bos = self._vocabulary.bos
         # Not `add_special`: that would also add an EOS for vocabularies that ask for one.
         if self._vocabulary.add_bos and tokens[:1] != [bos]:
@@ -74,13 +93,38 @@ class Lexicon:
         return tuple(tokens)
 
     def piece(self, token: int) -> bytes:
-        """The bytes of a token as they belong to an answer: nothing for control and end-of-generation tokens."""
+        """The bytes of a token as they belong to an answer: nothing for control and end-of-generation tokens, except
+        for those that mark thinking and tool calls."""
+        mark = self._marks.get(token)
+        if mark is not None:
+            return mark
         return b"" if token in self._hidden or token >= self.n_tokens else self._vocabulary.piece(token)
 
     def label(self, token: int) -> bytes:
         """The bytes that name a token, also a control token's."""
         # An id beyond the vocabulary would end the process inside llama.cpp, and logs come from outside.
         return self._vocabulary.piece(token, special=True) if token < self.n_tokens else b""
+
+    def opens(self, prompt: Sequence[int]) -> bool:
+        """Whether the prompt ends inside the model's thinking: it does not end it after its last beginning."""
+        span = self.format.span
+        if span is None:
+            return False
+        tail = b"".join(map(self.label, prompt[-_TAIL:])).decode(errors="replace").rstrip()
+        return tail.endswith(span.start.rstrip())
+
+    def thinking(self, budget: int | None, opened: bool) -> Thinking | None:
+        """How the verifier keeps the budget; None without a budget or where the model does not think."""
+        span = self.format.span
+        if budget is None or span is None:
+            return None
+        start, end, close = (tuple(self._vocabulary.tokenize(text)) for text in (span.start, span.end, span.close))
+        return Thinking(budget=budget, opened=opened, start=start, end=end, close=close)
+
+    def _single(self, mark: str) -> list[int]:
+        """The token that is this mark and nothing else, if there is one."""
+        tokens = self._vocabulary.tokenize(mark)
+        return tokens if len(tokens) == 1 else []
 
     def _special(self, token: int | str | None) -> str:
         number = -1 if token is None else int(token)

@@ -2,16 +2,31 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from services.gateway.errors import invalid
+from services.gateway.formats.format import Format
+from services.gateway.grammars import compose
 from services.gateway.models import Lexicon, ModelDirectory, ServedModel
-from services.gateway.requests import GenerationRequest
+from services.gateway.parts import PartParser, PlainParser
+from services.gateway.requests import Document, GenerationRequest, Prompt
+from services.gateway.stores import Stores
 from services.gateway.template import TemplateError
-from shared.messages import Job
+from shared.messages import Job, Thinking
 from shared.sampling import choice_seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How an answer's tokens become parts: the bytes of a token, the stop strings, and a fresh parser per choice."""
+
+    piece: Callable[[int], bytes]
+    stops: tuple[str, ...] = ()
+    parser: Callable[[], PartParser] = PlainParser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +35,9 @@ class Prepared:
 
     model: ServedModel
     lexicon: Lexicon
-    jobs: tuple[Job, ...]
-    stops: tuple[str, ...]
+    jobs: tuple[Job, ...]  # for each prompt in turn one per choice
+    choices: int  # per prompt
+    reading: Reading
 
     @property
     def seed(self) -> int:
@@ -29,31 +45,78 @@ class Prepared:
 
     @property
     def prompt_tokens(self) -> int:
-        return len(self.jobs[0].prompt)
+        """Of all prompts; one with several choices counts once."""
+        return sum(len(job.prompt) for job in self.jobs[:: self.choices])
 
 
-async def prepare(request: GenerationRequest, directory: ModelDirectory, timeout_ms: int) -> Prepared:
+async def prepare(request: GenerationRequest, directory: ModelDirectory, stores: Stores, timeout_ms: int) -> Prepared:
     """Find the model, render and tokenise, check the bounds. Raises `ApiError` or redis-py's errors."""
     model = await directory.find(request.model)
     lexicon = await directory.lexicon(model.vocabulary)
-    try:
-        prompt = await asyncio.to_thread(lexicon.prompt, request.messages, request.template_variables)
-    except TemplateError as error:
-        raise invalid("messages", str(error), "chat_template_error") from None
+    prompts = [await asyncio.to_thread(_tokens, request, prompt, lexicon) for prompt in request.prompts]
+    opened = lexicon.opens(prompts[0])
+    grammar = _grammar(request, lexicon.format, opened)
+    thinking = lexicon.thinking(request.reasoning.budget, opened)
     return Prepared(
         model=model,
         lexicon=lexicon,
-        jobs=jobs(request, model, lexicon.n_tokens, prompt, timeout_ms),
-        stops=request.stops,
+        jobs=tuple(
+            job
+            for prompt in prompts
+            for job in jobs(request, model, lexicon.n_tokens, prompt, timeout_ms, grammar, thinking)
+        ),
+        choices=request.choices,
+        reading=Reading(
+            piece=lexicon.piece,
+            stops=request.stops,
+            parser=partial(lexicon.format.parser, request.tools, request.tool_choice, opened=opened),
+        ),
     )
 
 
+def _tokens(request: GenerationRequest, prompt: Prompt, lexicon: Lexicon) -> tuple[int, ...]:
+    if isinstance(prompt, Document):
+        return lexicon.document(prompt.content)
+    tools = request.tools if request.tool_choice.mode != "none" else ()
+    variables = {**lexicon.format.variables(request.reasoning), **prompt.template_variables}
+    try:
+        return lexicon.prompt(prompt.messages, variables, tools)
+    except TemplateError as error:
+        raise invalid("messages", str(error), "chat_template_error") from None
+
+
 def jobs(
-    request: GenerationRequest, model: ServedModel, n_tokens: int, prompt: tuple[int, ...], timeout_ms: int
-) -> tuple[Job, ...]:
+    request: GenerationRequest,
+    model: ServedModel,
+    n_tokens: int,
+    prompt: tuple[int, ...],
+    timeout_ms: int,
+    grammar: str = "",
+    thinking: Thinking | None = None,
+) -> list[Job]:
     """One job per choice, each with its own seed. Raises a 400 `ApiError` if the prompt leaves no room."""
     if not prompt:
         raise invalid("messages", "The messages render to an empty prompt.")
+    room = _room(request, model, n_tokens, prompt)
+    return [
+        Job(
+            request_id=f"req-{secrets.token_hex(16)}",
+            model=model.name,
+            prompt=prompt,
+            sampling=msgspec.structs.replace(request.sampling, seed=choice_seed(request.sampling.seed, index)),
+            max_tokens=min(room, request.max_tokens or room),
+            speculation=request.speculation,
+            top_logprobs=request.top_logprobs,
+            cache_prompt=request.cache_prompt,
+            timeout_ms=timeout_ms,
+            grammar=grammar,
+            thinking=thinking,
+        )
+        for index in range(request.choices)
+    ]
+
+
+def _room(request: GenerationRequest, model: ServedModel, n_tokens: int, prompt: tuple[int, ...]) -> int:
     foreign = [token for token, _ in request.sampling.logit_bias if not 0 <= token < n_tokens]
     if foreign:
         raise invalid("logit_bias", f"'logit_bias': token {foreign[0]} is not one of this model's {n_tokens} tokens.")
@@ -65,17 +128,9 @@ def jobs(
             f" is {model.n_ctx} tokens, and the answer needs at least one of them.",
             "context_length_exceeded",
         )
-    return tuple(
-        Job(
-            request_id=f"req-{secrets.token_hex(16)}",
-            model=model.name,
-            prompt=prompt,
-            sampling=msgspec.structs.replace(request.sampling, seed=choice_seed(request.sampling.seed, index)),
-            max_tokens=min(room, request.max_tokens or room),
-            speculation=request.speculation,
-            top_logprobs=request.top_logprobs,
-            cache_prompt=request.cache_prompt,
-            timeout_ms=timeout_ms,
-        )
-        for index in range(request.choices)
-    )
+    return room
+
+
+def _grammar(request: GenerationRequest, format: Format, opened: bool) -> str:
+    lark = format.grammar(request.tools, request.tool_choice, output=request.output is not None, opened=opened)
+    return compose(lark, request.output) if lark else ""

@@ -20,6 +20,8 @@ from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
 from services.gateway.sse import HEARTBEAT_S
+from services.gateway.stores import Stores
+from services.gateway.turns import TurnStore
 from shared import broker, lifecycle
 from shared.errors import StartError
 from shared.follow import LogFollower
@@ -80,6 +82,7 @@ def _assemble(settings: Settings, clients: broker.Broker, registry: Registry, fo
         generator=Generator(clients, follower, settings.max_requests),
         guard=Guard(settings.api_keys),
         metrics=Metrics(lambda: directory.last, lambda: activity.running),
+        stores=Stores(turns=TurnStore(clients.redis)),
         timeout_ms=int(settings.request_timeout_s * 1000),
         activity=activity,
         heartbeat_s=settings.heartbeat_s,

@@ -1,4 +1,4 @@
-"""Writes server-sent events: frames in order, a comment in silence, and a bound on clients that stop reading."""
+"""Writes a stream: frames in order, something in silence, and a bound on clients that stop reading."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,12 +10,8 @@ from aiohttp import web
 HEARTBEAT_S: Final = 10.0  # clients and proxies give up on silence; the shortest limit met in the field is 15 s
 WRITE_TIMEOUT_S: Final = 30.0  # a client that reads nothing for this long is gone
 DONE: Final = b"data: [DONE]\n\n"
-_PING: Final = b": ping\n\n"
-_HEADERS: Final = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",
-}
+PING: Final = b": ping\n\n"  # a comment, which no client takes for an event
+_HEADERS: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class ClientGone(Exception):
@@ -31,9 +27,14 @@ class EventStream:
     """One response. Every `send` is one write, whatever the number of frames."""
 
     def __init__(
-        self, request: web.Request, *, heartbeat_s: float = HEARTBEAT_S, write_timeout_s: float = WRITE_TIMEOUT_S
+        self,
+        request: web.Request,
+        content_type: str,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+        write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
-        self.response = web.StreamResponse(headers=_HEADERS)
+        self.response = web.StreamResponse(headers={**_HEADERS, "Content-Type": content_type})
         self._request = request
         self._heartbeat_s = heartbeat_s
         self._write_timeout_s = write_timeout_s
@@ -45,16 +46,16 @@ class EventStream:
         await self.response.prepare(self._request)
 
     def quiet_s(self) -> float:
-        """Seconds until the silence is long enough for a comment."""
+        """Seconds until the silence is too long; 0: it is now."""
         return max(0.0, self._ping_at - self._clock())
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Write the frames, or a comment if there are none and the silence is long enough. Raises `ClientGone`."""
-        if not frames and self._clock() < self._ping_at:
+        """Write the frames, if there are any. Raises `ClientGone`."""
+        if not frames:
             return
         try:
             async with asyncio.timeout(self._write_timeout_s):
-                await self.response.write(b"".join(frames) or _PING)
+                await self.response.write(b"".join(frames))
         except TimeoutError:
             if self._request.transport is not None:
                 self._request.transport.abort()

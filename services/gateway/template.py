@@ -70,14 +70,19 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise TemplateError(f"the model's chat template does not compile: {error}") from error
 
-    def render(self, messages: Sequence[Mapping[str, object]], variables: Mapping[str, object] | None = None) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        variables: Mapping[str, object] | None = None,
+        tools: Sequence[Mapping[str, object]] = (),
+    ) -> str:
         """The prompt up to where the assistant's answer begins. Raises `TemplateError`."""
         try:
             return self._template.render(
                 **{name: value for name, value in (variables or {}).items() if name not in RESERVED},
                 **self._variables,
                 messages=[_message(message) for message in messages],
-                tools=None,
+                tools=[dict(tool) for tool in tools] or None,
                 documents=None,
                 add_generation_prompt=True,
             )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from services.gateway.generation import Choice, Delta
 from services.gateway.models import Lexicon
+from services.gateway.preparation import Reading
 from shared.llama import Model
 from shared.messages import Chunk, Finish, Speculation, TokenLogprob
 from shared.sampling import choice_seed
@@ -59,7 +60,7 @@ def test_any_split_into_commits_gives_the_same_answer(model: Model, data: st.Dat
     bounds = [0, *cuts, len(tokens)]
 
     def answer(parts: list[list[int]]) -> tuple[str, Any]:
-        choice, text = Choice(0, lexicon, stops), ""
+        choice, text = Choice(0, Reading(piece=lexicon.piece, stops=tuple(stops))), ""
         for index, part in enumerate(parts):
             finish = Finish.LENGTH if index == len(parts) - 1 else Finish.NONE
             for event in choice.take(Chunk(tokens=tuple(part), finish=finish)):

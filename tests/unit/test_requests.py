@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from services.gateway.chat_request import parse_chat
 from services.gateway.errors import ApiError
 from services.gateway.models import ServedModel
 from services.gateway.preparation import jobs
-from services.gateway.requests import GenerationRequest, parse_chat
+from services.gateway.requests import Conversation, GenerationRequest
 from shared.messages import Speculation
 from shared.sampling import choice_seed
 
@@ -88,7 +89,9 @@ def test_logprobs_without_top_are_the_chosen_token_s() -> None:
 def test_text_parts_are_joined_and_null_is_empty() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": None}]
-    assert [message["content"] for message in request(messages=messages).messages] == ["a\nb", ""]
+    [prompt] = request(messages=messages).prompts
+    assert isinstance(prompt, Conversation)
+    assert [message["content"] for message in prompt.messages] == ["a\nb", ""]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""What an answer consists of once its text is understood: plain text, thinking and tool calls, in pieces. Pure.
+
+A parser is monotone: it never takes back what it gave out, and holds back what it is not yet sure of. Its parts do not
+depend on how the text was cut into pushes, but for where one text ends and the next of the same kind begins.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text for the reader."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """Text of the model's thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """Tool call number `index` of the answer begins. `id` is random hexadecimal; dialects put a prefix before it."""
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """A piece of a call's arguments; all pieces of a call that ended are the JSON text of one object."""
+
+    index: int
+    fragment: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The call is complete. A call without its end was cut off and must not be made."""
+
+    index: int
+
+
+Part = Text | Thought | CallStart | CallArguments | CallEnd
+
+
+class PartParser(Protocol):
+    """Turns the text of one answer into parts. Push until the text ends, then `finish` once."""
+
+    def push(self, text: str) -> list[Part]: ...
+    def finish(self) -> list[Part]: ...
+
+
+class PlainParser:
+    """All text is text."""
+
+    def push(self, text: str) -> list[Part]:
+        return [Text(text)] if text else []
+
+    def finish(self) -> list[Part]:
+        return []
