@@ -111,6 +111,6 @@ async def _stream(
 async def _keep_turns(events: Sequence[Event], stores: Stores) -> None:
     """Before the client hears of the end: its next turn may come at once."""
     for event in events:
-        if isinstance(event, Finished) and event.call:
+        if isinstance(event, Finished) and event.turn is not None:
             with suppress(RedisError, *DISCONNECTED):
-                await stores.turns.keep(event.call, event.output)
+                await stores.turns.keep(event.call, event.turn)

@@ -12,11 +12,13 @@ from typing import Final
 import structlog
 from redis.exceptions import RedisError
 
+from services.gateway.calls import Calls
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, too_many, unavailable
-from services.gateway.parts import CallEnd, CallStart, Part
+from services.gateway.parts import Part
 from services.gateway.preparation import Prepared, Reading
 from services.gateway.stats import DraftStatistics
 from services.gateway.text import TextStream
+from services.gateway.turns import Turn
 from shared.broker import Broker
 from shared.follow import LogFollower, LogLost
 from shared.jobs import JobStore
@@ -62,7 +64,7 @@ class Delta:
 class Finished:
     """A choice ended: "stop", "length" or "tool_calls", the stop string if one matched, and what it took.
 
-    `call` is the id of its first tool call and `output` its tokens, where it made any calls.
+    `call` is the id of its first tool call and `turn` what to keep of it, where it made calls and all are complete.
     """
 
     choice: int
@@ -72,7 +74,7 @@ class Finished:
     cached: int
     statistics: DraftStatistics
     call: str = ""
-    output: tuple[int, ...] = ()
+    turn: Turn | None = None
 
 
 Event = Delta | Finished
@@ -99,11 +101,11 @@ class Choice:
 
     def __init__(self, index: int, reading: Reading) -> None:
         self._index = index
+        self._reading = reading
         self._text = TextStream(reading.piece, reading.stops)
         self._parser = reading.parser()
         self._output: list[int] = []
-        self._calls: list[str] = []
-        self._incomplete = 0  # calls that began and did not end
+        self._calls = Calls()
         self._statistics = DraftStatistics()
         self._cached: int | None = None
         self.ended = False
@@ -144,27 +146,21 @@ class Choice:
         if last:
             parts += self._parser.finish()
         for part in parts:
-            if isinstance(part, CallStart):
-                self._calls.append(part.id)
-                self._incomplete += 1
-            elif isinstance(part, CallEnd):
-                self._incomplete -= 1
+            self._calls.take(part)
         return parts
 
     def _finish(self, finish: Finish, stop: str | None) -> Finished:
-        cached = self._cached or 0
         reason = "length" if stop is None and finish is Finish.LENGTH else "stop"
-        if not self._calls or self._incomplete:
-            return Finished(self._index, reason, stop, len(self._output), cached, self._statistics)
+        made = self._calls.complete
         return Finished(
             self._index,
-            "tool_calls" if reason == "stop" else reason,
+            "tool_calls" if made and reason == "stop" else reason,
             stop,
             len(self._output),
-            cached,
+            self._cached or 0,
             self._statistics,
-            self._calls[0],
-            tuple(self._output),
+            self._calls.first if made else "",
+            self._calls.turn(self._output, self._reading) if made else None,
         )
 
 

@@ -15,8 +15,10 @@ import structlog
 
 from services.gateway.errors import ApiError, unavailable
 from services.gateway.formats.detect import detect
-from services.gateway.requests import Tool
+from services.gateway.rendering import Renderer
+from services.gateway.requests import Conversation, Tool
 from services.gateway.template import ChatTemplate, TemplateError
+from services.gateway.turns import Turn
 from shared.llama import Model
 from shared.messages import Card, Thinking, VerifierCard
 from shared.registry import Registry
@@ -58,34 +60,42 @@ class Lexicon:
         eos = model.metadata("tokenizer.ggml.eos_token_id")
         self.format = detect(source)
         self._marks = {token: mark.encode() for mark in self.format.marks for token in self._single(mark)}
-        self._template = (
+        self._renderer = (
             None
             if source is None
-            else ChatTemplate(source, bos=self._special(self._vocabulary.bos), eos=self._special(eos))
+            else Renderer(
+                ChatTemplate(source, bos=self._special(self._vocabulary.bos), eos=self._special(eos)),
+                self.format.call_id,
+                lambda tools: "",
+            )
         )
 
     def prompt(
         self,
-        messages: Sequence[Mapping[str, object]],
+        conversation: Conversation,
         variables: Mapping[str, object],
         tools: Sequence[Tool] = (),
+        turns: Mapping[str, Turn] | None = None,
     ) -> tuple[int, ...]:
         """The rendered conversation as token ids, with exactly one BOS where the vocabulary wants one.
 
         Raises `TemplateError`. May take long for long prompts: call it off the event loop.
         """
-        if self._template is None:
+        if self._renderer is None:
             raise TemplateError("this model has no chat template, so it cannot take messages")
-        return self.document(self._template.render(messages, variables, [tool.openai() for tool in tools]))
+        tokens: list[int] = []
+        for segment in self._renderer.render(conversation, variables, tools, turns or {}):
+            tokens += segment if isinstance(segment, tuple) else self._vocabulary.tokenize(segment)
+        return self._with_bos(tokens)
 
     def document(self, content: str | tuple[int, ...]) -> tuple[int, ...]:
         """Text as token ids, with exactly one BOS where the vocabulary wants one; ids as they are.
 
         May take long for long texts: call it off the event loop.
         """
-        if not isinstance(content, str):
-            return content
-        tokens = self._vocabulary.tokenize(content)
+        return self._with_bos(self._vocabulary.tokenize(content)) if isinstance(content, str) else content
+
+    def _with_bos(self, tokens: list[int]) -> tuple[int, ...]:
         bos = self._vocabulary.bos
         # Not `add_special`: that would also add an EOS for vocabularies that ask for one.
         if self._vocabulary.add_bos and tokens[:1] != [bos]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,9 +13,11 @@ from services.gateway.formats.format import Format
 from services.gateway.grammars import compose
 from services.gateway.models import Lexicon, ModelDirectory, ServedModel
 from services.gateway.parts import PartParser, PlainParser
-from services.gateway.requests import Document, GenerationRequest, Prompt
+from services.gateway.rendering import first_call
+from services.gateway.requests import Conversation, Document, GenerationRequest, Prompt
 from services.gateway.stores import Stores
 from services.gateway.template import TemplateError
+from services.gateway.turns import Turn
 from shared.messages import Job, Thinking
 from shared.sampling import choice_seed
 
@@ -27,6 +29,7 @@ class Reading:
     piece: Callable[[int], bytes]
     stops: tuple[str, ...] = ()
     parser: Callable[[], PartParser] = PlainParser
+    thinking_end: str = ""  # what ends the thinking in the text; empty if the model does not think
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,8 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
     """Find the model, render and tokenise, check the bounds. Raises `ApiError` or redis-py's errors."""
     model = await directory.find(request.model)
     lexicon = await directory.lexicon(model.vocabulary)
-    prompts = [await asyncio.to_thread(_tokens, request, prompt, lexicon) for prompt in request.prompts]
+    turns = await _turns(request, stores)
+    prompts = [await asyncio.to_thread(_tokens, request, prompt, lexicon, turns) for prompt in request.prompts]
     opened = lexicon.opens(prompts[0])
     grammar = _grammar(request, lexicon.format, opened)
     thinking = lexicon.thinking(request.reasoning.budget, opened)
@@ -70,17 +74,25 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
             piece=lexicon.piece,
             stops=request.stops,
             parser=partial(lexicon.format.parser, request.tools, request.tool_choice, opened=opened),
+            thinking_end=lexicon.format.span.end if lexicon.format.span else "",
         ),
     )
 
 
-def _tokens(request: GenerationRequest, prompt: Prompt, lexicon: Lexicon) -> tuple[int, ...]:
+async def _turns(request: GenerationRequest, stores: Stores) -> dict[str, Turn]:
+    """The kept turns that the conversation may have."""
+    conversations = [prompt for prompt in request.prompts if isinstance(prompt, Conversation)]
+    calls = [call for one in conversations for call in map(first_call, one.messages) if call]
+    return await stores.turns.find(calls)
+
+
+def _tokens(request: GenerationRequest, prompt: Prompt, lexicon: Lexicon, turns: Mapping[str, Turn]) -> tuple[int, ...]:
     if isinstance(prompt, Document):
         return lexicon.document(prompt.content)
     tools = request.tools if request.tool_choice.mode != "none" else ()
     variables = {**lexicon.format.variables(request.reasoning), **prompt.template_variables}
     try:
-        return lexicon.prompt(prompt.messages, variables, tools)
+        return lexicon.prompt(prompt, variables, tools, turns)
     except TemplateError as error:
         raise invalid("messages", str(error), "chat_template_error") from None
 

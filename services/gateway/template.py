@@ -81,7 +81,7 @@ class ChatTemplate:
             return self._template.render(
                 **{name: value for name, value in (variables or {}).items() if name not in RESERVED},
                 **self._variables,
-                messages=[_message(message) for message in messages],
+                messages=[dict(message) for message in messages],
                 tools=[dict(tool) for tool in tools] or None,
                 documents=None,
                 add_generation_prompt=True,
@@ -91,25 +91,3 @@ class ChatTemplate:
         # Templates add strings to whatever a message holds; any mismatch is the messages' fault, not the gateway's.
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
             raise TemplateError(f"the model's chat template cannot render these messages: {error}") from error
-
-
-def _message(message: Mapping[str, object]) -> dict[str, object]:
-    """The message as templates expect it: OpenAI's `developer` is `system`, tool arguments are objects."""
-    result = dict(message)
-    if result.get("role") == "developer":
-        result["role"] = "system"
-    calls = result.get("tool_calls")
-    if isinstance(calls, list):
-        result["tool_calls"] = [_tool_call(call) for call in calls]
-    return result
-
-
-def _tool_call(call: Any) -> Any:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
-        return call
-    try:
-        arguments = json.loads(function["arguments"])
-    except ValueError:
-        return call
-    return {**call, "function": {**function, "arguments": arguments}}

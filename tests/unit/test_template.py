@@ -54,11 +54,3 @@ def test_the_date_is_the_clock_s() -> None:
 def test_variables_reach_the_template_but_replace_nothing_of_ours() -> None:
     assert render("{{ enable_thinking }} {{ add_generation_prompt }}", enable_thinking=False) == "False True"
     assert render("{{ bos_token }}", bos_token="x", messages=[]) == "<s>"
-
-
-def test_developer_is_system_and_tool_arguments_are_objects() -> None:
-    template = ChatTemplate(
-        "{% for m in messages %}{{ m.role }} {{ m.tool_calls[0].function.arguments.a }}{% endfor %}"
-    )
-    call = {"function": {"name": "f", "arguments": '{"a": 5}'}}
-    assert template.render([{"role": "developer", "content": "", "tool_calls": [call]}]) == "system 5"

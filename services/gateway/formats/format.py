@@ -27,6 +27,9 @@ class Format(Protocol):
     def marks(self) -> tuple[str, ...]: ...
     @property
     def span(self) -> Span | None: ...
+    def call_id(self, id: str) -> str:
+        """The id of a tool call in the shape that the chat template insists on; the same for the same id."""
+
     def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
         """What the chat template has to know to think as asked."""
 
@@ -43,6 +46,9 @@ class PlainFormat:
     name = "plain"
     marks: tuple[str, ...] = ()
     span: Span | None = None
+
+    def call_id(self, id: str) -> str:
+        return id
 
     def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
         return {}
