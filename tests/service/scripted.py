@@ -90,6 +90,12 @@ class Stack:
         async with self.session.post(f"{self.url}/v1/chat/completions", json=body) as response:
             return response.status, await response.json()
 
+    async def transcript(self, path: str, **body: Any) -> str:
+        """The body of an answer as it came."""
+        async with self.session.post(f"{self.url}{path}", json=body) as response:
+            assert response.status == 200
+            return await response.text()
+
     async def frames(self, **fields: Any) -> list[Any]:
         """The data of a stream's frames, parsed but for the end mark."""
         body = {"messages": MESSAGES, "stream": True, **fields}

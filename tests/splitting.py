@@ -1,0 +1,96 @@
+"""Plays one answer into a dialect in any split into commits, with no server: what a client reads must not depend on it.
+
+    @given(data=st.data())
+    def test_…(lexicon: Lexicon, data: st.DataObject) -> None:
+        call = ChatCall(b'{"stream": true, …}')
+        one = answer(lexicon, text)
+        assert joined(streamed(call, lexicon, data.draw(splits(one)))) == joined(streamed(call, lexicon, [one]))
+
+Each dialect brings its own `joined`, which puts the stream's deltas together; the rest is here.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from services.gateway.dialect import Call, Collector, Framing, Identity
+from services.gateway.errors import ApiError
+from services.gateway.generation import Choice, Event
+from services.gateway.models import Lexicon, ServedModel
+from services.gateway.preparation import Prepared, Reading, jobs
+from shared.llama import Model
+from shared.messages import Chunk, Finish, TokenLogprob
+from tests.toy_format import ToyFormat, ToyParser
+
+SERVED = ServedModel(name="smol", fingerprint="f", vocabulary="v", n_ctx=4096, created=0, exactness="strict")
+PROMPT = (1, 2, 3, 4, 5)
+Commits = Sequence[Chunk]
+
+
+def toy_lexicon(model: Model) -> Lexicon:
+    """The model's vocabulary with the toy format."""
+    lexicon = Lexicon(model)
+    lexicon.format = ToyFormat()
+    return lexicon
+
+
+def answer(lexicon: Lexicon, text: str, finish: Finish = Finish.STOP, logprobs: bool = False) -> Chunk:
+    """The text as one commit."""
+    tokens = lexicon.document(text)
+    given = tuple(TokenLogprob(-0.25, ((token, -0.25), (5, -2.5))) for token in tokens) if logprobs else ()
+    return Chunk(tokens=tokens, logprobs=given, finish=finish)
+
+
+@st.composite
+def splits(draw: st.DrawFn, whole: Chunk) -> list[Chunk]:
+    """The same tokens in any number of commits, empty ones too."""
+    length = len(whole.tokens)
+    bounds = [0, *sorted(draw(st.lists(st.integers(0, length), max_size=8))), length]
+    parts = [(whole.tokens[a:b], whole.logprobs[a:b]) for a, b in itertools.pairwise(bounds)]
+    last = len(parts) - 1
+    return [
+        Chunk(tokens=tokens, logprobs=logprobs, finish=whole.finish if index == last else Finish.NONE)
+        for index, (tokens, logprobs) in enumerate(parts)
+    ]
+
+
+def streamed(call: Call, lexicon: Lexicon, *choices: Commits) -> str:
+    """The whole stream of these choices' commits, which take turns."""
+    identity = _identity(call, lexicon)
+    framing: Framing = call.framing(identity)
+    frames = [*framing.begin()]
+    for events in _events(identity, choices):
+        frames += framing.frames(events)
+    return b"".join([*frames, *framing.end()]).decode()
+
+
+def collected(call: Call, lexicon: Lexicon, *choices: Commits) -> dict[str, object]:
+    """The whole answer as one object."""
+    identity = _identity(call, lexicon)
+    collector: Collector = call.collector(identity)
+    for events in _events(identity, choices):
+        collector.take(events)
+    return collector.body()
+
+
+def _identity(call: Call, lexicon: Lexicon) -> Identity:
+    request = call.generation()
+    made = [job for _ in request.prompts for job in jobs(request, SERVED, lexicon.n_tokens, PROMPT, 1000)]
+    reading = Reading(piece=lexicon.piece, stops=request.stops, parser=ToyParser)
+    prepared = Prepared(model=SERVED, lexicon=lexicon, jobs=tuple(made), choices=request.choices, reading=reading)
+    return Identity(id="0" * 32, created=0, prepared=prepared)
+
+
+def _events(identity: Identity, choices: Sequence[Commits]) -> list[list[Event]]:
+    assert len(choices) == len(identity.prepared.jobs)
+    readers = [Choice(index, identity.prepared.reading) for index in range(len(choices))]
+    batches: list[list[Event]] = []
+    for chunks in itertools.zip_longest(*choices):
+        batch: list[Event] = []
+        for reader, chunk in zip(readers, chunks, strict=True):
+            for event in reader.take(chunk) if chunk is not None and not reader.ended else ():
+                assert not isinstance(event, ApiError), event
+                batch.append(event)
+        batches.append(batch)
+    return batches
