@@ -9,13 +9,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from redis.exceptions import RedisError
 
-from services.gateway import routes
-from services.gateway.answering import Endpoint
-from services.gateway.chat import ChatCall
-from services.gateway.dialect import Dialect
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, unavailable
 from services.gateway.gateway import GATEWAY, REQUEST_ID, Gateway
 from services.gateway.shapes import shape
+from services.gateway.table import ROUTES
 from shared.broker import DISCONNECTED
 
 logger = structlog.get_logger()
@@ -23,7 +20,7 @@ logger = structlog.get_logger()
 MAX_BODY_BYTES: Final = 32 << 20
 _CORS_HEADERS: Final = ("authorization", "x-api-key", "content-type", "accept")
 _CORS_PREFIXES: Final = ("anthropic-", "x-stainless-")
-_OPEN: Final = frozenset({"/health", "/ready", "/metrics"})  # probes and scrapers carry no key
+_OPEN: Final = frozenset(path for route in ROUTES if route.open for path in route.paths)  # probes carry no key
 _SENTENCES: Final = {404: "There is no such route.", 405: "This route does not take that method."}
 
 
@@ -32,13 +29,11 @@ def build(gateway: Gateway) -> web.Application:
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_identify, _catch, _preflight, _authenticate])
     app[GATEWAY] = gateway
     app.on_response_prepare.append(_decorate)
-    for prefix in ("", "/v1"):
-        app.router.add_post(f"{prefix}/chat/completions", Endpoint(Dialect(ChatCall)).handle)
-        app.router.add_get(f"{prefix}/models", routes.list_models)
-        app.router.add_get(f"{prefix}/models/{{id:.+}}", routes.get_model)
-    app.router.add_get("/health", routes.health)
-    app.router.add_get("/ready", routes.ready)
-    app.router.add_get("/metrics", routes.metrics)
+    for route in ROUTES:
+        for path in route.paths:
+            app.router.add_route(route.method, path, route.handler)
+            if route.method == "GET":
+                app.router.add_head(path, route.handler)
     return app
 
 
@@ -85,7 +80,7 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
     return web.Response(
         status=204,
         headers={
-            "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+            "Access-Control-Allow-Methods": "GET, HEAD, POST, DELETE, OPTIONS",
             "Access-Control-Allow-Headers": ", ".join([*_CORS_HEADERS, *names]),
             "Access-Control-Max-Age": "600",
         },

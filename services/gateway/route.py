@@ -1,0 +1,49 @@
+"""One row of the gateway's table of routes: what the router and the OpenAPI document are both made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from services.gateway.answering import Endpoint, Handler
+from services.gateway.dialect import Dialect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One operation under one or more paths; parts of a path in braces are as aiohttp has them.
+
+    `request` and `response` are types that pydantic can give a JSON Schema for; None: no body, any object. `refusals`
+    are statuses beside those that every route of its kind may answer with; `open`: needs no API key.
+    """
+
+    method: Literal["GET", "POST", "DELETE"]
+    paths: tuple[str, ...]
+    handler: Handler
+    summary: str
+    request: type[BaseModel] | None = None
+    response: Any = None
+    media: str = "application/json"
+    stream: str | None = None  # the media type of its stream, where it may answer with one
+    query: Mapping[str, str] = field(default_factory=dict)  # parameter: what it does
+    refusals: tuple[int, ...] = ()
+    open: bool = False
+
+
+def generates(dialect: Dialect, request: type[BaseModel], summary: str, *paths: str, response: Any = None) -> Route:
+    """The POST route of a dialect."""
+    return Route(
+        method="POST",
+        paths=paths,
+        handler=Endpoint(dialect).handle,
+        summary=summary,
+        request=request,
+        response=response,
+        stream=dialect.content_type.partition(";")[0],
+    )
+
+
+def both(path: str) -> tuple[str, str]:
+    """The path with and without /v1: clients differ in what they take for the base address."""
+    return f"/v1{path}", path
