@@ -69,6 +69,9 @@ class ToyFormat:
     marks: tuple[str, ...] = ()
     span: Span | None = Span(_THINK, _THOUGHT, _THOUGHT)
 
+    def call_id(self, id: str) -> str:
+        return id
+
     def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
         return {"reasoning_effort": reasoning.effort} if reasoning.effort else {}
 
