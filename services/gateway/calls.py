@@ -31,6 +31,11 @@ class Calls:
                 self._text.append(part.text)
 
     @property
+    def made(self) -> bool:
+        """Whether any call is complete."""
+        return self._ended > 0
+
+    @property
     def complete(self) -> bool:
         """Whether there are calls, and none was cut off."""
         return 0 < len(self._names) == self._ended

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from services.gateway.calls import Calls
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, too_many, unavailable
-from services.gateway.parts import Part
+from services.gateway.parts import Part, Thought, merged
 from services.gateway.preparation import Prepared, Reading
 from services.gateway.stats import DraftStatistics
 from services.gateway.text import TextStream
@@ -65,6 +65,7 @@ class Finished:
     """A choice ended: "stop", "length" or "tool_calls", the stop string if one matched, and what it took.
 
     `call` is the id of its first tool call and `turn` what to keep of it, where it made calls and all are complete.
+    `reasoning` of the tokens are thinking, the marks before it included.
     """
 
     choice: int
@@ -75,6 +76,7 @@ class Finished:
     statistics: DraftStatistics
     call: str = ""
     turn: Turn | None = None
+    reasoning: int = 0
 
 
 Event = Delta | Finished
@@ -106,6 +108,8 @@ class Choice:
         self._parser = reading.parser()
         self._output: list[int] = []
         self._calls = Calls()
+        self._silent = 0  # tokens since the last part
+        self._reasoning = 0
         self._statistics = DraftStatistics()
         self._cached: int | None = None
         self.ended = False
@@ -130,10 +134,10 @@ class Choice:
             last = pieces[-1]
             pieces[-1], tail = Piece(last.token, last.text + tail, last.source, last.logprob), ""
         stop = self._text.stopped
-        parts = self._parse("".join(piece.text for piece in pieces) + tail, stop is not None or answered)
+        parts = self._parse(pieces, tail, stop is not None or answered)
         events: list[Event | ApiError] = []
         if pieces or parts or tail:
-            events.append(Delta(self._index, tuple(pieces), tuple(parts), tail))
+            events.append(Delta(self._index, tuple(pieces), parts, tail))
         self.ended = stop is not None or chunk.finish is not Finish.NONE
         if stop is not None or answered:
             events.append(self._finish(chunk.finish, stop))
@@ -141,26 +145,39 @@ class Choice:
             events.append(_failure(chunk))
         return events
 
-    def _parse(self, text: str, last: bool) -> list[Part]:
-        parts = self._parser.push(text)
+    def _parse(self, pieces: Sequence[Piece], tail: str, last: bool) -> tuple[Part, ...]:
+        parts: list[Part] = []
+        # Token by token, so that each counts as thinking or not however they were split into commits.
+        for piece in pieces:
+            self._silent += 1
+            parts += self._count(self._parser.push(piece.text))
+        if tail:
+            parts += self._count(self._parser.push(tail))
         if last:
-            parts += self._parser.finish()
+            parts += self._count(self._parser.finish())
+        return merged(parts)
+
+    def _count(self, parts: list[Part]) -> list[Part]:
         for part in parts:
             self._calls.take(part)
+        if parts:
+            self._reasoning += self._silent if isinstance(parts[-1], Thought) else 0
+            self._silent = 0
         return parts
 
     def _finish(self, finish: Finish, stop: str | None) -> Finished:
         reason = "length" if stop is None and finish is Finish.LENGTH else "stop"
-        made = self._calls.complete
+        complete = self._calls.complete
         return Finished(
             self._index,
-            "tool_calls" if made and reason == "stop" else reason,
+            "tool_calls" if self._calls.made and reason == "stop" else reason,
             stop,
             len(self._output),
             self._cached or 0,
             self._statistics,
-            self._calls.first if made else "",
-            self._calls.turn(self._output, self._reading) if made else None,
+            self._calls.first if complete else "",
+            self._calls.turn(self._output, self._reading) if complete else None,
+            self._reasoning,
         )
 
 

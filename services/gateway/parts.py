@@ -4,6 +4,7 @@ A parser is monotone: it never takes back what it gave out, and holds back what 
 depend on how the text was cut into pushes, but for where one text ends and the next of the same kind begins.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +48,22 @@ class CallEnd:
 
 
 Part = Text | Thought | CallStart | CallArguments | CallEnd
+
+
+def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The same with neighbours of one kind as one part."""
+    result: list[Part] = []
+    for part in parts:
+        match result[-1] if result else None, part:
+            case Text(before), Text(text):
+                result[-1] = Text(before + text)
+            case Thought(before), Thought(text):
+                result[-1] = Thought(before + text)
+            case CallArguments(index, before), CallArguments(same, text) if index == same:
+                result[-1] = CallArguments(index, before + text)
+            case _:
+                result.append(part)
+    return tuple(result)
 
 
 class PartParser(Protocol):
