@@ -3,55 +3,17 @@
 A field that would change the answer but is not built is refused by name, never dropped silently.
 """
 
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
 from services.gateway.bodies import checked, parse_object
+from services.gateway.chat_messages import Message, continued
 from services.gateway.errors import invalid
 from services.gateway.fields import GenerationFields
+from services.gateway.output_fields import OutputFields
+from services.gateway.reasoning_fields import ReasoningFields
 from services.gateway.requests import Conversation, GenerationRequest
+from services.gateway.tool_fields import ToolFields
 from services.gateway.unbuilt import refuse_unbuilt
-
-
-class Message(BaseModel):
-    """One message of a conversation; content is text by the time it is here."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str = ""
-    name: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
-    tool_call_id: str | None = None
-    reasoning_content: str | None = None
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> object:
-        if value is None:
-            return ""
-        return "\n".join(map(_part_text, value)) if isinstance(value, list) else value
-
-    def variables(self) -> dict[str, object]:
-        """The message as a template sees it: content, and of the rest only what the client sent."""
-        return self.model_dump(exclude_none=True)
-
-
-def _part_text(part: object) -> str:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, dict):
-        raise PydanticCustomError("part", "a content part must be an object with 'type' and 'text'")
-    if part.get("type") != "text":
-        kind = str(part.get("type"))[:64]
-        raise PydanticCustomError(
-            "part", "content parts of type '{kind}' are not supported, only 'text'", {"kind": kind}
-        )
-    if not isinstance(part.get("text"), str):
-        raise PydanticCustomError("part", "a content part of type 'text' must have a string 'text'")
-    return str(part["text"])
 
 
 class StreamOptions(BaseModel):
@@ -60,9 +22,10 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False  # vLLM's: usage so far in every chunk
 
 
-class ChatRequest(GenerationFields):
+class ChatRequest(GenerationFields, OutputFields, ReasoningFields, ToolFields):
     """The body of POST /v1/chat/completions."""
 
     messages: list[Message] = Field(min_length=1)
@@ -71,13 +34,14 @@ class ChatRequest(GenerationFields):
     n: int = Field(1, ge=1, le=8)
     stream: bool = False
     stream_options: StreamOptions = Field(default_factory=StreamOptions)
+    continue_final_message: bool = False
+    add_generation_prompt: bool = True
 
     def generation(self) -> GenerationRequest:
-        """The request in no dialect, its seed decided."""
-        messages = tuple(message.variables() for message in self.messages)
+        """The request in no dialect, its seed decided. Raises a 400 `ApiError` for fields that are at odds."""
         return GenerationRequest(
             model=self.model,
-            prompts=(Conversation(messages=messages, template_variables=self.chat_template_kwargs),),
+            prompts=(self._conversation(),),
             sampling=self.sampling(),
             choices=self.n,
             max_tokens=self.limit(),
@@ -85,6 +49,25 @@ class ChatRequest(GenerationFields):
             top_logprobs=self.top_logprobs if self.logprobs else -1,
             speculation=self.speculation(),
             cache_prompt=self.cache_prompt,
+            tools=self.offered(),
+            tool_choice=self.choice(),
+            output=self.output(),
+            reasoning=self.thought(),
+        )
+
+    def _conversation(self) -> Conversation:
+        try:
+            continues = continued(self.messages, self.continue_final_message)
+        except ValueError as error:
+            param = "continue_final_message" if self.continue_final_message else "messages"
+            raise invalid(param, f"'{param}': {error}.") from None
+        if not (continues or self.add_generation_prompt):
+            sentence = "'add_generation_prompt' can be false only where 'continue_final_message' is true."
+            raise invalid("add_generation_prompt", sentence, "unsupported_parameter")
+        return Conversation(
+            messages=tuple(message.variables() for message in self.messages),
+            template_variables=self.chat_template_kwargs,
+            continues=continues,
         )
 
 

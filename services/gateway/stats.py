@@ -17,6 +17,7 @@ class DraftStatistics:
         self._accepted_at: list[int] = []
         self._sources: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
+        self._lengths: Counter[int] = Counter()  # of rounds that verified drafts, by how many were accepted
 
     def add(self, chunk: Chunk) -> None:
         """Count one commit."""
@@ -26,6 +27,8 @@ class DraftStatistics:
         self.tokens += len(chunk.tokens)
         self.drafted += chunk.drafted
         self.accepted += chunk.accepted
+        if chunk.drafted:
+            self._lengths[chunk.accepted] += 1
         if chunk.reason:
             self._reasons[chunk.reason] += 1
         self._sources.update(source for source in chunk.sources if source)
@@ -43,6 +46,7 @@ class DraftStatistics:
         self.tokens += other.tokens
         self._sources.update(other._sources)
         self._reasons.update(other._reasons)
+        self._lengths.update(other._lengths)
         self._grow(len(other._verified_at))
         for offset, (verified, accepted) in enumerate(zip(other._verified_at, other._accepted_at, strict=True)):
             self._verified_at[offset] += verified
@@ -61,6 +65,18 @@ class DraftStatistics:
             "acceptance_per_offset": [round(accepted / verified, 4) for accepted, verified in rates],
             "reason": commonest[0][0] if commonest and not self.drafted else None,
             "by_source": dict(sorted(self._sources.items())),
+        }
+
+    def vllm(self) -> dict[str, object]:
+        """The same in vLLM's words, over the rounds that verified drafts; the histogram is by how many held."""
+        steps = self._lengths.total()
+        return {
+            "mean_acceptance_length": round(1 + self.accepted / steps, 4) if steps else 1.0,
+            "draft_acceptance_rate": round(self.accepted / self.drafted, 4) if self.drafted else 0.0,
+            "acceptance_histogram": [self._lengths[length] for length in range(max(self._lengths, default=-1) + 1)],
+            "num_spec_steps": steps,
+            "num_draft_tokens": self.drafted,
+            "num_accepted_tokens": self.accepted,
         }
 
     def _grow(self, length: int) -> None:

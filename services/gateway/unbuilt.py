@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from services.gateway.errors import invalid
+from services.gateway.output_fields import OutputFields
 
 _Harmless = Callable[[Any], bool]
 
@@ -24,8 +25,8 @@ def _not_positive(value: Any) -> bool:
     return isinstance(value, int | float) and value <= 0
 
 
-def _text_format(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("type") == "text"
+def _among(*harmless: Any) -> _Harmless:
+    return lambda value: value in harmless
 
 
 def _text_only(value: Any) -> bool:
@@ -33,16 +34,21 @@ def _text_only(value: Any) -> bool:
 
 
 _RULES: Final[dict[_Harmless, str]] = {
-    _off: "functions grammar json_schema grammar_string regex regex_pattern ebnf structured_outputs audio "
-    "web_search_options logits_processors samplers mirostat mirostat_mode dry_multiplier xtc_probability "
-    "dynatemp_range smoothing_factor top_a chat_template ignore_eos min_tokens min_new_tokens stop_token_ids bad_words "
-    "banned_strings allowed_token_ids include_stop_str_in_output continue_final_message echo use_beam_search lora "
-    "truncate_prompt_tokens reasoning_budget_tokens",
+    _off: "functions grammar_lazy grammar_triggers audio web_search_options logits_processors samplers mirostat "
+    "mirostat_mode dry_multiplier xtc_probability dynatemp_range smoothing_factor top_a chat_template ignore_eos "
+    "min_tokens min_new_tokens stop_token_ids bad_words banned_strings allowed_token_ids include_stop_str_in_output "
+    "echo use_beam_search lora truncate_prompt_tokens response_prefix",
     _one: "typical_p tfs best_of tfs_z",
-    _true: "add_generation_prompt skip_special_tokens",
+    _true: "skip_special_tokens separate_reasoning",
     _not_positive: "top_n_sigma",
-    _text_format: "response_format",
+    _among("auto", "deepseek"): "reasoning_format",
+    _among("auto", "none"): "function_call",
     _text_only: "modalities",
+}
+_GUIDED: Final = frozenset(OutputFields.model_fields) | {"guided_decoding_backend"}
+_INSTEAD: Final = {
+    "functions": "'functions' is not supported: offer the same functions as 'tools'.",
+    "function_call": "'function_call' is not supported: use 'tools' and 'tool_choice'.",
 }
 _HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.items() for name in names.split()}
 
@@ -50,8 +56,7 @@ _HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.i
 def refuse_unbuilt(payload: Mapping[str, Any]) -> None:
     """Raises a 400 `ApiError` naming the first field that asks for something that does not exist yet."""
     for name, value in payload.items():
-        harmless = _HARMLESS.get(name, _off if name.startswith("guided_") else None)
+        harmless = _HARMLESS.get(name, _off if name.startswith("guided_") and name not in _GUIDED else None)
         if harmless is not None and not harmless(value):
-            raise invalid(name, f"'{name}' with this value is not supported.", "unsupported_parameter")
-    if payload.get("tools") and payload.get("tool_choice") != "none":
-        raise invalid("tools", "'tools' are not supported unless 'tool_choice' is \"none\".", "unsupported_parameter")
+            sentence = _INSTEAD.get(name, f"'{name}' with this value is not supported.")
+            raise invalid(name, sentence, "unsupported_parameter")

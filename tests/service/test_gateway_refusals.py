@@ -23,7 +23,8 @@ from tests.service.scripted import MESSAGES, MODEL, card, speaking, stack
     [
         ({"model": "gpt-9"}, 404, "model_not_found"),
         ({"temperature": -1}, 400, None),
-        ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter"),
+        ({"tools": [{"type": "function"}]}, 400, "missing_required_parameter"),
+        ({"functions": [{"name": "f"}]}, 400, "unsupported_parameter"),
         ({"logit_bias": {"49152": 1}}, 400, None),
         ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, "context_length_exceeded"),
     ],

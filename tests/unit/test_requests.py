@@ -133,14 +133,8 @@ def test_an_unsupported_part_is_named_by_its_type() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("tools", [{"type": "function"}]),
         ("functions", [{}]),
-        ("response_format", {"type": "json_object"}),
-        ("grammar", "root ::= x"),
-        ("json_schema", {"type": "object"}),
-        ("guided_regex", "a+"),
         ("guided_future", 1),
-        ("structured_outputs", {"regex": "a"}),
         ("audio", {"voice": "x"}),
         ("modalities", ["text", "audio"]),
         ("logits_processors", ["x"]),
@@ -164,7 +158,6 @@ def test_what_is_not_built_is_harmless_when_off() -> None:
     off = {"tools": [], "functions": [], "response_format": {"type": "text"}, "grammar": "", "modalities": ["text"]}
     numbers = {"mirostat": 0, "dry_multiplier": 0.0, "xtc_probability": 0, "typical_p": 1.0, "top_n_sigma": -1}
     assert request(**off, **numbers, ignore_eos=False, min_tokens=0).choices == 1
-    assert request(tools=[{"type": "function"}], tool_choice="none").choices == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'{"temperature": NaN}', b'{"x": "\\ud83d"}', b"\xff"])
