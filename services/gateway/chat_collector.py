@@ -86,9 +86,7 @@ class ChatCollector:
             **self._head,
             "choices": [self._choice(index, choice) for index, choice in enumerate(self._choices)],
             "usage": self._tally.usage(),
-            "seed": self._prepared.seed,
-            "speculative": self._tally.speculative(),
-            **self._tally.details(),
+            **self._tally.closing(),
         }
 
     def _choice(self, index: int, choice: _Choice) -> dict[str, object]:

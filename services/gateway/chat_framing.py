@@ -57,10 +57,7 @@ class ChatFraming:
         choice: dict[str, object] = {"finish_reason": finished.reason}
         if len(self._prepared.jobs) > 1:
             choice["speculative"] = finished.statistics.report()
-        top: dict[str, object] = {"seed": self._prepared.seed, "speculative": self._tally.speculative()}
-        if self._tally.complete:
-            top |= self._tally.details()
-        return self._chunk(finished.choice, {}, choice, top)
+        return self._chunk(finished.choice, {}, choice, self._tally.closing())
 
     def _chunk(
         self,

@@ -3,26 +3,17 @@
 A field that would change the answer but is not built is refused by name, never dropped silently.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from services.gateway.bodies import checked, parse_object
 from services.gateway.chat_messages import Message, continued
 from services.gateway.errors import invalid
-from services.gateway.fields import GenerationFields
+from services.gateway.fields import GenerationFields, StreamOptions
 from services.gateway.output_fields import OutputFields
 from services.gateway.reasoning_fields import ReasoningFields
 from services.gateway.requests import Conversation, GenerationRequest
 from services.gateway.tool_fields import ToolFields
 from services.gateway.unbuilt import refuse_unbuilt
-
-
-class StreamOptions(BaseModel):
-    """How a stream is framed."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    include_usage: bool = False
-    continuous_usage_stats: bool = False  # vLLM's: usage so far in every chunk
 
 
 class ChatRequest(GenerationFields, OutputFields, ReasoningFields, ToolFields):

@@ -19,6 +19,15 @@ _MASK64: Final = (1 << 64) - 1
 MaxTokens = Annotated[int | None, Field(ge=-1)]  # -1: no limit, as llama.cpp and LM Studio have it
 
 
+class StreamOptions(BaseModel):
+    """How a stream is framed."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False  # vLLM's: usage so far in every chunk
+
+
 class GenerationFields(BaseModel):
     """Field names are the clients'."""
 

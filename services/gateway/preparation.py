@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from services.gateway.errors import invalid
-from services.gateway.formats.format import Format
+from services.gateway.formats.format import Format, PlainFormat
 from services.gateway.grammars import compose
 from services.gateway.models import Lexicon, ModelDirectory, ServedModel
 from services.gateway.parts import PartParser, PlainParser
@@ -58,9 +58,12 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
     lexicon = await directory.lexicon(model.vocabulary)
     turns = await _turns(request, stores)
     prompts = [await asyncio.to_thread(_tokens, request, prompt, lexicon, turns) for prompt in request.prompts]
-    opened = lexicon.opens(prompts[0])
-    grammar = _grammar(request, lexicon.format, opened)
-    thinking = lexicon.thinking(request.reasoning.budget, opened)
+    # A document is text and nothing else: whatever goes on from it is neither thinking nor a call.
+    converses = request.converses
+    format: Format = lexicon.format if converses else PlainFormat()
+    opened = converses and lexicon.opens(prompts[0])
+    grammar = _grammar(request, format, opened)
+    thinking = lexicon.thinking(request.reasoning.budget, opened) if converses else None
     return Prepared(
         model=model,
         lexicon=lexicon,
@@ -73,8 +76,8 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
         reading=Reading(
             piece=lexicon.piece,
             stops=request.stops,
-            parser=partial(lexicon.format.parser, request.tools, request.tool_choice, opened=opened),
-            thinking_end=lexicon.format.span.end if lexicon.format.span else "",
+            parser=partial(format.parser, request.tools, request.tool_choice, opened=opened),
+            thinking_end=format.span.end if format.span else "",
         ),
     )
 
@@ -88,7 +91,12 @@ async def _turns(request: GenerationRequest, stores: Stores) -> dict[str, Turn]:
 
 def _tokens(request: GenerationRequest, prompt: Prompt, lexicon: Lexicon, turns: Mapping[str, Turn]) -> tuple[int, ...]:
     if isinstance(prompt, Document):
-        return lexicon.document(prompt.content)
+        tokens = lexicon.document(prompt.content)
+        given = () if isinstance(prompt.content, str) else tokens
+        foreign = next((token for token in given if not 0 <= token < lexicon.n_tokens), None)
+        if foreign is not None:
+            raise invalid("prompt", f"'prompt': {foreign} is not one of this model's {lexicon.n_tokens} tokens.")
+        return tokens
     tools = request.tools if request.tool_choice.mode != "none" else ()
     variables = {**lexicon.format.variables(request.reasoning), **prompt.template_variables}
     try:
@@ -108,7 +116,7 @@ def jobs(
 ) -> list[Job]:
     """One job per choice, each with its own seed. Raises a 400 `ApiError` if the prompt leaves no room."""
     if not prompt:
-        raise invalid("messages", "The messages render to an empty prompt.")
+        raise invalid(request.prompt_field, f"'{request.prompt_field}': there is nothing in it that makes a token.")
     room = _room(request, model, n_tokens, prompt)
     return [
         Job(
@@ -135,7 +143,7 @@ def _room(request: GenerationRequest, model: ServedModel, n_tokens: int, prompt:
     room = model.n_ctx - len(prompt)
     if room < 1:
         raise invalid(
-            "messages",
+            request.prompt_field,
             f"prompt is too long: {len(prompt)} tokens > {model.n_ctx - 1} maximum. This model's maximum context length"
             f" is {model.n_ctx} tokens, and the answer needs at least one of them.",
             "context_length_exceeded",

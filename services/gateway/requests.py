@@ -91,3 +91,13 @@ class GenerationRequest:
     tool_choice: ToolChoice = ToolChoice()
     output: Output | None = None
     reasoning: Reasoning = Reasoning()
+
+    @property
+    def converses(self) -> bool:
+        """Whether the prompts are conversations; otherwise they are documents."""
+        return isinstance(self.prompts[0], Conversation)
+
+    @property
+    def prompt_field(self) -> str:
+        """The field that the prompts came in, for errors."""
+        return "messages" if self.converses else "prompt"

@@ -5,12 +5,15 @@ from typing import Final
 from services.gateway import routes
 from services.gateway.chat import ChatCall
 from services.gateway.chat_request import ChatRequest
+from services.gateway.completions import CompletionCall
+from services.gateway.completions_request import CompletionRequest
 from services.gateway.dialect import Dialect
 from services.gateway.route import Route, both, generates
 
 ROUTES: Final[tuple[Route, ...]] = (
     # What generates
     generates(Dialect(ChatCall), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
+    generates(Dialect(CompletionCall), CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
     # Which models there are
     Route(method="GET", paths=both("/models"), handler=routes.list_models, summary="The served models"),
     Route(

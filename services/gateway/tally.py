@@ -28,7 +28,7 @@ class Tally:
             self._last = self._clock()
 
     @property
-    def complete(self) -> bool:
+    def _complete(self) -> bool:
         """Whether every choice has finished."""
         return len(self._finished) == len(self._prepared.jobs)
 
@@ -40,17 +40,18 @@ class Tally:
             "completion_tokens": self._tokens,
             "total_tokens": prompt + self._tokens,
         }
-        if self.complete:
+        if self._complete:
             usage["prompt_tokens_details"] = {"cached_tokens": self._cached()}
             reasoning = sum(choice.reasoning for choice in self._finished.values())
             usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
         return usage
 
-    def speculative(self) -> dict[str, object]:
-        """Ours: the sum over the choices that have finished."""
-        return self._statistics().report()
+    def closing(self) -> dict[str, object]:
+        """What goes with an answer's end: the seed, the sum over the choices that have finished, and the details."""
+        sums: dict[str, object] = {"seed": self._prepared.seed, "speculative": self._statistics().report()}
+        return sums | self._details() if self._complete else sums
 
-    def details(self) -> dict[str, object]:
+    def _details(self) -> dict[str, object]:
         """llama.cpp's and vLLM's objects, as the gateway saw the answer: waiting for a verifier is prompt time."""
         statistics = self._statistics()
         cached = self._cached()

@@ -21,6 +21,10 @@ def _true(value: Any) -> bool:
     return value is True
 
 
+def _false(value: Any) -> bool:
+    return value is False
+
+
 def _not_positive(value: Any) -> bool:
     return isinstance(value, int | float) and value <= 0
 
@@ -37,8 +41,9 @@ _RULES: Final[dict[_Harmless, str]] = {
     _off: "functions grammar_lazy grammar_triggers audio web_search_options logits_processors samplers mirostat "
     "mirostat_mode dry_multiplier xtc_probability dynatemp_range smoothing_factor top_a chat_template ignore_eos "
     "min_tokens min_new_tokens stop_token_ids bad_words banned_strings allowed_token_ids include_stop_str_in_output "
-    "echo use_beam_search lora truncate_prompt_tokens response_prefix",
+    "echo use_beam_search lora truncate_prompt_tokens response_prefix suffix prompt_embeds",
     _one: "typical_p tfs best_of tfs_z",
+    _false: "prompt_logprobs",  # 0 asks for some
     _true: "skip_special_tokens separate_reasoning",
     _not_positive: "top_n_sigma",
     _among("auto", "deepseek"): "reasoning_format",
@@ -48,6 +53,7 @@ _RULES: Final[dict[_Harmless, str]] = {
 _GUIDED: Final = frozenset(OutputFields.model_fields) | {"guided_decoding_backend"}
 _INSTEAD: Final = {
     "functions": "'functions' is not supported: offer the same functions as 'tools'.",
+    "suffix": "'suffix' is not supported: nothing is filled in before it.",
     "function_call": "'function_call' is not supported: use 'tools' and 'tool_choice'.",
 }
 _HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.items() for name in names.split()}
