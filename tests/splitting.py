@@ -18,6 +18,7 @@ from services.gateway.dialect import Call, Collector, Framing, Identity
 from services.gateway.errors import ApiError
 from services.gateway.generation import Choice, Event
 from services.gateway.models import Lexicon, ServedModel
+from services.gateway.parts import PlainParser
 from services.gateway.preparation import Prepared, Reading, jobs
 from shared.llama import Model
 from shared.messages import Chunk, Finish, TokenLogprob
@@ -77,7 +78,8 @@ def collected(call: Call, lexicon: Lexicon, *choices: Commits) -> dict[str, obje
 def _identity(call: Call, lexicon: Lexicon) -> Identity:
     request = call.generation()
     made = [job for _ in request.prompts for job in jobs(request, SERVED, lexicon.n_tokens, PROMPT, 1000)]
-    reading = Reading(piece=lexicon.piece, stops=request.stops, parser=ToyParser)
+    parser = ToyParser if request.converses else PlainParser
+    reading = Reading(piece=lexicon.piece, stops=request.stops, parser=parser)
     prepared = Prepared(model=SERVED, lexicon=lexicon, jobs=tuple(made), choices=request.choices, reading=reading)
     return Identity(id="0" * 32, created=0, prepared=prepared)
 

@@ -1,14 +1,13 @@
 """How much to think, under every name that servers gave it."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.gateway.errors import invalid
 from services.gateway.requests import Reasoning
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-_EFFORTS: Final = frozenset(("none", "minimal", "low", "medium", "high", "xhigh", "max"))
+_EFFORTS: Final = get_args(Effort)
 Budget = Annotated[int | None, Field(ge=-1)]  # in tokens; -1: no bound
 
 
@@ -52,16 +51,14 @@ class ReasoningFields(BaseModel):
         return self.include_reasoning and not self.reasoning.exclude
 
     def thought(self) -> Reasoning:
-        """How to think, in no dialect. Raises a 400 `ApiError` for an effort in `chat_template_kwargs` that is none."""
+        """How to think, in no dialect."""
         effort = self._effort()
         return Reasoning(enabled=self._enabled(effort), effort=effort, budget=self._budget())
 
     def _effort(self) -> str | None:
-        effort = self.reasoning_effort or self.reasoning.effort or self.chat_template_kwargs.get("reasoning_effort")
-        if effort is not None and effort not in _EFFORTS:
-            param = "chat_template_kwargs.reasoning_effort"
-            raise invalid(param, f"'{param}' must be one of {', '.join(sorted(_EFFORTS))}.")
-        return effort
+        # A word that only the template knows is for the template, which gets it in any case.
+        template = self.chat_template_kwargs.get("reasoning_effort")
+        return self.reasoning_effort or self.reasoning.effort or (template if template in _EFFORTS else None)
 
     def _enabled(self, effort: str | None) -> bool | None:
         thinking = {"enabled": True, "disabled": False}.get(self.thinking.type) if self.thinking else None
