@@ -58,7 +58,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
     }
 
 
-def _schemas(types: Iterable[type[BaseModel]]) -> tuple[dict[type[BaseModel], JsonSchemaValue], dict[str, Any]]:
+def _schemas(types: Iterable[type[BaseModel]]) -> tuple[dict[object, JsonSchemaValue], dict[str, Any]]:
     """A reference to each type's schema, and all schemas by name."""
     found, definitions = models_json_schema(
         [(kind, "validation") for kind in dict.fromkeys(types)], ref_template=_REF + "{model}"
@@ -66,7 +66,7 @@ def _schemas(types: Iterable[type[BaseModel]]) -> tuple[dict[type[BaseModel], Js
     return {kind: schema for (kind, _), schema in found.items()}, definitions.get("$defs", {})
 
 
-def _operation(route: Route, path: str, references: dict[type[BaseModel], JsonSchemaValue]) -> dict[str, Any]:
+def _operation(route: Route, path: str, references: dict[object, JsonSchemaValue]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": "_".join([route.method.lower(), *re.findall(r"\w+", path)]),
@@ -88,7 +88,7 @@ def _parameter(name: str, place: str, purpose: str) -> dict[str, Any]:
     return {**common, "description": purpose} if purpose else common
 
 
-def _responses(route: Route, path: str, references: dict[type[BaseModel], JsonSchemaValue]) -> dict[str, Any]:
+def _responses(route: Route, path: str, references: dict[object, JsonSchemaValue]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     if not route.refused:
         whole = {"type": "object"} if route.response is None else references[route.response]
