@@ -44,7 +44,7 @@ class Endpoint:
                 account.close()
 
     async def _answer(self, request: web.Request, gateway: Gateway, account: Account) -> web.StreamResponse:
-        call = self._dialect.parse(await _body(request))
+        call = self._dialect.parse(await read_body(request))
         prepared = await _prepare(call, gateway)
         account.prepare(prepared)
         identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
@@ -59,7 +59,8 @@ class Endpoint:
             return stream.response
 
 
-async def _body(request: web.Request) -> bytes:
+async def read_body(request: web.Request) -> bytes:
+    """The whole body; may be read again. Raises a 413 `ApiError`."""
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:

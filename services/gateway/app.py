@@ -2,6 +2,7 @@
 
 import math
 import uuid
+from importlib.metadata import version
 from typing import Final
 
 import structlog
@@ -10,7 +11,8 @@ from aiohttp.typedefs import Handler
 from redis.exceptions import RedisError
 
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, unavailable
-from services.gateway.gateway import GATEWAY, REQUEST_ID, Gateway
+from services.gateway.gateway import DOCUMENT, GATEWAY, REQUEST_ID, Gateway
+from services.gateway.openapi import document
 from services.gateway.shapes import shape
 from services.gateway.table import ROUTES
 from shared.broker import DISCONNECTED
@@ -18,8 +20,8 @@ from shared.broker import DISCONNECTED
 logger = structlog.get_logger()
 
 MAX_BODY_BYTES: Final = 32 << 20
-_CORS_HEADERS: Final = ("authorization", "x-api-key", "content-type", "accept")
-_CORS_PREFIXES: Final = ("anthropic-", "x-stainless-")
+_CORS_HEADERS: Final = ("authorization", "x-api-key", "content-type", "accept", "user-agent", "x-requested-with")
+_CORS_PREFIXES: Final = ("anthropic-", "openai-", "x-stainless-")
 _OPEN: Final = frozenset(path for route in ROUTES if route.open for path in route.paths)  # probes carry no key
 _SENTENCES: Final = {404: "There is no such route.", 405: "This route does not take that method."}
 
@@ -28,6 +30,7 @@ def build(gateway: Gateway) -> web.Application:
     """The application over its parts; it owns none of them."""
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_identify, _catch, _preflight, _authenticate])
     app[GATEWAY] = gateway
+    app[DOCUMENT] = document(ROUTES, version("draftmesh"))
     app.on_response_prepare.append(_decorate)
     for route in ROUTES:
         for path in route.paths:

@@ -34,7 +34,7 @@ def describe(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     # Union branches and validators append their own names to the location; clients know only their fields.
     location = [part for part in first["loc"] if isinstance(part, int) or part.isidentifier()]
-    if location[:1] == ["speculative"]:
+    if location[-1:] == ["speculative"]:
         return invalid("speculative", "'speculative' must be \"auto\", true or false.")
     param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
     if first["type"] == "missing":

@@ -1,6 +1,7 @@
 """Everything that the routes share, built once by the service and read only."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiohttp import web
 
@@ -30,4 +31,5 @@ class Gateway:
 
 
 GATEWAY = web.AppKey("gateway", Gateway)
+DOCUMENT = web.AppKey("document", dict[str, Any])  # the OpenAPI document
 REQUEST_ID = web.RequestKey("request_id", str)

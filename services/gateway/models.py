@@ -56,15 +56,16 @@ class Lexicon:
         self._vocabulary = model.vocabulary
         self._hidden = frozenset(self._vocabulary.eog)
         self.n_tokens = self._vocabulary.n_tokens
-        source = self._vocabulary.chat_template()
-        eos = model.metadata("tokenizer.ggml.eos_token_id")
+        self.template = source = self._vocabulary.chat_template()
+        self.bos = self._special(self._vocabulary.bos)
+        self.eos = self._special(model.metadata("tokenizer.ggml.eos_token_id"))
         self.format = detect(source)
         self._marks = {token: mark.encode() for mark in self.format.marks for token in self._single(mark)}
         self._renderer = (
             None
             if source is None
             else Renderer(
-                ChatTemplate(source, bos=self._special(self._vocabulary.bos), eos=self._special(eos)),
+                ChatTemplate(source, bos=self.bos, eos=self.eos),
                 self.format.call_id,
                 lambda tools: "",
             )
@@ -101,6 +102,17 @@ class Lexicon:
         if self._vocabulary.add_bos and tokens[:1] != [bos]:
             tokens.insert(0, bos)
         return tuple(tokens)
+
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        """Token ids of the text as it is, without a BOS; `special`: marks such as `<|im_end|>` are tokens.
+
+        May take long for long texts: call it off the event loop.
+        """
+        return self._vocabulary.tokenize(text, parse_special=special)
+
+    def metadata(self, key: str) -> str | None:
+        """What the model file says under this GGUF key."""
+        return self._model.metadata(key)
 
     def piece(self, token: int) -> bytes:
         """The bytes of a token as they belong to an answer: nothing for control and end-of-generation tokens, except
@@ -171,10 +183,13 @@ class ModelDirectory:
         return [_serve(by_name[name]) for name in sorted(by_name)]
 
     async def find(self, name: str | None) -> ServedModel:
-        """The model of that name; None or "default" mean the only one. Raises a 404 or 503 `ApiError`."""
+        """The model of that name; None or "default" mean the only one, and Ollama's ":latest" means nothing.
+
+        Raises a 404 or 503 `ApiError`.
+        """
         models = await self.served()
         for model in models:
-            if model.name == name:
+            if name in (model.name, f"{model.name}:latest"):
                 return model
         if not models:
             raise unavailable("No verifier is serving a model now; try again shortly.", "no_verifier")

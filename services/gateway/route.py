@@ -29,6 +29,8 @@ class Route:
     query: Mapping[str, str] = field(default_factory=dict)  # parameter: what it does
     refusals: tuple[int, ...] = ()
     open: bool = False
+    submits: bool = False  # puts work before the verifiers
+    refused: bool = False  # answers with nothing but refusals
 
 
 def generates(dialect: Dialect, request: type[BaseModel], summary: str, *paths: str, response: Any = None) -> Route:
@@ -41,6 +43,21 @@ def generates(dialect: Dialect, request: type[BaseModel], summary: str, *paths: 
         request=request,
         response=response,
         stream=dialect.content_type.partition(";")[0],
+        submits=True,
+    )
+
+
+def get(handler: Handler, summary: str, *paths: str, response: Any = None, **more: Any) -> Route:
+    """A GET route; `more` are further fields of the row."""
+    return Route(method="GET", paths=paths, handler=handler, summary=summary, response=response, **more)
+
+
+def post(
+    handler: Handler, request: type[BaseModel] | None, summary: str, *paths: str, response: Any = None, **more: Any
+) -> Route:
+    """A POST route that generates nothing; `more` are further fields of the row."""
+    return Route(
+        method="POST", paths=paths, handler=handler, summary=summary, request=request, response=response, **more
     )
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from redis.exceptions import RedisError
 
 from services.gateway.errors import ApiError
-from services.gateway.gateway import GATEWAY, Gateway
+from services.gateway.gateway import DOCUMENT, GATEWAY, Gateway
 from services.gateway.models import ServedModel
 from shared.broker import DISCONNECTED
 from shared.messages import VerifierCard
@@ -73,6 +73,11 @@ async def _missing(gateway: Gateway) -> list[str]:
     elif all(card.draining for card in verifiers):
         missing.append("every verifier is draining")
     return missing
+
+
+async def openapi(request: web.Request) -> web.Response:
+    """What all routes take and answer."""
+    return web.json_response(request.app[DOCUMENT])
 
 
 async def metrics(request: web.Request) -> web.Response:

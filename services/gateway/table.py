@@ -2,43 +2,63 @@
 
 from typing import Final
 
-from services.gateway import routes
+from services.gateway import ollama_routes, routes
 from services.gateway.chat import ChatCall
 from services.gateway.chat_request import ChatRequest
 from services.gateway.completions import CompletionCall
 from services.gateway.completions_request import CompletionRequest
 from services.gateway.dialect import Dialect
-from services.gateway.route import Route, both, generates
+from services.gateway.ollama import NDJSON, OllamaEndpoint, chat_call, generate_call
+from services.gateway.ollama_models import Shown
+from services.gateway.ollama_request import ChatBody, GenerateBody
+from services.gateway.route import Route, both, generates, get, post
+
+_OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}
+_GONE: Final[dict[str, object]] = {"refusals": (400,), "refused": True}
 
 ROUTES: Final[tuple[Route, ...]] = (
     # What generates
     generates(Dialect(ChatCall), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
     generates(Dialect(CompletionCall), CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
+    post(OllamaEndpoint(chat_call).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
+    post(OllamaEndpoint(generate_call).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM),
     # Which models there are
-    Route(method="GET", paths=both("/models"), handler=routes.list_models, summary="The served models"),
+    get(routes.list_models, "The served models", *both("/models")),
+    get(routes.get_model, "One served model", *both("/models/{id:.+}"), refusals=(404,)),
+    # What Ollama's clients ask beside
+    get(ollama_routes.version, "The like release of Ollama", "/api/version", response=ollama_routes.Version),
+    get(ollama_routes.tags, "The served models, for Ollama's clients", "/api/tags", response=ollama_routes.Tags),
+    get(ollama_routes.processes, "The same models: they run", "/api/ps", response=ollama_routes.Processes),
+    post(ollama_routes.show, ollama_routes.Named, "One served model", "/api/show", response=Shown),
+    post(
+        ollama_routes.pull,
+        ollama_routes.Pull,
+        "Success for a served model; nothing is downloaded",
+        "/api/pull",
+        response=ollama_routes.Progress,
+        stream=NDJSON,
+    ),
+    post(ollama_routes.refuse_embedding, None, "No embeddings are made", "/api/embed", "/api/embeddings", **_GONE),
+    post(
+        ollama_routes.refuse_change,
+        None,
+        "Models come with verifiers",
+        "/api/create",
+        "/api/copy",
+        "/api/push",
+        **_GONE,
+    ),
     Route(
-        method="GET",
-        paths=both("/models/{id:.+}"),
-        handler=routes.get_model,
-        summary="One served model",
-        refusals=(404,),
+        method="DELETE",
+        paths=("/api/delete",),
+        handler=ollama_routes.refuse_change,
+        summary="Models come with verifiers",
+        refusals=(400,),
+        refused=True,
     ),
     # How the gateway is
-    Route(method="GET", paths=("/health",), handler=routes.health, summary="Whether the process lives", open=True),
-    Route(
-        method="GET",
-        paths=("/ready",),
-        handler=routes.ready,
-        summary="Whether a request sent now would be served",
-        refusals=(503,),
-        open=True,
-    ),
-    Route(
-        method="GET",
-        paths=("/metrics",),
-        handler=routes.metrics,
-        summary="Prometheus' metrics",
-        media="text/plain",
-        open=True,
-    ),
+    get(routes.health, "Whether the process lives", "/health", open=True),
+    get(routes.ready, "Whether a request sent now would be served", "/ready", refusals=(503,), open=True),
+    get(routes.metrics, "Prometheus' metrics", "/metrics", media="text/plain", open=True),
+    get(routes.openapi, "This document", "/openapi.json", open=True),
 )

@@ -1,0 +1,21 @@
+"""JSON bodies as pydantic models, which check requests, build answers and describe both in the OpenAPI document."""
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict
+
+
+class Given(BaseModel):
+    """A request's body: unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
+
+
+class Reply(BaseModel):
+    """An answer's body."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+def reply(body: Reply) -> web.Response:
+    """The answer."""
+    return web.Response(body=body.model_dump_json().encode(), content_type="application/json")
