@@ -1,0 +1,16 @@
+"""Ids of tool calls: each dialect writes its own prefix before the parser's id, and all prefixes come off again."""
+
+from typing import Final
+
+OPENAI: Final = "call_"
+ANTHROPIC: Final = "toolu_"
+_HEXADECIMAL: Final = frozenset("0123456789abcdef")
+
+
+def bare(call_id: str) -> str:
+    """The id as the parser gave it, if it was one of ours; another's as it is."""
+    for prefix in (OPENAI, ANTHROPIC):
+        rest = call_id.removeprefix(prefix)
+        if rest != call_id and rest and _HEXADECIMAL.issuperset(rest):
+            return rest
+    return call_id
