@@ -50,7 +50,9 @@ def conversation(
 def _turns(messages: Sequence[Message]) -> Iterator[_Turn]:
     turns: list[_Turn] = []
     for message in messages:
-        blocks = [steady for block in message.content if (steady := _steady(block)) is not None]
+        blocks: list[Block] = [*message.content]
+        if not isinstance(message, AssistantMessage):
+            blocks = [steady for block in blocks if (steady := _steady(block)) is not None]
         if blocks or not message.content:
             turns.append((message.role, blocks))
     for role, group in groupby(turns, key=lambda turn: turn[0]):
