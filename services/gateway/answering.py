@@ -2,9 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 
+import structlog
 from aiohttp import web
 from redis.exceptions import RedisError
 
@@ -17,6 +19,11 @@ from services.gateway.preparation import Prepared, prepare
 from services.gateway.sse import ClientGone, EventStream
 from services.gateway.stores import Stores
 from shared.broker import DISCONNECTED
+
+logger = structlog.get_logger()
+
+_WARNING: Final = "x-draftmesh-warning"
+_MAX_HEADER: Final = 1000  # clients and proxies bound a response's headers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -47,11 +54,12 @@ class Endpoint:
         call = self._dialect.parse(await read_body(request))
         prepared = await _prepare(call, gateway)
         account.prepare(prepared)
+        headers = _warn(call.warnings, request[REQUEST_ID])
         identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
         async with gateway.generator.run(prepared) as answer:
             if not call.streaming:
-                return await _whole(call, identity, answer, account, gateway.stores)
-            stream = EventStream(request, self._dialect.content_type, heartbeat_s=gateway.heartbeat_s)
+                return await _whole(call, identity, answer, account, gateway.stores, headers)
+            stream = EventStream(request, self._dialect.content_type, headers=headers, heartbeat_s=gateway.heartbeat_s)
             try:
                 await _stream(call, identity, answer, account, stream, gateway.stores)
             except ClientGone:
@@ -76,7 +84,19 @@ async def _prepare(call: Call, gateway: Gateway) -> Prepared:
         raise unavailable(REDIS_DOWN) from error
 
 
-async def _whole(call: Call, identity: Identity, answer: Answer, account: Account, stores: Stores) -> web.Response:
+def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
+    """The header that says what was left out; the log says it too."""
+    if not warnings:
+        return {}
+    logger.warning("left_out", request_id=request_id, warnings=list(warnings))
+    # Part of it is the client's own words, which may be anything.
+    line = "; ".join(warnings).encode("ascii", "replace").decode()
+    return {_WARNING: "".join(one if one.isprintable() else "?" for one in line)[:_MAX_HEADER]}
+
+
+async def _whole(
+    call: Call, identity: Identity, answer: Answer, account: Account, stores: Stores, headers: Mapping[str, str]
+) -> web.Response:
     collector = call.collector(identity)
     while answer.open:
         events = await answer.read()
@@ -85,7 +105,7 @@ async def _whole(call: Call, identity: Identity, answer: Answer, account: Accoun
         await _keep_turns(events, stores)
     body = collector.body()
     await call.keep(stores)
-    return web.json_response(body)
+    return web.json_response(body, headers=headers)
 
 
 async def _stream(

@@ -23,6 +23,7 @@ MAX_BODY_BYTES: Final = 32 << 20
 _CORS_HEADERS: Final = ("authorization", "x-api-key", "content-type", "accept", "user-agent", "x-requested-with")
 _CORS_PREFIXES: Final = ("anthropic-", "openai-", "x-stainless-")
 _OPEN: Final = frozenset(path for route in ROUTES if route.open for path in route.paths)  # probes carry no key
+_EXPOSED: Final = "x-request-id, request-id, x-draftmesh-warning, retry-after, retry-after-ms"
 _SENTENCES: Final = {404: "There is no such route.", 405: "This route does not take that method."}
 
 
@@ -71,7 +72,8 @@ def _response(error: ApiError, request: web.Request) -> web.Response:
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))
         headers["retry-after-ms"] = str(int(error.retry_after_s * 1000))
-    return web.json_response(shape(error, request.path, request[REQUEST_ID]), status=error.status, headers=headers)
+    status, body = shape(error, request.path, request[REQUEST_ID])
+    return web.json_response(body, status=status, headers=headers)
 
 
 @web.middleware
@@ -100,5 +102,6 @@ async def _authenticate(request: web.Request, handler: Handler) -> web.StreamRes
 async def _decorate(request: web.Request, response: web.StreamResponse) -> None:
     # Requests that aiohttp itself refuses never met a middleware.
     response.headers["x-request-id"] = request.get(REQUEST_ID) or f"req_{uuid.uuid4().hex}"
+    response.headers["request-id"] = response.headers["x-request-id"]  # Anthropic's name for it
     response.headers["Access-Control-Allow-Origin"] = "*"
-    response.headers["Access-Control-Expose-Headers"] = "x-request-id, retry-after, retry-after-ms"
+    response.headers["Access-Control-Expose-Headers"] = _EXPOSED

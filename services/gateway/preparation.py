@@ -54,10 +54,7 @@ class Prepared:
 
 async def prepare(request: GenerationRequest, directory: ModelDirectory, stores: Stores, timeout_ms: int) -> Prepared:
     """Find the model, render and tokenise, check the bounds. Raises `ApiError` or redis-py's errors."""
-    model = await directory.find(request.model)
-    lexicon = await directory.lexicon(model.vocabulary)
-    turns = await _turns(request, stores)
-    prompts = [await asyncio.to_thread(_tokens, request, prompt, lexicon, turns) for prompt in request.prompts]
+    model, lexicon, prompts = await _read(request, directory, stores)
     # A document is text and nothing else: whatever goes on from it is neither thinking nor a call.
     converses = request.converses
     format: Format = lexicon.format if converses else PlainFormat()
@@ -80,6 +77,23 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
             thinking_end=format.span.end if format.span else "",
         ),
     )
+
+
+async def count_tokens(request: GenerationRequest, directory: ModelDirectory, stores: Stores) -> int:
+    """How long the prompts are, whether there is room for them or not. Raises `ApiError` or redis-py's errors."""
+    _, _, prompts = await _read(request, directory, stores)
+    return sum(map(len, prompts))
+
+
+async def _read(
+    request: GenerationRequest, directory: ModelDirectory, stores: Stores
+) -> tuple[ServedModel, Lexicon, list[tuple[int, ...]]]:
+    """The model, and every prompt as its tokens."""
+    model = await directory.find(request.model)
+    lexicon = await directory.lexicon(model.vocabulary)
+    turns = await _turns(request, stores)
+    prompts = [await asyncio.to_thread(_tokens, request, prompt, lexicon, turns) for prompt in request.prompts]
+    return model, lexicon, prompts
 
 
 async def _turns(request: GenerationRequest, stores: Stores) -> dict[str, Turn]:

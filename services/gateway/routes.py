@@ -46,6 +46,11 @@ def _describe(model: ServedModel) -> dict[str, object]:
     }
 
 
+async def root(_: web.Request) -> web.Response:
+    """A line for people; clients only look at the status."""
+    return web.Response(text="draftmesh is running. GET /v1/models lists what it serves.\n")
+
+
 async def health(_: web.Request) -> web.Response:
     """200: the process lives."""
     return web.json_response({"status": "ok"})

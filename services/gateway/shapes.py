@@ -2,6 +2,7 @@
 
 from typing import Final, Literal
 
+from services.gateway import messages_errors
 from services.gateway.errors import ApiError
 
 Family = Literal["openai", "anthropic", "ollama"]
@@ -11,11 +12,17 @@ _OLLAMA: Final = "/api/"
 
 def family(path: str) -> Family:
     """Whose clients use this path."""
-    return "ollama" if path.startswith(_OLLAMA) else "openai"
+    if path.startswith(_OLLAMA):
+        return "ollama"
+    first = path.removeprefix("/v1").removeprefix("/").partition("/")[0]
+    return "anthropic" if first == "messages" else "openai"
 
 
-def shape(error: ApiError, path: str, request_id: str) -> dict[str, object]:
-    """The body of a refusal on this path."""
-    if family(path) == "ollama":
-        return {"error": error.message}
-    return error.body()
+def shape(error: ApiError, path: str, request_id: str) -> tuple[int, dict[str, object]]:
+    """The status and the body of a refusal on this path."""
+    match family(path):
+        case "anthropic":
+            return messages_errors.status(error), messages_errors.body(error, request_id)
+        case "ollama":
+            return error.status, {"error": error.message}
+    return error.status, error.body()

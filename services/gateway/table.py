@@ -7,7 +7,10 @@ from services.gateway.chat import ChatCall
 from services.gateway.chat_request import ChatRequest
 from services.gateway.completions import CompletionCall
 from services.gateway.completions_request import CompletionRequest
+from services.gateway.counting import TokenCount
 from services.gateway.dialect import Dialect
+from services.gateway.messages import MessagesCall
+from services.gateway.messages_request import MessagesRequest
 from services.gateway.ollama import NDJSON, OllamaEndpoint, chat_call, generate_call
 from services.gateway.ollama_models import Shown
 from services.gateway.ollama_request import ChatBody, GenerateBody
@@ -20,6 +23,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     # What generates
     generates(Dialect(ChatCall), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
     generates(Dialect(CompletionCall), CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
+    generates(Dialect(MessagesCall), MessagesRequest, "Anthropic's Messages API", *both("/messages")),
+    post(
+        TokenCount(Dialect(MessagesCall)).handle,
+        MessagesRequest,
+        "How many tokens the prompt of a Messages request has",
+        *both("/messages/count_tokens"),
+    ),
     post(OllamaEndpoint(chat_call).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
     post(OllamaEndpoint(generate_call).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM),
     # Which models there are
@@ -57,6 +67,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         refused=True,
     ),
     # How the gateway is
+    get(routes.root, "What this is; clients ask it whether a server is there", "/", media="text/plain", open=True),
     get(routes.health, "Whether the process lives", "/health", open=True),
     get(routes.ready, "Whether a request sent now would be served", "/ready", refusals=(503,), open=True),
     get(routes.metrics, "Prometheus' metrics", "/metrics", media="text/plain", open=True),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import aiohttp
+from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from redis.exceptions import RedisError
 
@@ -84,6 +85,10 @@ class Stack:
     @property
     def openai(self) -> AsyncOpenAI:
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=self.key, max_retries=0)
+
+    @property
+    def anthropic(self) -> AsyncAnthropic:
+        return AsyncAnthropic(base_url=self.url, api_key=self.key, max_retries=0)
 
     async def post(self, **fields: Any) -> tuple[int, dict[str, Any]]:
         body = {"messages": MESSAGES, **fields}

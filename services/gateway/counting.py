@@ -1,0 +1,29 @@
+"""Counts the tokens of a request's prompt, exactly as the request itself would have them, and generates nothing."""
+
+from aiohttp import web
+
+from services.gateway.answering import read_body
+from services.gateway.dialect import Dialect
+from services.gateway.errors import REDIS_DOWN, unavailable
+from services.gateway.gateway import GATEWAY
+from services.gateway.preparation import count_tokens
+from shared.broker import DISCONNECTED
+
+
+class TokenCount:
+    """The handler of the route beside a dialect's that tells `{"input_tokens": n}`."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Tools, instructions and messages count, also where they would not fit. Raises `ApiError`."""
+        gateway = request.app[GATEWAY]
+        with gateway.activity.enter():
+            call = self._dialect.parse(await read_body(request))
+            try:
+                await call.resolve(gateway.stores)
+                tokens = await count_tokens(call.generation(), gateway.directory, gateway.stores)
+            except DISCONNECTED as error:
+                raise unavailable(REDIS_DOWN) from error
+        return web.json_response({"input_tokens": tokens})

@@ -1,0 +1,166 @@
+"""The messages of an Anthropic request and the content blocks they are made of, checked one by one."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
+
+_NOT_TEXT: Final = ("image", "document", "search_result", "container_upload")
+
+
+class Block(BaseModel):
+    """What all blocks share: unknown fields, such as `cache_control`, are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class TextBlock(Block):
+    """Text, from anyone."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ThinkingBlock(Block):
+    """An assistant's thinking. Its signature is not checked."""
+
+    type: Literal["thinking"]
+    thinking: str
+
+
+class RedactedThinkingBlock(Block):
+    """Thinking that only its maker can read."""
+
+    type: Literal["redacted_thinking"]
+
+
+class ToolUseBlock(Block):
+    """A call that the assistant made."""
+
+    type: Literal["tool_use"]
+    id: str = Field(min_length=1)
+    name: str = Field(min_length=1)
+    input: dict[str, Any] = Field(default_factory=dict)
+
+
+class ToolReferenceBlock(Block):
+    """A tool that a search over tools found."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+
+
+def _of(*kinds: str) -> Callable[[object], object]:
+    """A check that a block is of one of these types, with an error that says what is wrong with others."""
+    known = ", ".join(f"'{kind}'" for kind in kinds)
+
+    def check(value: object) -> object:
+        kind = value.get("type") if isinstance(value, dict) else None
+        if not isinstance(kind, str):
+            raise PydanticCustomError("block", "a content block must be an object with a 'type'")
+        if kind in _NOT_TEXT:
+            message = "blocks of type '{kind}' are not supported: the models served here read text only"
+            raise PydanticCustomError("block", message, {"kind": kind})
+        if kind not in kinds:
+            message = "blocks of type '{kind}' are not supported here, only {known}"
+            raise PydanticCustomError("block", message, {"kind": kind[:64], "known": known})
+        return value
+
+    return check
+
+
+def _tag(value: Any) -> str:
+    # Not an identifier, so that it does not look like a field's name in an error's location.
+    return f"a {value['type'] if isinstance(value, dict) else value.type} block"
+
+
+def _blocks(value: object) -> object:
+    """A string is one text block; null is none."""
+    if value is None:
+        return []
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+_Text = Annotated[TextBlock, BeforeValidator(_of("text"))]
+TextContent = Annotated[list[_Text], BeforeValidator(_blocks, json_schema_input_type=str | list[_Text])]
+
+_Result = Annotated[
+    Annotated[TextBlock, Tag("a text block")] | Annotated[ToolReferenceBlock, Tag("a tool_reference block")],
+    Discriminator(_tag),
+    BeforeValidator(_of("text", "tool_reference")),
+]
+
+
+class ToolResultBlock(Block):
+    """What a call gave."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str = Field(min_length=1)
+    content: Annotated[list[_Result], BeforeValidator(_blocks, json_schema_input_type=str | list[_Result])] = Field(
+        default_factory=list
+    )
+    is_error: bool | None = None
+
+
+_User = Annotated[
+    Annotated[TextBlock, Tag("a text block")] | Annotated[ToolResultBlock, Tag("a tool_result block")],
+    Discriminator(_tag),
+    BeforeValidator(_of("text", "tool_result")),
+]
+_Assistant = Annotated[
+    Annotated[TextBlock, Tag("a text block")]
+    | Annotated[ThinkingBlock, Tag("a thinking block")]
+    | Annotated[RedactedThinkingBlock, Tag("a redacted_thinking block")]
+    | Annotated[ToolUseBlock, Tag("a tool_use block")],
+    Discriminator(_tag),
+    BeforeValidator(_of("text", "thinking", "redacted_thinking", "tool_use")),
+]
+
+
+class UserMessage(BaseModel):
+    """The user's text, and what the assistant's calls gave."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["user"]
+    content: Annotated[list[_User], BeforeValidator(_blocks, json_schema_input_type=str | list[_User])]
+
+
+class AssistantMessage(BaseModel):
+    """An earlier answer; the last message of a request: the beginning of the next one."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["assistant"]
+    content: Annotated[list[_Assistant], BeforeValidator(_blocks, json_schema_input_type=str | list[_Assistant])]
+
+
+class SystemMessage(BaseModel):
+    """An instruction anywhere between the others, as Claude Code's reminders."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["system"]
+    content: TextContent
+
+
+def _role(value: object) -> object:
+    if not isinstance(value, dict):
+        raise PydanticCustomError("message", "a message must be an object with 'role' and 'content'")
+    if value.get("role") not in ("user", "assistant", "system"):
+        raise PydanticCustomError("message", "a message's 'role' must be 'user', 'assistant' or 'system'")
+    return value
+
+
+def _sender(value: Any) -> str:
+    return f"from {value['role'] if isinstance(value, dict) else value.role}"
+
+
+Message = Annotated[
+    Annotated[UserMessage, Tag("from user")]
+    | Annotated[AssistantMessage, Tag("from assistant")]
+    | Annotated[SystemMessage, Tag("from system")],
+    Discriminator(_sender),
+    BeforeValidator(_role),
+]

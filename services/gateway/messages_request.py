@@ -1,0 +1,124 @@
+"""A request of Anthropic's Messages API as clients send it, checked.
+
+Fields that only steer Anthropic's own service (`metadata`, `service_tier`, `context_management`, `cache_control` …) are
+ignored. What only its servers can do, such as searching the web, is left out with a warning.
+"""
+
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from services.gateway.bodies import checked, parse_object
+from services.gateway.fields import GenerationFields
+from services.gateway.messages_blocks import Message, TextContent
+from services.gateway.messages_conversation import conversation
+from services.gateway.messages_tools import ToolChoiceField, ToolDefinition, chosen, left_out, offered
+from services.gateway.models import DEFAULT
+from services.gateway.requests import GenerationRequest, Output, Reasoning
+
+_ANTHROPICS: Final = "claude-"  # how the names of Anthropic's own models begin
+
+
+class Thinking(BaseModel):
+    """How to think: up to a budget in tokens, not at all, or as the model does by itself."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = Field(None, ge=1)
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputFormat(BaseModel):
+    """What the answer's text must match."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(BaseModel):
+    """How much effort to make, and in which form to answer."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    format: OutputFormat | None = None
+
+
+class MessagesRequest(GenerationFields):
+    """The body of POST /v1/messages, and of /v1/messages/count_tokens, which needs less of it.
+
+    `max_tokens` may be missing and is no more than the room there is: clients send what Anthropic's models can do.
+    """
+
+    messages: list[Message] = Field(min_length=1)
+    system: TextContent = Field(default_factory=list)
+    stop_sequences: tuple[str, ...] = ()
+    tools: list[ToolDefinition] = Field(default_factory=list)
+    tool_choice: ToolChoiceField | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig = OutputConfig()
+    output_format: OutputFormat | None = None  # older clients' name for `output_config.format`
+    mcp_servers: list[dict[str, Any]] = Field(default_factory=list)
+    stream: bool = False
+
+    @field_validator("stop_sequences", mode="before")
+    @classmethod
+    def _sequences(cls, value: object) -> object:
+        return cls._stops(value)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is done otherwise than asked for."""
+        tools = [f"tool '{name}' cannot be offered here and was left out" for name in left_out(self.tools)]
+        servers = ["'mcp_servers' are not supported and were left out"] if self.mcp_servers else []
+        model = [f"'{self.model}' is not served here; the default model answers"] if self._replaced else []
+        return [*model, *tools, *servers]
+
+    @property
+    def shows_thinking(self) -> bool:
+        """Whether the client wants to read the thinking, beside knowing that there was some."""
+        return self.thinking is None or self.thinking.display != "omitted"
+
+    def generation(self) -> GenerationRequest:
+        """The request in no dialect, its seed decided. Raises a 400 `ApiError` where fields contradict each other."""
+        tools = offered(self.tools)
+        return GenerationRequest(
+            model=DEFAULT if self._replaced else self.model,
+            prompts=(conversation(self.system, self.messages, self.chat_template_kwargs),),
+            sampling=self.sampling(),
+            max_tokens=self.limit(),
+            stops=(*self.stop_sequences, *self.stop),
+            speculation=self.speculation(),
+            cache_prompt=self.cache_prompt,
+            tools=tools,
+            tool_choice=chosen(self.tool_choice, tools),
+            output=self._output(),
+            reasoning=self._reasoning(),
+        )
+
+    @property
+    def _replaced(self) -> bool:
+        # Clients of Anthropic's have its models built in, for small tasks of their own beside the user's choice.
+        return self.model is not None and self.model.startswith(_ANTHROPICS)
+
+    def _output(self) -> Output | None:
+        for param, form in (("output_config.format", self.output_config.format), ("output_format", self.output_format)):
+            if form is not None:
+                return Output(kind="json", source=form.schema_, param=f"{param}.schema")
+        return None
+
+    def _reasoning(self) -> Reasoning:
+        effort = self.output_config.effort
+        if self.thinking is None:
+            # As Anthropic has it: a client that did not ask for thinking takes the first block for the answer.
+            return Reasoning(enabled=False, effort=effort)
+        enabled = {"enabled": True, "disabled": False, "adaptive": None}[self.thinking.type]
+        return Reasoning(enabled=enabled, effort=effort, budget=self.thinking.budget_tokens if enabled else None)
+
+
+def parse_messages(data: bytes) -> MessagesRequest:
+    """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
+    return checked(MessagesRequest, parse_object(data))
