@@ -10,13 +10,13 @@ from tests.service.scripted import MESSAGES, Step, stack
 from tests.toy_format import ToyFormat
 
 # As a model might write it, but no template would: spaces, and tokens that no tokeniser makes of this text.
-WRITTEN = "<think>hm, let me see</think>\n\n<call look>", '{"at"  :   "x"', "}</call>"
+THINKING, *CALL = "<think>hm, let me see</think>\n\n", "<call look>", '{"at"  :   "x"', "}</call>"
 
 
 @pytest.fixture
 def odd(model: Model) -> tuple[int, ...]:
     """The tokens of an answer that calls a tool, cut where no tokeniser cuts."""
-    return tuple(token for part in WRITTEN for token in model.vocabulary.tokenize(part))
+    return tuple(token for part in (THINKING, *CALL) for token in model.vocabulary.tokenize(part))
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -52,8 +52,7 @@ async def test_a_call_s_tokens_are_in_the_next_prompt_as_they_were_written(
         changed = {**call, "function": {"name": "look", "arguments": '{"at": "y"}'}}
         await s.post(messages=[history[0], {**history[1], "tool_calls": [changed]}, history[2]])
     first, second, third = (job.prompt for job in s.verifier.jobs)
-    thinking = model.vocabulary.tokenize(WRITTEN[0].partition("<call")[0])
-    kept = odd[len(thinking) :]
+    kept = odd[len(model.vocabulary.tokenize(THINKING)) :]
     assert second[: len(first) + len(kept)] == first + kept
     assert third[: len(first)] == first
     assert third[: len(first) + len(kept)] != first + kept
