@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from services.gateway.activity import Activity
-from services.gateway.generation import Generator
+from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
