@@ -1,77 +1,129 @@
-"""Follows many output logs with one blocking read, so that a stream costs a queue and not a connection.
+"""Follows many output logs with one blocking read, so that a stream costs a list and not a connection.
 
-Every follower of a request sees each committed token once and in order, from the offset it asked for, and the
-terminal chunk last. If Redis loses the log or goes back in time, it gets `LogLost` instead of repeated tokens.
+Every reader of a request gets each committed token once and in order, from the offset it asked for, and the terminal
+chunk last. If Redis loses the log or goes back in time, it gets `LogLost` instead of repeated tokens.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import Callable
+from typing import Final
 
 from redis.exceptions import RedisError, ResponseError
 
 from shared import codec, keys
 from shared.broker import BLOCK_MS, DISCONNECTED, Reconnect
-from shared.commands import Redis
+from shared.commands import Entries, Fields, Redis
 from shared.jobs import parse_entry
-from shared.messages import Chunk, Finish
+from shared.messages import Chunk
 
-_WAKE_TTL_MS = 60_000
+BACKLOG: Final = 256  # chunks that may wait for a slow reader before its log is read no further
+_WAKE_TTL_MS: Final = 60_000
 
 
 class LogLost(RuntimeError):
     """The log vanished, or continued at another offset than the one expected."""
 
 
+class Feed:
+    """One request's log as it comes: `wake` is called, in the follower's task, whenever there is more to take."""
+
+    def __init__(self, key: str, offset: int, wake: Callable[[], None], resume: Callable[["Feed"], None]) -> None:
+        self.key = key
+        # Entries end at offset+1 or later, or are the terminal chunk at `<offset>-2`.
+        self.cursor = f"{offset}-1"
+        self._offset = offset
+        self._wake = wake
+        self._resume = resume
+        self._chunks: list[Chunk] = []
+        self._lost: LogLost | None = None
+
+    @property
+    def full(self) -> bool:
+        return len(self._chunks) >= BACKLOG
+
+    def take(self) -> list[Chunk]:
+        """Every chunk that has come since the last call. Raises `LogLost` when none has and none will."""
+        if self._lost is not None and not self._chunks:
+            raise self._lost
+        if self.full:
+            self._resume(self)
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def deliver(self, entries: Entries) -> None:
+        """Add log entries, at least one; after a loss they mean nothing any more."""
+        self.cursor = entries[-1][0].decode()
+        for entry_id, fields in entries:
+            if self._lost is None:
+                self._add(entry_id, fields)
+        self._wake()
+
+    def _add(self, entry_id: bytes, fields: Fields) -> None:
+        try:
+            base, chunk = parse_entry(entry_id, fields)
+        except codec.CodecError as error:
+            return self.lose(f"undecodable log entry: {error}")
+        if base != self._offset:
+            return self.lose(f"expected offset {self._offset}, the log continues at {base}")
+        self._offset += len(chunk.tokens)
+        self._chunks.append(chunk)
+        return None
+
+    def lose(self, why: str) -> None:
+        """Nothing comes any more."""
+        self._lost = self._lost or LogLost(why)
+        self._wake()
+
+
 class LogFollower:
-    """One per gateway. `run` must be running for `follow` to yield."""
+    """One per gateway. `run` must be running for feeds to get anything."""
 
     def __init__(self, redis: Redis, blocking: Redis, instance: str) -> None:
         self._redis = redis
         self._blocking = blocking
         self._wake_key = keys.wake(instance)
         self._wake_cursor = "0-0"
-        self._queues: dict[str, asyncio.Queue[tuple[int, Chunk] | LogLost]] = {}
-        self._cursors: dict[str, str] = {}
+        self._feeds: dict[str, Feed] = {}
+        self._cursors: dict[str, str] = {}  # of the feeds that take more
+        self._changed = asyncio.Event()
         self._joined = asyncio.Event()
 
-    async def follow(self, request_id: str, offset: int = 0) -> AsyncGenerator[Chunk, None]:
-        """The chunks of a request from token `offset` on; ends after the terminal chunk. Raises `LogLost`."""
-        queue: asyncio.Queue[tuple[int, Chunk] | LogLost] = asyncio.Queue()
-        key = keys.log(request_id)
-        self._queues[key] = queue
-        # Entries end at offset+1 or later, or are the terminal chunk at `<offset>-2`.
-        self._cursors[key] = f"{offset}-1"
-        self._joined.set()
-        try:
-            await self._wake()
-            while True:
-                item = await queue.get()
-                if isinstance(item, LogLost):
-                    raise item
-                base, chunk = item
-                if base != offset:
-                    raise LogLost(f"expected offset {offset}, the log continues at {base}")
-                offset += len(chunk.tokens)
-                yield chunk
-                if chunk.finish is not Finish.NONE:
-                    return
-        finally:
-            self._queues.pop(key, None)
-            self._cursors.pop(key, None)
+    def join(self, request_id: str, wake: Callable[[], None], offset: int = 0) -> Feed:
+        """Follow a request from token `offset` on, until `leave`. One reader per request."""
+        feed = Feed(keys.log(request_id), offset, wake, self._follow)
+        self._feeds[feed.key] = feed
+        self._follow(feed)
+        return feed
+
+    def leave(self, feed: Feed) -> None:
+        """Follow it no more."""
+        self._feeds.pop(feed.key, None)
+        self._cursors.pop(feed.key, None)
+
+    def _follow(self, feed: Feed) -> None:
+        if feed.key in self._feeds:
+            self._cursors[feed.key] = feed.cursor
+            self._joined.set()
+            self._changed.set()
 
     async def run(self) -> None:
         """Read for ever; survives Redis going away and coming back."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read(), name="log reader")
+            group.create_task(self._interrupt(), name="log reader's wake-up")
+
+    async def _read(self) -> None:
         reconnect = Reconnect("log follower")
         checked = time.monotonic()
         while True:
-            if not self._queues:
+            if not self._feeds:
                 self._joined.clear()
                 await self._joined.wait()
             try:
                 async with asyncio.timeout(BLOCK_MS / 1000 * 2):
                     reply = await self._blocking.xread(
-                        {**self._cursors, self._wake_key: self._wake_cursor}, block=BLOCK_MS
+                        {**self._cursors, self._wake_key: self._wake_cursor}, count=BACKLOG, block=BLOCK_MS
                     )
                 reconnect.succeeded()
             except ResponseError as error:
@@ -89,41 +141,44 @@ class LogFollower:
                 await self._check_all()
                 checked = time.monotonic()
 
-    def _deliver(self, key: str, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+    def _deliver(self, key: str, entries: Entries) -> None:
         if key == self._wake_key:
             self._wake_cursor = entries[-1][0].decode()
             return
-        queue = self._queues.get(key)
-        if queue is None:
+        feed = self._feeds.get(key)
+        if feed is None:
             return
-        self._cursors[key] = entries[-1][0].decode()
-        for entry_id, fields in entries:
-            try:
-                queue.put_nowait(parse_entry(entry_id, fields))
-            except codec.CodecError as error:
-                queue.put_nowait(LogLost(f"undecodable log entry: {error}"))
+        feed.deliver(entries)
+        if feed.full:
+            self._cursors.pop(key, None)  # what a slow reader has not taken stays in Redis
+        else:
+            self._cursors[key] = feed.cursor
 
     async def _check_all(self) -> None:
         """Now and then, and after an outage: a request whose job is gone will never speak again."""
-        watched = list(self._queues.items())
+        watched = list(self._feeds.values())
         if not watched:
             return
         try:
             pipeline = self._redis.pipeline(transaction=False)
-            for key, _ in watched:
-                pipeline.exists(key.removesuffix(":log") + ":job")
+            for feed in watched:
+                pipeline.exists(feed.key.removesuffix(":log") + ":job")
             present = await pipeline.execute()
         except (RedisError, OSError):
             return
-        for (_, queue), exists in zip(watched, present, strict=True):
+        for feed, exists in zip(watched, present, strict=True):
             if not exists:
-                queue.put_nowait(LogLost("the request is gone from Redis"))
+                feed.lose("the request is gone from Redis")
 
-    async def _wake(self) -> None:
-        try:
-            pipeline = self._redis.pipeline(transaction=False)
-            pipeline.xadd(self._wake_key, {"w": b""}, maxlen=1)
-            pipeline.pexpire(self._wake_key, _WAKE_TTL_MS)
-            await pipeline.execute()
-        except DISCONNECTED:
-            pass  # the read that is under way ends within BLOCK_MS and sees the new log then
+    async def _interrupt(self) -> None:
+        """End the read that is under way whenever it does not read everything that it should."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                pipeline = self._redis.pipeline(transaction=False)
+                pipeline.xadd(self._wake_key, {"w": b""}, maxlen=1)
+                pipeline.pexpire(self._wake_key, _WAKE_TTL_MS)
+                await pipeline.execute()
+            except DISCONNECTED:
+                pass  # the read ends within BLOCK_MS and sees the new log then

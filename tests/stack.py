@@ -19,6 +19,7 @@ from shared.follow import LogFollower
 from shared.jobs import JobStore
 from shared.messages import Card, Chunk, DrafterCard, Job, Sampling, Speculation, VerifierCard
 from shared.registry import Registry
+from tests.following import follow
 from tests.toys import drafter_card
 
 _names = count()
@@ -82,7 +83,7 @@ class Client:
     async def stream(self, job: Job) -> AsyncGenerator[Chunk, None]:
         """Submit and yield chunk by chunk."""
         await self.store.submit(job, 1000)
-        async with aclosing(self._follower.follow(job.request_id)) as chunks:
+        async with aclosing(follow(self._follower, job.request_id)) as chunks:
             async for chunk in chunks:
                 yield chunk
 

@@ -14,7 +14,8 @@ from services.gateway.account import Account
 from services.gateway.dialect import Call, Dialect, Identity
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.gateway import GATEWAY, REQUEST_ID, Gateway
-from services.gateway.generation import Answer, Event, Finished
+from services.gateway.generation import Event, Finished
+from services.gateway.generator import Answer
 from services.gateway.preparation import Prepared, prepare
 from services.gateway.sse import ClientGone, EventStream
 from services.gateway.stores import Stores

@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from services.gateway.activity import Activity
-from services.gateway.generation import Generator
+from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory

@@ -1,35 +1,16 @@
-"""Submits jobs, follows their logs and gives typed events. A job that its reader leaves is cancelled.
+"""From commits to events: what each commit of a choice adds to its text and parts, and how the choice ends. Pure."""
 
-Dialects sit on top; nothing here knows HTTP or JSON.
-"""
-
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
-
-import structlog
-from redis.exceptions import RedisError
 
 from services.gateway.calls import Calls
-from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, too_many, unavailable
+from services.gateway.errors import SERVER, ApiError
 from services.gateway.parts import Part, Thought, merged
-from services.gateway.preparation import Prepared, Reading
+from services.gateway.preparation import Reading
 from services.gateway.stats import DraftStatistics
 from services.gateway.text import TextStream
 from services.gateway.turns import Turn
-from shared.broker import Broker
-from shared.follow import LogFollower, LogLost
-from shared.jobs import JobStore
-from shared.messages import Chunk, Finish, Job, TokenLogprob
-from shared.scripts import Outcome
-
-logger = structlog.get_logger()
-
-_CANCEL_S: Final = 1.0  # a job that nobody cancels ends by itself; a leaving client must not be waited for
-_GRACE_S: Final = 5.0  # the verifier ends a request at its deadline; this is for when there is none any more
-_BACKLOG: Final = 256  # commits that may wait for a slow client before its log is read no further
+from shared.messages import Chunk, Finish, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +65,14 @@ Event = Delta | Finished
 
 def _failure(chunk: Chunk) -> ApiError:
     if chunk.finish is Finish.DEADLINE:
-        return _deadline()
+        return deadline_passed()
     if chunk.finish is Finish.CANCELLED:
         return ApiError(499, "The request was cancelled.", kind=SERVER, code="request_cancelled")
     return ApiError(500, chunk.detail or "The verifier failed on this request.", kind=SERVER, code="generation_failed")
 
 
-def _deadline() -> ApiError:
+def deadline_passed() -> ApiError:
+    """The request took longer than it may."""
     return ApiError(504, "The request's deadline passed.", kind=SERVER, code="deadline_exceeded")
 
 
@@ -179,119 +161,3 @@ class Choice:
             self._calls.turn(self._output, self._reading) if complete else None,
             self._reasoning,
         )
-
-
-class Answer:
-    """The events of all choices of one request, as they come."""
-
-    def __init__(self, choices: int) -> None:
-        self._queue: asyncio.Queue[Event | ApiError] = asyncio.Queue(_BACKLOG)
-        self._failure: ApiError | None = None
-        self.open = choices
-
-    async def read(self, timeout_s: float | None = None) -> list[Event]:
-        """Every event that is there, waiting up to `timeout_s` for one. Raises the `ApiError` that ended a choice."""
-        if self._failure is not None:
-            raise self._failure
-        try:
-            async with asyncio.timeout(timeout_s):
-                items = [await self._queue.get()]
-        except TimeoutError:
-            return []
-        while not self._queue.empty():
-            items.append(self._queue.get_nowait())
-        events: list[Event] = []
-        for item in items:
-            if isinstance(item, ApiError):
-                self._failure = item
-                if events:
-                    return events
-                raise item
-            events.append(item)
-            self.open -= isinstance(item, Finished)
-        return events
-
-    async def put(self, item: Event | ApiError) -> None:
-        """Wait for room, then hand the item over."""
-        await self._queue.put(item)
-
-
-class Generator:
-    """Runs prepared requests on one Redis; at most `limit` jobs per model are live at once."""
-
-    def __init__(self, broker: Broker, follower: LogFollower, limit: int) -> None:
-        self._broker = broker
-        self._follower = follower
-        self._limit = limit
-
-    @asynccontextmanager
-    async def run(self, prepared: Prepared) -> AsyncIterator[Answer]:
-        """Submit the jobs and read their answers; on leaving, those that have not ended are cancelled.
-
-        Raises a 429 or 503 `ApiError` before anything is yielded if they are not admitted.
-        """
-        store = JobStore(self._broker.redis, self._broker.blocking, prepared.model.name)
-        await self._submit(store, prepared.jobs)
-        answer = Answer(len(prepared.jobs))
-        failure: Exception | None = None
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._pump(store, job, Choice(index, prepared.reading), answer), name=job.request_id)
-                for index, job in enumerate(prepared.jobs)
-            ]
-            try:
-                yield answer
-            except Exception as error:
-                failure = error  # raised below: out here the group would wrap it
-            finally:
-                for task in tasks:
-                    task.cancel()
-        if failure is not None:
-            raise failure
-
-    async def _submit(self, store: JobStore, jobs: Sequence[Job]) -> None:
-        tried: list[Job] = []
-        admitted = False
-        try:
-            for job in jobs:
-                tried.append(job)
-                if await store.submit(job, self._limit) is Outcome.FULL:
-                    raise too_many()
-            admitted = True
-        except (RedisError, OSError) as error:
-            raise unavailable(REDIS_DOWN) from error
-        finally:
-            if not admitted:
-                for job in tried:
-                    await _cancel(store, job.request_id)
-
-    async def _pump(self, store: JobStore, job: Job, choice: Choice, answer: Answer) -> None:
-        ended = False
-        try:
-            async with (
-                asyncio.timeout(job.timeout_ms / 1000 + _GRACE_S),
-                aclosing(self._follower.follow(job.request_id)) as chunks,
-            ):
-                async for chunk in chunks:
-                    ended = chunk.finish is not Finish.NONE
-                    for item in choice.take(chunk):
-                        await answer.put(item)
-                    if choice.ended:
-                        return
-        except LogLost:
-            await answer.put(ApiError(500, "Redis lost this request.", kind=SERVER, code="request_lost"))
-        except TimeoutError:
-            await answer.put(_deadline())
-        except Exception:
-            logger.exception("choice_failed", job=job.request_id)
-            await answer.put(ApiError(500, INTERNAL, kind=SERVER, code="internal_error"))
-        finally:
-            if not ended:
-                await _cancel(store, job.request_id)
-
-
-async def _cancel(store: JobStore, request_id: str) -> None:
-    with suppress(TimeoutError, RedisError, OSError):
-        async with asyncio.timeout(_CANCEL_S):
-            # A second cancellation of the handler must not leave the job running.
-            await asyncio.shield(store.cancel(request_id))

@@ -60,7 +60,8 @@ class Lexicon:
         self.bos = self._special(self._vocabulary.bos)
         self.eos = self._special(model.metadata("tokenizer.ggml.eos_token_id"))
         self.format = detect(source)
-        self._marks = {token: mark.encode() for mark in self.format.marks for token in self._single(mark)}
+        # Kept as they are met: asking llama.cpp takes longer than all else that a token takes here.
+        self._pieces = {token: mark.encode() for mark in self.format.marks for token in self._single(mark)}
         self._renderer = (
             None
             if source is None
@@ -117,10 +118,12 @@ class Lexicon:
     def piece(self, token: int) -> bytes:
         """The bytes of a token as they belong to an answer: nothing for control and end-of-generation tokens, except
         for those that mark thinking and tool calls."""
-        mark = self._marks.get(token)
-        if mark is not None:
-            return mark
-        return b"" if token in self._hidden or token >= self.n_tokens else self._vocabulary.piece(token)
+        piece = self._pieces.get(token)
+        if piece is None:
+            if token in self._hidden or token >= self.n_tokens:
+                return b""
+            piece = self._pieces[token] = self._vocabulary.piece(token)
+        return piece
 
     def label(self, token: int) -> bytes:
         """The bytes that name a token, also a control token's."""

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from services.gateway.activity import Activity
 from services.gateway.app import build
 from services.gateway.gateway import Gateway
-from services.gateway.generation import Generator
+from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
