@@ -2,21 +2,28 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 
+import structlog
 from aiohttp import web
 from redis.exceptions import RedisError
 
 from services.gateway.account import Account
 from services.gateway.dialect import Call, Dialect, Identity
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
-from services.gateway.gateway import GATEWAY, REQUEST_ID, Gateway
+from services.gateway.gateway import CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.generation import Answer, Event, Finished
 from services.gateway.preparation import Prepared, prepare
 from services.gateway.sse import ClientGone, EventStream
 from services.gateway.stores import Stores
 from shared.broker import DISCONNECTED
+
+logger = structlog.get_logger()
+
+_WARNING: Final = "x-draftmesh-warning"
+_MAX_HEADER: Final = 1000  # clients and proxies bound a response's headers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -44,22 +51,25 @@ class Endpoint:
                 account.close()
 
     async def _answer(self, request: web.Request, gateway: Gateway, account: Account) -> web.StreamResponse:
-        call = self._dialect.parse(await _body(request))
-        prepared = await _prepare(call, gateway)
+        call = self._dialect.parse(await read_body(request))
+        stores = gateway.stores.of(request[CALLER])
+        prepared = await _prepare(call, gateway, stores)
         account.prepare(prepared)
+        headers = _warn(call.warnings, request[REQUEST_ID])
         identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
         async with gateway.generator.run(prepared) as answer:
             if not call.streaming:
-                return await _whole(call, identity, answer, account, gateway.stores)
-            stream = EventStream(request, self._dialect.content_type, heartbeat_s=gateway.heartbeat_s)
+                return await _whole(call, identity, answer, account, stores, headers)
+            stream = EventStream(request, self._dialect.content_type, headers=headers, heartbeat_s=gateway.heartbeat_s)
             try:
-                await _stream(call, identity, answer, account, stream, gateway.stores)
+                await _stream(call, identity, answer, account, stream, stores)
             except ClientGone:
                 account.leave()
             return stream.response
 
 
-async def _body(request: web.Request) -> bytes:
+async def read_body(request: web.Request) -> bytes:
+    """The whole body; may be read again. Raises a 413 `ApiError`."""
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
@@ -67,15 +77,27 @@ async def _body(request: web.Request) -> bytes:
         raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None
 
 
-async def _prepare(call: Call, gateway: Gateway) -> Prepared:
+async def _prepare(call: Call, gateway: Gateway, stores: Stores) -> Prepared:
     try:
-        await call.resolve(gateway.stores)
-        return await prepare(call.generation(), gateway.directory, gateway.stores, gateway.timeout_ms)
+        await call.resolve(stores)
+        return await prepare(call.generation(), gateway.directory, stores, gateway.timeout_ms)
     except DISCONNECTED as error:
         raise unavailable(REDIS_DOWN) from error
 
 
-async def _whole(call: Call, identity: Identity, answer: Answer, account: Account, stores: Stores) -> web.Response:
+def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
+    """The header that says what was left out; the log says it too."""
+    if not warnings:
+        return {}
+    logger.warning("left_out", request_id=request_id, warnings=list(warnings))
+    # Part of it is the client's own words, which may be anything.
+    line = "; ".join(warnings).encode("ascii", "replace").decode()
+    return {_WARNING: "".join(one if one.isprintable() else "?" for one in line)[:_MAX_HEADER]}
+
+
+async def _whole(
+    call: Call, identity: Identity, answer: Answer, account: Account, stores: Stores, headers: Mapping[str, str]
+) -> web.Response:
     collector = call.collector(identity)
     while answer.open:
         events = await answer.read()
@@ -84,7 +106,7 @@ async def _whole(call: Call, identity: Identity, answer: Answer, account: Accoun
         await _keep_turns(events, stores)
     body = collector.body()
     await call.keep(stores)
-    return web.json_response(body)
+    return web.json_response(body, headers=headers)
 
 
 async def _stream(

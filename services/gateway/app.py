@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler
 from redis.exceptions import RedisError
 
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, unavailable
-from services.gateway.gateway import GATEWAY, REQUEST_ID, Gateway
+from services.gateway.gateway import CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.shapes import shape
 from services.gateway.table import ROUTES
 from shared.broker import DISCONNECTED
@@ -90,7 +90,7 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
 @web.middleware
 async def _authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.path not in _OPEN:
-        request.app[GATEWAY].guard.check(request.headers)
+        request[CALLER] = request.app[GATEWAY].guard.check(request.headers)
     return await handler(request)
 
 
@@ -98,4 +98,4 @@ async def _decorate(request: web.Request, response: web.StreamResponse) -> None:
     # Requests that aiohttp itself refuses never met a middleware.
     response.headers["x-request-id"] = request.get(REQUEST_ID) or f"req_{uuid.uuid4().hex}"
     response.headers["Access-Control-Allow-Origin"] = "*"
-    response.headers["Access-Control-Expose-Headers"] = "x-request-id, retry-after, retry-after-ms"
+    response.headers["Access-Control-Expose-Headers"] = "x-request-id, x-draftmesh-warning, retry-after, retry-after-ms"

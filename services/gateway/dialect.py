@@ -45,6 +45,10 @@ class Call(Protocol):
 
     @property
     def streaming(self) -> bool: ...
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the client asked for and does not get, a line each."""
+
     def generation(self) -> GenerationRequest: ...
     def framing(self, identity: Identity) -> Framing: ...
     def collector(self, identity: Identity) -> Collector: ...
@@ -56,7 +60,9 @@ class Call(Protocol):
 
 
 class StatelessCall:
-    """A call that refers to nothing and leaves nothing behind."""
+    """A call that refers to nothing, leaves nothing behind and gets all that it asked for."""
+
+    warnings: Sequence[str] = ()
 
     async def resolve(self, stores: Stores) -> None:
         pass

@@ -30,4 +30,5 @@ class Gateway:
 
 
 GATEWAY = web.AppKey("gateway", Gateway)
+CALLER = web.RequestKey("caller", str)  # what `Guard.check` gave
 REQUEST_ID = web.RequestKey("request_id", str)

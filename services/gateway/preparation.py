@@ -79,6 +79,15 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
     )
 
 
+async def count_tokens(request: GenerationRequest, directory: ModelDirectory, stores: Stores) -> int:
+    """How long the prompts are, whether there is room for them or not. Raises `ApiError` or redis-py's errors."""
+    model = await directory.find(request.model)
+    lexicon = await directory.lexicon(model.vocabulary)
+    turns = await _turns(request, stores)
+    prompts = [await asyncio.to_thread(_tokens, request, prompt, lexicon, turns) for prompt in request.prompts]
+    return sum(map(len, prompts))
+
+
 async def _turns(request: GenerationRequest, stores: Stores) -> dict[str, Turn]:
     """The kept turns that the conversation may have."""
     conversations = [prompt for prompt in request.prompts if isinstance(prompt, Conversation)]

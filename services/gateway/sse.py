@@ -1,7 +1,7 @@
 """Writes a stream: frames in order, something in silence, and a bound on clients that stop reading."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -31,10 +31,11 @@ class EventStream:
         request: web.Request,
         content_type: str,
         *,
+        headers: Mapping[str, str] | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
-        self.response = web.StreamResponse(headers={**_HEADERS, "Content-Type": content_type})
+        self.response = web.StreamResponse(headers={**_HEADERS, **(headers or {}), "Content-Type": content_type})
         self._request = request
         self._heartbeat_s = heartbeat_s
         self._write_timeout_s = write_timeout_s

@@ -2,15 +2,39 @@
 
 from typing import Final
 
-from services.gateway import routes
+from services.gateway import responses, routes
 from services.gateway.chat import ChatCall
 from services.gateway.chat_request import ChatRequest
 from services.gateway.dialect import Dialect
+from services.gateway.responses_request import ResponsesRequest
 from services.gateway.route import Route, both, generates
 
 ROUTES: Final[tuple[Route, ...]] = (
     # What generates
     generates(Dialect(ChatCall), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
+    generates(Dialect(responses.ResponsesCall), ResponsesRequest, "OpenAI's responses", *both("/responses")),
+    # Stored responses, and what a request would take
+    Route(
+        method="POST",
+        paths=both("/responses/input_tokens"),
+        handler=responses.count_input,
+        summary="How many tokens a response's input has",
+        request=ResponsesRequest,
+    ),
+    Route(
+        method="GET",
+        paths=both("/responses/{id}"),
+        handler=responses.get_response,
+        summary="A stored response",
+        refusals=(404,),
+    ),
+    Route(
+        method="DELETE",
+        paths=both("/responses/{id}"),
+        handler=responses.delete_response,
+        summary="Forget a stored response",
+        refusals=(404,),
+    ),
     # Which models there are
     Route(method="GET", paths=both("/models"), handler=routes.list_models, summary="The served models"),
     Route(
