@@ -9,10 +9,10 @@ from services.gateway.dialect import Identity
 from services.gateway.errors import ApiError
 from services.gateway.generation import Delta, Event, Finished, Piece
 from services.gateway.openai_frames import traces
-from services.gateway.parts import Part, Thought, merged
+from services.gateway.parts import Part, Thought
 from services.gateway.responses_output import OutputItems
 from services.gateway.responses_request import ResponsesRequest
-from services.gateway.responses_tools import Toolbox
+from services.gateway.responses_tools import Toolbox, official_choice
 from services.gateway.text_logprobs import TextLogprobs
 
 
@@ -35,18 +35,20 @@ class Answered:
 
     def take(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         """The dialect's events for these."""
-        parts: list[Part] = []
+        told: list[dict[str, Any]] = []
         for event in events:
-            if isinstance(event, Finished):
+            if isinstance(event, Delta):
+                self._note(event)
+                told += self._items.push(filter(self._shows, event.parts))
+            else:
                 self._finished = event
-                continue
-            self._note(event)
-            parts += [part for part in event.parts if self._request.shows_reasoning or not isinstance(part, Thought)]
-        ended = self._finished is not None
-        if ended and self._logprobs is not None:
-            self._logprobs.finish()
-        told = self._items.push(merged(parts))
-        return [*told, *self._items.finish(cut=self._cut)] if ended else told
+                if self._logprobs is not None:
+                    self._logprobs.finish()
+                told += self._items.finish(cut=self._cut)
+        return told
+
+    def _shows(self, part: Part) -> bool:
+        return self._request.shows_reasoning or not isinstance(part, Thought)
 
     def _note(self, delta: Delta) -> None:
         if self._request.return_token_ids or self._request.speculative_trace:
@@ -125,7 +127,7 @@ class Answered:
             "system_fingerprint": model.system_fingerprint,
             "temperature": request.temperature,
             "text": text,
-            "tool_choice": request.tool_choice,
+            "tool_choice": official_choice(request.tool_choice),
             "tools": self._box.echo,
             "top_logprobs": request.top_logprobs,
             "top_p": request.top_p,

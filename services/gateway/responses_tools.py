@@ -53,10 +53,8 @@ class Toolbox:
         if kind != "function":
             self.dropped.append(str(kind)[:64])
             return False
-        # Some clients nest the function as in chat completions.
-        given = declared["function"] if isinstance(declared.get("function"), dict) else declared
         try:
-            function = _Function.model_validate(given)
+            function = _Function.model_validate(_flat(declared))
         except ValidationError as error:
             raise _within(param, describe(error)) from None
         name = flat_name(namespace, function.name)
@@ -100,9 +98,7 @@ def _add_namespace(box: Toolbox, declared: Mapping[str, Any], param: str) -> Non
 
 def _official(tool: Mapping[str, Any]) -> dict[str, Any]:
     """A function as OpenAI's clients read it back: flat."""
-    nested = tool.get("function")
-    flat = {**nested, "type": "function"} if isinstance(nested, dict) else dict(tool)
-    return {"strict": None, "parameters": None, **flat}
+    return {"strict": None, "parameters": None, **_flat(tool)}
 
 
 def _within(param: str, error: ApiError) -> ApiError:
@@ -126,6 +122,19 @@ def tool_choice(value: Any, parallel: bool | None, box: Toolbox) -> ToolChoice:
     return ToolChoice(mode=mode, names=names, parallel=not single if parallel is None else parallel)
 
 
+def official_choice(value: Any) -> Any:
+    """A checked choice as OpenAI's clients read it back."""
+    if not isinstance(value, dict):
+        return value
+    return {"mode": "auto", **value} if value["type"] == "allowed_tools" else _flat(value)
+
+
+def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A function with its name beside its type, where a client may have nested it as in chat completions."""
+    nested = tool.get("function")
+    return {**nested, "type": "function"} if isinstance(nested, dict) else dict(tool)
+
+
 def _named(choice: Mapping[str, Any], box: Toolbox) -> tuple[Any, tuple[str, ...]]:
     kind = choice.get("type")
     if kind == "function":
@@ -147,8 +156,7 @@ def _named(choice: Mapping[str, Any], box: Toolbox) -> tuple[Any, tuple[str, ...
 
 
 def _name(tool: Mapping[str, Any], box: Toolbox, param: str) -> str:
-    nested = tool.get("function")
-    given = nested if isinstance(nested, dict) else tool
+    given = _flat(tool)
     name = given.get("name")
     namespace = given.get("namespace")
     found = box.find(str(name), namespace if isinstance(namespace, str) else None) if name else None
