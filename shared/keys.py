@@ -51,6 +51,21 @@ def turn(call_id: str) -> str:
     return f"{PREFIX}:turn:{call_id}"
 
 
+def response(caller: str, response_id: str) -> str:
+    """String: a stored response with its conversation. Callers are told apart by a digest of their key."""
+    return f"{PREFIX}:response:{caller}:{response_id}"
+
+
+def responses() -> str:
+    """Sorted set: the keys of the stored responses, scored by where they end in the count of all bytes ever stored."""
+    return f"{PREFIX}:responses"
+
+
+def responses_size() -> str:
+    """String: the count of all bytes ever stored in responses, as long as there are any."""
+    return f"{PREFIX}:responses-size"
+
+
 def vocabulary(digest: str) -> str:
     """String: a deflated vocabulary-only GGUF, addressed by its content."""
     return f"{PREFIX}:vocabulary:{digest}"

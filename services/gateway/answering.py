@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from services.gateway.account import Account
 from services.gateway.dialect import Call, Dialect, Identity
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
-from services.gateway.gateway import GATEWAY, REQUEST_ID, Gateway
+from services.gateway.gateway import CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.generation import Event, Finished
 from services.gateway.generator import Answer
 from services.gateway.preparation import Prepared, prepare
@@ -53,16 +53,17 @@ class Endpoint:
 
     async def _answer(self, request: web.Request, gateway: Gateway, account: Account) -> web.StreamResponse:
         call = self._dialect.parse(await read_body(request))
-        prepared = await _prepare(call, gateway)
+        stores = gateway.stores.of(request[CALLER])
+        prepared = await _prepare(call, gateway, stores)
         account.prepare(prepared)
         headers = _warn(call.warnings, request[REQUEST_ID])
         identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
         async with gateway.generator.run(prepared) as answer:
             if not call.streaming:
-                return await _whole(call, identity, answer, account, gateway.stores, headers)
+                return await _whole(call, identity, answer, account, stores, headers)
             stream = EventStream(request, self._dialect.content_type, headers=headers, heartbeat_s=gateway.heartbeat_s)
             try:
-                await _stream(call, identity, answer, account, stream, gateway.stores)
+                await _stream(call, identity, answer, account, stream, stores)
             except ClientGone:
                 account.leave()
             return stream.response
@@ -77,10 +78,10 @@ async def read_body(request: web.Request) -> bytes:
         raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None
 
 
-async def _prepare(call: Call, gateway: Gateway) -> Prepared:
+async def _prepare(call: Call, gateway: Gateway, stores: Stores) -> Prepared:
     try:
-        await call.resolve(gateway.stores)
-        return await prepare(call.generation(), gateway.directory, gateway.stores, gateway.timeout_ms)
+        await call.resolve(stores)
+        return await prepare(call.generation(), gateway.directory, stores, gateway.timeout_ms)
     except DISCONNECTED as error:
         raise unavailable(REDIS_DOWN) from error
 

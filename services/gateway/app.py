@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from redis.exceptions import RedisError
 
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, unavailable
-from services.gateway.gateway import DOCUMENT, GATEWAY, REQUEST_ID, Gateway
+from services.gateway.gateway import CALLER, DOCUMENT, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.openapi import document
 from services.gateway.shapes import shape
 from services.gateway.table import ROUTES
@@ -95,7 +95,7 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
 @web.middleware
 async def _authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.path not in _OPEN:
-        request.app[GATEWAY].guard.check(request.headers)
+        request[CALLER] = request.app[GATEWAY].guard.check(request.headers)
     return await handler(request)
 
 

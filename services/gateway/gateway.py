@@ -32,4 +32,5 @@ class Gateway:
 
 GATEWAY = web.AppKey("gateway", Gateway)
 DOCUMENT = web.AppKey("document", dict[str, Any])  # the OpenAPI document
+CALLER = web.RequestKey("caller", str)  # what `Guard.check` gave
 REQUEST_ID = web.RequestKey("request_id", str)

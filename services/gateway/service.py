@@ -19,6 +19,7 @@ from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
+from services.gateway.response_store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from services.gateway.turns import TurnStore
@@ -82,7 +83,7 @@ def _assemble(settings: Settings, clients: broker.Broker, registry: Registry, fo
         generator=Generator(clients, follower, settings.max_requests),
         guard=Guard(settings.api_keys),
         metrics=Metrics(lambda: directory.last, lambda: activity.running),
-        stores=Stores(turns=TurnStore(clients.redis)),
+        stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
         timeout_ms=int(settings.request_timeout_s * 1000),
         activity=activity,
         heartbeat_s=settings.heartbeat_s,

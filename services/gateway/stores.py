@@ -1,7 +1,8 @@
 """What outlives one request."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from services.gateway.response_store import ResponseStore
 from services.gateway.turns import TurnStore
 
 
@@ -10,3 +11,8 @@ class Stores:
     """Everything that a later request may refer to."""
 
     turns: TurnStore
+    responses: ResponseStore
+
+    def of(self, caller: str) -> "Stores":
+        """What this caller may refer to; `caller` is what `Guard.check` gave."""
+        return replace(self, responses=self.responses.of(caller))

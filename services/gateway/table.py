@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.gateway import ollama_routes, routes
+from services.gateway import ollama_routes, responses, routes
 from services.gateway.chat import ChatCall
 from services.gateway.chat_request import ChatRequest
 from services.gateway.completions import CompletionCall
@@ -14,6 +14,7 @@ from services.gateway.messages_request import MessagesRequest
 from services.gateway.ollama import NDJSON, OllamaEndpoint, chat_call, generate_call
 from services.gateway.ollama_models import Shown
 from services.gateway.ollama_request import ChatBody, GenerateBody
+from services.gateway.responses_request import ResponsesRequest
 from services.gateway.route import Route, both, generates, get, post
 
 _OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}
@@ -23,15 +24,31 @@ ROUTES: Final[tuple[Route, ...]] = (
     # What generates
     generates(Dialect(ChatCall), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
     generates(Dialect(CompletionCall), CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
+    generates(Dialect(responses.ResponsesCall), ResponsesRequest, "OpenAI's responses", *both("/responses")),
     generates(Dialect(MessagesCall), MessagesRequest, "Anthropic's Messages API", *both("/messages")),
+    post(OllamaEndpoint(chat_call).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
+    post(OllamaEndpoint(generate_call).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM),
+    # What prompts would take, and stored responses
     post(
         TokenCount(Dialect(MessagesCall)).handle,
         MessagesRequest,
         "How many tokens the prompt of a Messages request has",
         *both("/messages/count_tokens"),
     ),
-    post(OllamaEndpoint(chat_call).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
-    post(OllamaEndpoint(generate_call).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM),
+    post(
+        responses.count_input,
+        ResponsesRequest,
+        "How many tokens a response's input has",
+        *both("/responses/input_tokens"),
+    ),
+    get(responses.get_response, "A stored response", *both("/responses/{id}"), refusals=(404,)),
+    Route(
+        method="DELETE",
+        paths=both("/responses/{id}"),
+        handler=responses.delete_response,
+        summary="Forget a stored response",
+        refusals=(404,),
+    ),
     # Which models there are
     get(routes.list_models, "The served models", *both("/models")),
     get(routes.get_model, "One served model", *both("/models/{id:.+}"), refusals=(404,)),

@@ -210,7 +210,7 @@ async def test_a_drafter_forgets_requests_whose_end_it_was_not_told(
         await until(lambda: proposer.sessions == 1)
         await one.store.cancel(job.request_id)
         await answer
-        await valkey.redis.delete(keys.inbox("helper"))  # type: ignore[attr-defined]
+        await valkey.redis.delete(keys.inbox("helper"))
         await until(lambda: proposer.sessions == 0)
 
 
