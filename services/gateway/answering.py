@@ -70,9 +70,11 @@ class Endpoint:
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The whole body; may be read again. Raises a 413 `ApiError`."""
+    """The whole body; may be read again. Raises a 400 or 413 `ApiError`."""
     try:
         return await request.read()
+    except web.RequestPayloadError:
+        raise ApiError(400, "The body does not arrive as its headers say.", code="invalid_body") from None
     except web.HTTPRequestEntityTooLarge:
         limit = request.client_max_size >> 20
         raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None

@@ -20,8 +20,13 @@ _TYPES: Final = {
 
 
 def status(error: ApiError) -> int:
-    """The HTTP status: a server that has no room now says 529, not 503."""
-    return 529 if error.status == 503 else error.status
+    """The HTTP status."""
+    return renumbered(error.status)
+
+
+def renumbered(status: int) -> int:
+    """A server that has no room now says 529, not 503."""
+    return 529 if status == 503 else status
 
 
 def body(error: ApiError, request_id: str | None = None) -> dict[str, object]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from services.gateway.call_ids import OPENAI
 from services.gateway.dialect import Identity
 from services.gateway.errors import ApiError
 from services.gateway.generation import Delta, Event, Finished, Piece
@@ -72,7 +73,7 @@ class _Calls:
             start, fragments = self._open.pop(part.index)
             arguments = json.loads("".join(fragments) or "{}")
             function = {"index": start.index, "name": start.name, "arguments": arguments}
-            return {"id": f"call_{start.id}", "function": function}
+            return {"id": OPENAI + start.id, "function": function}
         return None
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from services.gateway.call_ids import bare
 from services.gateway.requests import Tool
 
 _NO_IMAGES = "images are not supported: this gateway takes text only"
@@ -118,7 +119,7 @@ def linked(messages: Sequence[Message]) -> tuple[dict[str, object], ...]:
     waiting: list[tuple[str, str]] = []  # name and id of the calls that have no result yet
     for position, message in enumerate(messages):
         calls = message.tool_calls or ()
-        ids = [(call.id or f"{position}-{index}").removeprefix("call_") for index, call in enumerate(calls)]
+        ids = [bare(call.id or f"{position}-{index}") for index, call in enumerate(calls)]
         waiting += zip((call.function.name for call in calls), ids, strict=True)
         turn = message.openai(ids)
         if message.role == "tool":
@@ -129,7 +130,7 @@ def linked(messages: Sequence[Message]) -> tuple[dict[str, object], ...]:
 
 def _answered(result: Message, waiting: list[tuple[str, str]]) -> str:
     """The id of the call that this is the result of, which waits no more."""
-    given = (result.tool_call_id or "").removeprefix("call_")
+    given = bare(result.tool_call_id or "")
     order = sorted(waiting, key=lambda call: (call[1] != given, call[0] != result.tool_name))
     if given and (not order or order[0][1] != given):
         return given

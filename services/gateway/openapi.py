@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaValue, models_json_schema
 
 from services.gateway.route import Route
-from services.gateway.shapes import Family, family
+from services.gateway.shapes import Family, family, statuses
 
 _REF: Final = "#/components/schemas/"
 _PARAMETER: Final = re.compile(r"{(\w+)(?::[^{}]*)?}")
@@ -26,6 +26,7 @@ _MEANINGS: Final = {
     500: "Generation failed",
     503: "No verifier or no Redis now; come back after Retry-After",
     504: "The request's deadline passed",
+    529: "No verifier or no Redis now; come back after Retry-After",
 }
 _JSON: Final = "application/json"
 _TEXT: Final[JsonSchemaValue] = {"type": "string"}
@@ -92,12 +93,12 @@ def _responses(route: Route, path: str, references: dict[object, JsonSchemaValue
     responses: dict[str, Any] = {}
     if not route.refused:
         whole = {"type": "object"} if route.response is None else references[route.response]
-        content = {route.media: {"schema": whole if route.media == _JSON else _TEXT}}
+        content: dict[str, Any] = {route.media: {"schema": whole if route.media == _JSON else _TEXT}}
         if route.stream is not None:
-            content[route.stream] = {"schema": _TEXT}
+            content[route.stream] = {}  # before OpenAPI 3.2 there is no schema for one event of many
         responses["200"] = {"description": "The answer", "content": content}
     kind = family(path)
-    for status in sorted(_refusals(route)):
+    for status in sorted(statuses(kind, _refusals(route))):
         content = {_JSON: {"schema": {"$ref": f"{_REF}{_NAMES[kind]}"}}}
         responses[str(status)] = {"description": _MEANINGS[status], "content": content}
     return responses

@@ -1,5 +1,6 @@
 """An error as the clients of each route expect it."""
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
 from services.gateway import messages_errors
@@ -16,6 +17,11 @@ def family(path: str) -> Family:
         return "ollama"
     first = path.removeprefix("/v1").removeprefix("/").partition("/")[0]
     return "anthropic" if first == "messages" else "openai"
+
+
+def statuses(of: Family, found: Iterable[int]) -> set[int]:
+    """The statuses that these clients get for these."""
+    return {messages_errors.renumbered(status) if of == "anthropic" else status for status in found}
 
 
 def shape(error: ApiError, path: str, request_id: str) -> tuple[int, dict[str, object]]:
