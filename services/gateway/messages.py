@@ -78,7 +78,8 @@ class _Answer:
     def _usage(self) -> dict[str, object]:
         prompt = self._prepared.prompt_tokens
         cached = min(prompt, self._end.cached)
-        return {**_input(prompt - cached, cached), "output_tokens": self._end.tokens}
+        details = {"output_tokens_details": {"thinking_tokens": self._end.reasoning}}
+        return {**_input(prompt - cached, cached), "output_tokens": self._end.tokens, **details}
 
     def _extras(self) -> dict[str, object]:
         """What Anthropic's API does not have."""

@@ -9,12 +9,16 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from services.gateway.bodies import checked, parse_object
+from services.gateway.errors import invalid
 from services.gateway.fields import GenerationFields
 from services.gateway.messages_blocks import Message, TextContent
 from services.gateway.messages_conversation import conversation
 from services.gateway.messages_tools import ToolChoiceField, ToolDefinition, chosen, left_out, offered
 from services.gateway.models import DEFAULT
+from services.gateway.output_fields import OutputFields
+from services.gateway.reasoning_fields import Effort
 from services.gateway.requests import GenerationRequest, Output, Reasoning
+from services.gateway.unbuilt import refuse_unbuilt
 
 _ANTHROPICS: Final = "claude-"  # how the names of Anthropic's own models begin
 
@@ -35,7 +39,7 @@ class OutputFormat(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     type: Literal["json_schema"]
-    schema_: dict[str, Any] = Field(alias="schema")
+    definition: dict[str, Any] = Field(alias="schema")
 
 
 class OutputConfig(BaseModel):
@@ -43,11 +47,11 @@ class OutputConfig(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Effort | None = None
     format: OutputFormat | None = None
 
 
-class MessagesRequest(GenerationFields):
+class MessagesRequest(GenerationFields, OutputFields):
     """The body of POST /v1/messages, and of /v1/messages/count_tokens, which needs less of it.
 
     `max_tokens` may be missing and is no more than the room there is: clients send what Anthropic's models can do.
@@ -82,6 +86,15 @@ class MessagesRequest(GenerationFields):
         """Whether the client wants to read the thinking, beside knowing that there was some."""
         return self.thinking is None or self.thinking.display != "omitted"
 
+    def output(self) -> Output | None:
+        """What the answer must match. Raises a 400 `ApiError` if two fields ask for something."""
+        forms = (("output_config.format", self.output_config.format), ("output_format", self.output_format))
+        asked = [Output(kind="json", source=form.definition, param=f"{name}.schema") for name, form in forms if form]
+        asked += [output for output in [super().output()] if output is not None]
+        if len(asked) > 1:
+            raise invalid(asked[1].param, f"'{asked[0].param}' and '{asked[1].param}' cannot be asked for together.")
+        return asked[0] if asked else None
+
     def generation(self) -> GenerationRequest:
         """The request in no dialect, its seed decided. Raises a 400 `ApiError` where fields contradict each other."""
         tools = offered(self.tools)
@@ -95,7 +108,7 @@ class MessagesRequest(GenerationFields):
             cache_prompt=self.cache_prompt,
             tools=tools,
             tool_choice=chosen(self.tool_choice, tools),
-            output=self._output(),
+            output=self.output(),
             reasoning=self._reasoning(),
         )
 
@@ -103,12 +116,6 @@ class MessagesRequest(GenerationFields):
     def _replaced(self) -> bool:
         # Clients of Anthropic's have its models built in, for small tasks of their own beside the user's choice.
         return self.model is not None and self.model.startswith(_ANTHROPICS)
-
-    def _output(self) -> Output | None:
-        for param, form in (("output_config.format", self.output_config.format), ("output_format", self.output_format)):
-            if form is not None:
-                return Output(kind="json", source=form.schema_, param=f"{param}.schema")
-        return None
 
     def _reasoning(self) -> Reasoning:
         effort = self.output_config.effort
@@ -121,4 +128,6 @@ class MessagesRequest(GenerationFields):
 
 def parse_messages(data: bytes) -> MessagesRequest:
     """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
-    return checked(MessagesRequest, parse_object(data))
+    payload = parse_object(data)
+    refuse_unbuilt(payload)
+    return checked(MessagesRequest, payload)

@@ -183,6 +183,10 @@ def test_a_schema_for_the_answer(field: str) -> None:
     assert generation(**fields).output == Output(kind="json", source={"type": "array"}, param=f"{field}.schema")
 
 
+def test_our_own_ways_to_constrain_the_answer() -> None:
+    assert generation(regex="[0-9]+").output == Output(kind="regex", source="[0-9]+", param="regex")
+
+
 def test_the_law_and_its_limits() -> None:
     request = generation(stop_sequences=["END"], top_k=5, temperature=0.5, seed=7, speculative=False, stop="###")
     assert request.stops == ("END", "###")
@@ -204,6 +208,7 @@ def test_anthropic_s_models_stand_for_the_default_one() -> None:
     assert generation(model="qwen").model == "qwen"
 
 
+SCHEMA = {"type": "json_schema", "schema": {}}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
 
 
@@ -237,6 +242,9 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"thinking": {"type": "maybe"}}, "thinking.type", "'adaptive'"),
         ({"output_config": {"effort": "huge"}}, "output_config.effort", "'max'"),
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema", "required"),
+        ({"output_config": {"format": SCHEMA}, "output_format": SCHEMA}, "output_format.schema", "together"),
+        ({"output_format": SCHEMA, "lark": "start: /a/"}, "lark", "together"),
+        ({"mirostat": 2}, "mirostat", "not supported"),
         ({"stop_sequences": [""]}, "stop_sequences", "empty"),
         ({"max_tokens": 0}, "max_tokens", "at least 1"),
         ({"temperature": "hot"}, "temperature", "number"),
