@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from services.verifier.constraint import Constraint
 from services.verifier.contributions import Contributions
 from services.verifier.drafters import Drafter, Drafters, Kin
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Node, Trie
+from services.verifier.walk import ANYTHING, Rule
 from shared.acceptance import COPIED
 from shared.jobs import Claim
 from shared.messages import Job, Proposal, RequestStatus, Speculation
@@ -84,6 +86,7 @@ class Generation:
     speculation: Speculation
     cached: int
     history: History | None
+    constraint: Constraint | None = None
     sessions: dict[str, Session] = field(default_factory=dict)
     contributions: Contributions = field(default_factory=Contributions)
     barred: dict[Kin, int] = field(default_factory=dict)  # released drafters, until that many rounds
@@ -99,18 +102,28 @@ class Generation:
 
     @classmethod
     def start(
-        cls, claim: Claim, output: list[int], slot: Slot, speculation: Speculation, now_ms: float
+        cls,
+        claim: Claim,
+        output: list[int],
+        slot: Slot,
+        speculation: Speculation,
+        now_ms: float,
+        constraint: Constraint | None = None,
     ) -> "Generation":
         job = claim.job
+        trie = Trie(job.prompt, output, allows=constraint.allows if constraint is not None else None)
+        if constraint is not None:
+            trie.force(constraint.forced())
         return cls(
             claim=claim,
             slot=slot,
-            trie=Trie(job.prompt, output),
+            trie=trie,
             context=[*job.prompt, *output],
             speculation=speculation,
             cached=len(slot.tokens),
             deadline_ms=now_ms + claim.remaining_ms,
             history=History(job.prompt, output) if needs_history(job.sampling) else None,
+            constraint=constraint,
         )
 
     @property
@@ -125,6 +138,14 @@ class Generation:
     def uncomputed(self) -> int:
         """Context tokens without keys and values; one while decoding, more while prefilling."""
         return len(self.context) - len(self.slot.tokens)
+
+    @property
+    def rule(self) -> Rule:
+        """What may come next, standing at the committed prefix."""
+        if self.constraint is None:
+            return ANYTHING
+        self.constraint.stand()
+        return self.constraint
 
     def room(self, n_ctx: int) -> int:
         """Output tokens that may still be committed."""
@@ -159,6 +180,8 @@ class Generation:
     @staticmethod
     def chance(node: Node, drafters: Drafters) -> float:
         """Calibrated acceptance of a node: the best of what its drafters' opinions are worth."""
+        if node.forced:
+            return 1.0
         return max(
             (drafters[name].acceptance.estimate(*guess) for name, guess in node.guesses.items() if name in drafters),
             default=0.0,
@@ -199,6 +222,9 @@ class Generation:
         `wanted` says how many drafts are worth waiting for, given when they would come and how many there may be.
         """
         self.trie.advance(tokens)
+        if self.constraint is not None:
+            self.constraint.commit(tokens)
+            self.trie.force(self.constraint.forced())
         self.context.extend(tokens)
         self.committed_now += len(tokens)
         alive = {name for child in self.trie.root.children.values() for name in child.guesses}
