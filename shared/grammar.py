@@ -6,12 +6,14 @@ alone. Grammars come from outside: their size and the work that they may cause a
 time limit and a stack of its own. Library: llguidance (Moskal et al., github.com/guidance-ai/llguidance).
 """
 
+import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
+from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from shared.sampling import Mask
 
@@ -114,27 +116,71 @@ class Grammars:
         Takes milliseconds, at the first call some tenths of a second, at most `within_s` more: call it off the event
         loop. What takes longer is given up.
         """
-        if len(grammar.encode(errors="replace")) > MAX_GRAMMAR_BYTES:
-            raise GrammarError(f"the grammar is longer than {MAX_GRAMMAR_BYTES} bytes")
+        check_size(grammar)
         with self._making:
             if self._tokenizer is None:
                 self._tokenizer = _tokenizer(self._vocabulary)
         tokenizer = self._tokenizer
-        matcher = _on_a_deep_stack(
-            lambda: LLMatcher(tokenizer, grammar, log_level=_SILENT, limits=_LIMITS), "compile grammar", within_s
-        )
+        matcher = bounded(lambda: LLMatcher(tokenizer, grammar, log_level=_SILENT, limits=_LIMITS), within_s)
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
         return Matcher(matcher, tokenizer.vocab_size)
 
 
-def _on_a_deep_stack(task: Callable[[], LLMatcher], name: str, within_s: float) -> LLMatcher:
-    """Run in a thread whose stack holds any recursion that a grammar of our size can cause, for a bounded time.
+def check_size(grammar: str) -> None:
+    """Raises `GrammarError` if the text is longer than any grammar may be."""
+    if len(grammar.encode(errors="replace")) > MAX_GRAMMAR_BYTES:
+        raise GrammarError(f"the grammar is longer than {MAX_GRAMMAR_BYTES} bytes")
 
-    Native code cannot be interrupted: what is given up goes on by itself, without the interpreter's lock.
+
+def refusal(grammar: str) -> str:
+    """Why a grammar cannot be built for any vocabulary, in llguidance's words; empty if it can. To be `bounded`."""
+    failed, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=_LIMITS)
+    return messages[0] if failed else ""
+
+
+def lark_of_regex(pattern: str) -> str:
+    """A Lark grammar of the whole texts that a regular expression (Rust's syntax) matches."""
+    return f"start: /{regex_to_lark(pattern)}/"
+
+
+_GBNF_WORD: Final = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|[\w-]+')
+
+
+def lark_of_gbnf(source: str) -> str:
+    """A Lark grammar of what a GBNF grammar (llama.cpp's `grammars/README.md`) matches. Raises `GrammarError`."""
+    check_size(source)
+    # The converter makes a rule `start` of the rule `root`.
+    renamed = _GBNF_WORD.sub(lambda word: "start-rule" if word[0] == "start" else word[0], source)
+    try:
+        return gbnf_to_lark(renamed)
+    except Exception as error:  # the converter raises bare ones
+        raise GrammarError(str(error) or "the grammar is too deeply nested") from None
+
+
+T = TypeVar("T")
+
+
+def bounded(task: Callable[[], T], within_s: float = COMPILE_S) -> T:
+    """Do what llguidance may take long for, or recurse deeply. Raises `GrammarError` after `within_s`.
+
+    It runs in a thread whose stack holds any recursion that a grammar of our size can cause. Native code cannot be
+    interrupted: what is given up goes on by itself, without the interpreter's lock. What the task raises is raised.
     """
-    results: list[LLMatcher] = []
-    thread = threading.Thread(target=lambda: results.append(task()), name=name, daemon=True)
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(task())
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            _running.release()
+
+    if not _running.acquire(timeout=within_s):
+        raise GrammarError("too many grammars are being compiled")
+    thread = threading.Thread(target=run, name="grammar", daemon=True)
     with _starting:
         before = threading.stack_size(_STACK_BYTES)
         try:
@@ -142,12 +188,15 @@ def _on_a_deep_stack(task: Callable[[], LLMatcher], name: str, within_s: float) 
         finally:
             threading.stack_size(before)
     thread.join(within_s)
+    if failures:
+        raise failures[0]
     if not results:
         raise GrammarError(f"the grammar is too complex: it does not compile within {within_s:g} s")
     return results[0]
 
 
 _starting: Final = threading.Lock()  # the stack size is the process's for as long as a thread starts
+_running: Final = threading.Semaphore(4)  # what was given up counts until it ends
 
 
 class _Encoder:

@@ -105,16 +105,23 @@ class Constraint:
 
     def allows(self, node: Node, token: int) -> bool:
         """Whether a guess of `token` behind `node` of the trie could be right."""
-        path: list[int] = []
-        while node.parent is not None:
-            path.append(node.token)
-            node = node.parent
-        if not self.stand(path[::-1]):
+        if not self._stand_at(node):
             return False
         forced = self.forced()
         if forced:
             return token == forced[0]
         return self._grammar is None or self._grammar.allows([token]) == 1
+
+    def forced_behind(self, node: Node) -> Sequence[int]:
+        """The tokens that must come behind `node` of the trie."""
+        return self.forced() if self._stand_at(node) else ()
+
+    def _stand_at(self, node: Node) -> bool:
+        path: list[int] = []
+        while node.parent is not None:
+            path.append(node.token)
+            node = node.parent
+        return self.stand(path[::-1])
 
     @property
     def _due(self) -> tuple[int, ...]:

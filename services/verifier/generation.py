@@ -111,13 +111,10 @@ class Generation:
         constraint: Constraint | None = None,
     ) -> "Generation":
         job = claim.job
-        trie = Trie(job.prompt, output, allows=constraint.allows if constraint is not None else None)
-        if constraint is not None:
-            trie.force(constraint.forced())
         return cls(
             claim=claim,
             slot=slot,
-            trie=trie,
+            trie=Trie(job.prompt, output, allows=constraint.allows if constraint is not None else None),
             context=[*job.prompt, *output],
             speculation=speculation,
             cached=len(slot.tokens),
@@ -174,8 +171,13 @@ class Generation:
         session.answered(attached, proposal, drafter, self.offset, now_ms)
 
     def rank(self, drafters: Drafters, eog: frozenset[int], leaves: int) -> Ranking:
-        """The guesses in the order in which they deserve rows."""
-        return rank(self.trie.root, lambda node: self.chance(node, drafters), eog, MAX_WIDTH, leaves)
+        """The guesses in the order in which they deserve rows; what must follow the likeliest path is added to it."""
+        while True:
+            ranking = rank(self.trie.root, lambda node: self.chance(node, drafters), eog, MAX_WIDTH, leaves)
+            if self.constraint is None or self.speculation is Speculation.OFF or len(ranking.nodes) >= MAX_WIDTH:
+                return ranking
+            if not self.trie.force(ranking.tip, self.constraint.forced_behind(ranking.tip)):
+                return ranking
 
     @staticmethod
     def chance(node: Node, drafters: Drafters) -> float:
@@ -224,7 +226,6 @@ class Generation:
         self.trie.advance(tokens)
         if self.constraint is not None:
             self.constraint.commit(tokens)
-            self.trie.force(self.constraint.forced())
         self.context.extend(tokens)
         self.committed_now += len(tokens)
         alive = {name for child in self.trie.root.children.values() for name in child.guesses}

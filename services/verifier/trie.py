@@ -122,13 +122,16 @@ class Trie:
         found = self._nodes.get(prefix_hash)
         return found if found is not None and found.offset + 1 == base else None
 
-    def force(self, tokens: Sequence[int]) -> None:
-        """Nothing else than `tokens` may follow the committed prefix."""
-        node: Node | None = self.root
+    def force(self, node: Node, tokens: Sequence[int]) -> bool:
+        """Nothing else than `tokens` may follow `node`; whether that is news."""
+        size = len(self._nodes)
         for token in tokens:
-            node = self._child(node, token) if node is not None else None
-            if node is not None:
-                node.forced = True
+            child = self._child(node, token)
+            if child is None:
+                break
+            child.forced = True
+            node = child
+        return len(self._nodes) > size
 
     def _guessed(self, node: Node, token: int) -> Node | None:
         known = token in node.children or self._allows is None or self._allows(node, token)
