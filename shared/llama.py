@@ -7,6 +7,7 @@ thread owns a `Context`. `llama_decode` releases the GIL. Upstream: llama.cpp's 
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -174,6 +175,18 @@ class Vocabulary:
         self.bos = int(C.llama_vocab_bos(self._vocab))
         self.add_bos = bool(C.llama_vocab_get_add_bos(self._vocab))
         self.eog = tuple(token for token in range(self.n_tokens) if C.llama_vocab_is_eog(self._vocab, token))
+
+    @cached_property
+    def special(self) -> frozenset[int]:
+        """Tokens that stand for no text: control tokens, and tokens of a model's own that look like `<mark>`."""
+        return frozenset(filter(self._is_special, range(self.n_tokens)))
+
+    def _is_special(self, token: int) -> bool:
+        attributes = C.llama_vocab_get_attr(self._vocab, token)
+        if attributes & C.LLAMA_TOKEN_ATTR_CONTROL:
+            return True
+        text = self.piece(token, special=True)
+        return bool(attributes & C.LLAMA_TOKEN_ATTR_USER_DEFINED) and text[:1] == b"<" and text[-1:] == b">"
 
     def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> list[int]:
         """Token ids of `text`; `add_special` adds the model's BOS, `parse_special` reads `<|…|>` as tokens."""

@@ -1,12 +1,13 @@
 """The law of the next token and the draw from it: one function for the verifier, the drafters and the tests.
 
-`law` applies logit bias, penalties, top-k, top-p, min-p and temperature, in llama.cpp's order. `draw` samples the law
-exactly, as a pure function of the law, the seed and the offset: Gumbel noise from a counter-based hash, no state.
-Pure numpy. Sources: Gumbel-max, Maddison et al. 2014; shared noise, Daliri et al. 2024; SplitMix64, Steele et al. 2014.
+`law` applies logit bias, penalties, a mask, top-k, top-p, min-p and temperature, in llama.cpp's order. `draw` samples
+the law exactly, as a pure function of the law, the seed and the offset: Gumbel noise from a counter-based hash, no
+state. Pure numpy. Sources: Gumbel-max, Maddison et al. 2014; shared noise, Daliri et al. 2024; SplitMix64, Steele et
+al. 2014.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,12 +19,14 @@ from shared.messages import Sampling
 Floats = npt.NDArray[np.float64]
 Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 # Ids further below the maximum than this many nats are drawn as one lump, which is split only when it wins:
 # exact, and seldom enough (the lump holds at most n_vocab * e^-12 of the head's mass) not to cost anything.
 HEAD_NATS: Final = 12.0
 MIN_TEMPERATURE: Final = 1e-3
 _POOL_NATS: Final = (3.0, 6.0, 12.0, 24.0, 48.0)
+_INFINITY: Final = np.float32(np.inf)
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 # Noise keys of the lump and of the choice inside it; no token has these ids.
@@ -103,14 +106,18 @@ def is_greedy(sampling: Sampling) -> bool:
     return sampling.temperature < MIN_TEMPERATURE
 
 
-def law(logits: Logits, sampling: Sampling, history: History | None = None) -> Law:
+def law(logits: Logits, sampling: Sampling, history: History | None = None, mask: Mask | None = None) -> Law:
     """The distribution of the next token given its float32 `logits` of shape [n_vocab].
+
+    A `mask` leaves only the ids where it is true, of which there must be one; the rest have probability 0.
 
     Presence and frequency penalties count output tokens (OpenAI), the repetition penalty prompt and output (Keskar et
     al. 2019). Temperature 0 is a point mass on the largest logit, the lowest id on a tie, and so is one below 0.001,
     where float32 would overflow before it told the logits apart.
     """
     logits = _adjusted(logits, sampling, history)
+    if mask is not None:
+        logits = np.where(mask, logits, -_INFINITY)
     if is_greedy(sampling):
         return Law(np.array([int(np.argmax(logits))]), np.zeros(1))
     ids = _truncated(logits, sampling)
@@ -170,32 +177,28 @@ def _best(logits: Logits, pool: Ids, k: int) -> Ids:
     return pool[np.argsort(-values, kind="stable")[:k]]
 
 
-def _pools(logits: Logits, top: float) -> Iterator[Ids]:
-    """Ever larger sets of the best ids, the last one everything: one comparison each leaves a handful to sort."""
+def _pool(logits: Logits, top: float, enough: Callable[[Ids], bool]) -> Ids:
+    """A set of the best ids that is large enough, or all that are not banned: comparing leaves a handful to sort."""
     for nats in _POOL_NATS:
         pool = _within(logits, top, nats)
-        yield pool
-        if pool.size == logits.size:
-            return
-    # A -inf logit (a hard ban by bias) is never within a bound.
-    yield np.arange(logits.size)
+        if enough(pool):
+            return pool
+    return np.flatnonzero(logits > -_INFINITY)
 
 
 def _top_k(logits: Logits, top: float, k: int) -> Ids:
-    """The k best ids, best first."""
-    pool = next(pool for pool in _pools(logits, top) if pool.size >= k)
-    return _best(logits, pool, k)
+    """The k best ids, best first; fewer if so many are not left."""
+    return _best(logits, _pool(logits, top, lambda pool: pool.size >= k), k)
 
 
 def _top_p(logits: Logits, top: float, p: float, ids: Ids | None) -> Ids:
     """The fewest best ids whose probability reaches p; the one that crosses it belongs to them."""
     if ids is not None:
         bar = p * float(_weights(logits[ids], top).sum())
-        pools = iter([ids])
+        pool = ids
     else:
         bar = p * float(np.exp(logits - np.float32(top)).sum(dtype=np.float64))
-        pools = _pools(logits, top)
-    pool = next(pool for pool in pools if pool.size == logits.size or _weights(logits[pool], top).sum() >= bar)
+        pool = _pool(logits, top, lambda pool: float(_weights(logits[pool], top).sum()) >= bar)
     count = 64
     while True:
         best = _best(logits, pool, count)
@@ -215,7 +218,8 @@ def _untruncated(logits: Logits, temperature: float) -> Law:
     weights = np.exp(scaled)
     mass = float(weights.sum(dtype=np.float64))
     # The sums run over the same float32 values in float64, so their difference is the lump to the last digit.
-    lump = mass - float(weights[head].sum(dtype=np.float64)) if head.size < logits.size else 0.0
+    beyond = np.count_nonzero(weights) - head.size
+    lump = mass - float(weights[head].sum(dtype=np.float64)) if beyond else 0.0
     log_mass = math.log(mass)
     logp = scaled[head].astype(np.float64) - log_mass
     return Law(head, logp, math.log(lump) - log_mass if lump > 0.0 else -math.inf, weights)

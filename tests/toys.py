@@ -1,5 +1,6 @@
 """Toy partners that make logic fast: a target whose logits are a hash of the whole prefix, and a plain loop over it."""
 
+import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from shared.sampling import Logits
 
 VOCABULARY = 64
 EOG = 1
+MARK = 63
 DEFAULT_SAMPLING = Sampling(seed=11, logit_bias=((EOG, -100.0),))  # answers that do not end by themselves
 
 
@@ -19,6 +21,41 @@ def logits_after(tokens: Sequence[int], n_vocab: int = VOCABULARY, sharpness: fl
     """The toy model: logits that depend on every token of the prefix and on nothing else."""
     seed = prefix.extend_all(prefix.EMPTY, tokens)
     return (np.random.default_rng(seed).standard_normal(n_vocab) * sharpness).astype(np.float32)
+
+
+class ToyVocabulary:
+    """Texts for the toy's tokens: characters of JSON, some of its words, a mark, and padding without a text."""
+
+    n_tokens = VOCABULARY
+    eog = (EOG,)
+    special = frozenset({EOG, MARK})
+
+    def __init__(self) -> None:
+        words = [*'{}[]":, \n', *string.digits, *string.ascii_lowercase, '{"', '":', '": ', '", "', ": ", ", "]
+        words += ["na", "me", "age", "true", "false"]
+        self._texts: dict[int, bytes] = dict(enumerate((word.encode() for word in words), start=2))
+        self._tokens = {text: token for token, text in self._texts.items()}
+        assert max(self._texts) < MARK
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        if token in self.special:
+            return (b"<end>" if token == EOG else b"<mark>") if special else b""
+        return self._texts.get(token, b"")
+
+    def tokenize(self, text: str, *, parse_special: bool = True) -> list[int]:
+        """The longest token first."""
+        data, tokens = text.encode(), []
+        while data:
+            size = next(size for size in range(len(data), 0, -1) if data[:size] in self._tokens)
+            tokens.append(self._tokens[data[:size]])
+            data = data[size:]
+        return tokens
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return b"".join(map(self.piece, tokens)).decode()
+
+    def texts(self) -> list[bytes]:
+        return [self.piece(token, special=True) for token in range(self.n_tokens)]
 
 
 class ToyTarget:
@@ -80,13 +117,19 @@ class ToyTarget:
         self.cells[target] = self.cells[source][:length]
 
 
-def plain_answer(job: Job, eog: Sequence[int] = (EOG,), n_ctx: int = 256, sharpness: float = 2.0) -> list[int]:
-    """What the toy target says to a job, one token at a time and with no engine at all."""
+def plain_answer(
+    job: Job,
+    eog: Sequence[int] = (EOG,),
+    n_ctx: int = 256,
+    sharpness: float = 2.0,
+    mask: Callable[[list[int]], sampling.Mask | None] = lambda output: None,
+) -> list[int]:
+    """What the toy target says to a job, one token at a time and with no engine at all; `mask` by the output so far."""
     context = list(job.prompt)
     output: list[int] = []
     history = sampling.History(job.prompt)
     while len(output) < job.max_tokens and len(context) < n_ctx:
-        law = sampling.law(logits_after(context, sharpness=sharpness), job.sampling, history)
+        law = sampling.law(logits_after(context, sharpness=sharpness), job.sampling, history, mask(output))
         token = sampling.draw(law, job.sampling.seed, len(output)).token
         if token in eog:
             break

@@ -15,10 +15,12 @@ import structlog
 
 from services.gateway.errors import ApiError, unavailable
 from services.gateway.formats.detect import detect
+from services.gateway.grammars import Composer
 from services.gateway.rendering import Renderer
 from services.gateway.requests import Conversation, Tool
 from services.gateway.template import ChatTemplate, TemplateError
 from services.gateway.turns import Turn
+from shared.grammar import Grammars
 from shared.llama import Model
 from shared.messages import Card, Thinking, VerifierCard
 from shared.registry import Registry
@@ -56,6 +58,7 @@ class Lexicon:
         self._vocabulary = model.vocabulary
         self._hidden = frozenset(self._vocabulary.eog)
         self.n_tokens = self._vocabulary.n_tokens
+        self.composer = Composer(Grammars(self._vocabulary))
         self.template = source = self._vocabulary.chat_template()
         self.bos = self._special(self._vocabulary.bos)
         self.eos = self._special(model.metadata("tokenizer.ggml.eos_token_id"))

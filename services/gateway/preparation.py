@@ -10,7 +10,6 @@ import msgspec
 
 from services.gateway.errors import invalid
 from services.gateway.formats.format import Format, PlainFormat
-from services.gateway.grammars import compose
 from services.gateway.models import Lexicon, ModelDirectory, ServedModel
 from services.gateway.parts import PartParser, PlainParser
 from services.gateway.rendering import first_call
@@ -59,7 +58,7 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
     converses = request.converses
     format: Format = lexicon.format if converses else PlainFormat()
     opened = converses and lexicon.opens(prompts[0])
-    grammar = _grammar(request, format, opened)
+    grammar = await _grammar(request, lexicon, format, opened)
     thinking = lexicon.thinking(request.reasoning.budget, opened) if converses else None
     return Prepared(
         model=model,
@@ -165,6 +164,7 @@ def _room(request: GenerationRequest, model: ServedModel, n_tokens: int, prompt:
     return room
 
 
-def _grammar(request: GenerationRequest, format: Format, opened: bool) -> str:
-    lark = format.grammar(request.tools, request.tool_choice, output=request.output is not None, opened=opened)
-    return compose(lark, request.output) if lark else ""
+async def _grammar(request: GenerationRequest, lexicon: Lexicon, format: Format, opened: bool) -> str:
+    wanted = request.output is not None
+    lark = await asyncio.to_thread(format.grammar, request.tools, request.tool_choice, output=wanted, opened=opened)
+    return await lexicon.composer.compose(lark, request.output) if lark else ""

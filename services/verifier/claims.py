@@ -1,14 +1,18 @@
 """Takes jobs while there are free slots: new ones at once, those of a lost verifier when their lease has ended."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from services.verifier.constraint import Constraint
 from shared.broker import BLOCK_MS, DISCONNECTED, Reconnect
 from shared.commands import Redis
+from shared.grammar import GrammarError
 from shared.jobs import Claim, JobStore, read_log
+from shared.messages import Job
 from shared.scripts import Outcome
 
 logger = structlog.get_logger()
@@ -16,17 +20,40 @@ logger = structlog.get_logger()
 ORPHAN_CHECK_S: Final = 2.0
 
 
+Constrain = Callable[[Job, Sequence[int]], Constraint | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A claimed job, the tokens that were committed before, and its constraint; or why it has none that can be kept."""
+
+    claim: Claim
+    output: list[int]
+    constraint: Constraint | None = None
+    refusal: str = ""
+
+
 class Claims:
     """Claimed jobs on their way to the round loop, each with a slot kept for it."""
 
-    def __init__(self, redis: Redis, store: JobStore, instance: str, slots: int, arrived: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        store: JobStore,
+        instance: str,
+        slots: int,
+        arrived: Callable[[], None],
+        constrain: Constrain = lambda job, output: None,
+    ) -> None:
+        """`constrain` may take long and is called in another thread."""
         self._redis = redis
         self._store = store
         self._instance = instance
         self._held: set[str] = set()
         self._slots = slots
         self._arrived = arrived
-        self._ready: list[tuple[Claim, list[int]]] = []
+        self._constrain = constrain
+        self._ready: list[Claimed] = []
         self._claiming = asyncio.Lock()
         self._room = asyncio.Event()
         self._room.set()
@@ -34,8 +61,8 @@ class Claims:
     def __bool__(self) -> bool:
         return bool(self._ready)
 
-    def take(self) -> tuple[Claim, list[int]]:
-        """The next claimed job with the tokens that were committed before; its slot stays kept until `done`."""
+    def take(self) -> Claimed:
+        """The next claimed job; its slot stays kept until `done`."""
         return self._ready.pop(0)
 
     def done(self, request_id: str) -> None:
@@ -98,8 +125,14 @@ class Claims:
             if claim.committed:
                 for _, chunk in await read_log(self._redis, request_id):
                     output += chunk.tokens
+            constraint, refusal = None, ""
+            if claim.job.grammar or claim.job.thinking is not None:
+                try:
+                    constraint = await asyncio.to_thread(self._constrain, claim.job, output)
+                except GrammarError as error:
+                    refusal = str(error)
             claimed = True
-            self._ready.append((claim, output))
+            self._ready.append(Claimed(claim, output, constraint, refusal))
             self._arrived()
         finally:
             if not claimed:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.verifier.assignment import Assignment, Pairing
+from services.verifier.constraint import DEAD_END, Constraint
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
@@ -29,6 +30,7 @@ from shared.target import Target
 # While the prompt is read: no more than the first round can use, as drafting slows the target on the same memory.
 FIRST_LEAD: Final = 20
 LEAD: Final = 2 * MAX_WIDTH  # guesses ahead, this round's and the next's: a bound, as seldom so many are worth it
+GRAMMAR: Final = "grammar"  # whom tokens are credited to that a constraint left no choice about
 PROBE_EVERY: Final = 256
 PROBE_ROUNDS: Final = 8
 
@@ -75,8 +77,9 @@ class Engine:
 
     # ------------------------------------------------------------ requests
 
-    def admit(self, claim: Claim, output: list[int]) -> Generation:
-        """Take a claimed request in; `output` are the tokens that earlier claims committed. Needs a free slot."""
+    def admit(self, claim: Claim, output: list[int], constraint: Constraint | None = None) -> Generation:
+        """Take a claimed request in; `output` are the tokens that earlier claims committed, and what the constraint
+        has stepped over. Needs a free slot."""
         job = claim.job
         slot = self.sequences.acquire([*job.prompt, *output], job.cache_prompt)
         speculation = job.speculation
@@ -84,7 +87,7 @@ class Engine:
             speculation = Speculation.OFF
         elif speculation is Speculation.AUTO:
             speculation = self._speculation
-        generation = Generation.start(claim, output, slot, speculation, self._clock() * 1000)
+        generation = Generation.start(claim, output, slot, speculation, self._clock() * 1000, constraint)
         self.running.append(generation)
         self.counters.add("requests", 1)
         self.counters.add("prompt_tokens", len(job.prompt))
@@ -159,6 +162,7 @@ class Engine:
                     self.eog,
                     generation.room(self.target.n_ctx),
                     job.top_logprobs,
+                    generation.rule,
                 )
             self._join(entry)
             accepted = entry.walk.path if entry.walk else []
@@ -211,11 +215,14 @@ class Engine:
         width = len(entry.drafts)
         generation.rounds += 1
         self.assignment.round_ended(generation)
-        generation.quiet_rounds = 0 if width else generation.quiet_rounds + generation.heard
+        guessed = any(not node.forced for node in entry.drafts)
+        generation.quiet_rounds = 0 if guessed else generation.quiet_rounds + generation.heard
         self.counters.add("rounds", 1)
         self.counters.add("tokens", len(result.tokens))
         finish = Finish.NONE
-        if result.ended:
+        if result.stuck:
+            finish = Finish.ERROR
+        elif result.ended or result.complete:
             finish = Finish.STOP
         elif generation.room(self.target.n_ctx) <= 0:
             finish = Finish.LENGTH
@@ -229,6 +236,7 @@ class Engine:
             reason=generation.reason,
             logprobs=tuple(result.logprobs),
             finish=finish,
+            detail=DEAD_END if result.stuck else "",
             cached=generation.cached if generation.first_chunk else 0,
             tried=tried,
         )
@@ -248,13 +256,13 @@ class Engine:
         """Tell every drafter what became of its guesses, verified or not, and count the verified ones.
 
         A guess that got no row is judged too where the target drew at its place: so a drafter that does not pay now
-        is known to be worth it again without spending rows on probes.
+        is known to be worth it again without spending rows on probes. Where there was no choice nobody is judged.
         """
         nodes = [entry.generation.trie.root, *result.path]
         for node, drawn in zip(nodes, result.drawn, strict=False):
             for child in node.children.values():
                 for name, guess in child.guesses.items():
-                    if name in self.drafters:
+                    if name in self.drafters and not child.forced:
                         self.drafters[name].acceptance.learn(guess.score, child.token == drawn, guess.rank)
         if not entry.drafts:
             return
@@ -264,18 +272,22 @@ class Engine:
         for position in range(len(result.path)):
             self.counters.accepted_per_position[position] += 1
         sessions = entry.generation.sessions.keys()
-        for name in entry.generation.contributions.observe([node.guesses.keys() & sessions for node in result.path]):
+        accepted = [node for node in result.path if not node.forced]
+        for name in entry.generation.contributions.observe([node.guesses.keys() & sessions for node in accepted]):
             if name in self.drafters:
                 self.drafters[name].added += 1
-        accepted = set(result.path)
-        for name in {name for node in entry.drafts for name in node.guesses if name in self.drafters}:
+        drafts = [node for node in entry.drafts if not node.forced]
+        for name in {name for node in drafts for name in node.guesses if name in self.drafters}:
             drafter = self.drafters[name]
             drafter.rounds += 1
-            drafter.drafted += sum(name in node.guesses for node in entry.drafts)
+            drafter.drafted += sum(name in node.guesses for node in drafts)
             drafter.accepted += sum(name in node.guesses for node in accepted)
 
     def _source(self, node: Node) -> str:
-        """Whom an accepted token is credited to: the drafter whose confidence in it was worth most."""
+        """Whom an accepted token is credited to: the grammar that forced it, or the drafter whose confidence in it was
+        worth most."""
+        if node.forced:
+            return GRAMMAR
         known = [name for name in node.guesses if name in self.drafters]
         if not known:
             return next(iter(node.guesses), "")

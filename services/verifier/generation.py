@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from services.verifier.constraint import Constraint
 from services.verifier.contributions import Contributions
 from services.verifier.drafters import Drafter, Drafters, Kin
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Node, Trie
+from services.verifier.walk import ANYTHING, Rule
 from shared.acceptance import COPIED
 from shared.jobs import Claim
 from shared.messages import Job, Proposal, RequestStatus, Speculation
@@ -84,6 +86,7 @@ class Generation:
     speculation: Speculation
     cached: int
     history: History | None
+    constraint: Constraint | None = None
     sessions: dict[str, Session] = field(default_factory=dict)
     contributions: Contributions = field(default_factory=Contributions)
     barred: dict[Kin, int] = field(default_factory=dict)  # released drafters, until that many rounds
@@ -99,18 +102,25 @@ class Generation:
 
     @classmethod
     def start(
-        cls, claim: Claim, output: list[int], slot: Slot, speculation: Speculation, now_ms: float
+        cls,
+        claim: Claim,
+        output: list[int],
+        slot: Slot,
+        speculation: Speculation,
+        now_ms: float,
+        constraint: Constraint | None = None,
     ) -> "Generation":
         job = claim.job
         return cls(
             claim=claim,
             slot=slot,
-            trie=Trie(job.prompt, output),
+            trie=Trie(job.prompt, output, allows=constraint.allows if constraint is not None else None),
             context=[*job.prompt, *output],
             speculation=speculation,
             cached=len(slot.tokens),
             deadline_ms=now_ms + claim.remaining_ms,
             history=History(job.prompt, output) if needs_history(job.sampling) else None,
+            constraint=constraint,
         )
 
     @property
@@ -125,6 +135,14 @@ class Generation:
     def uncomputed(self) -> int:
         """Context tokens without keys and values; one while decoding, more while prefilling."""
         return len(self.context) - len(self.slot.tokens)
+
+    @property
+    def rule(self) -> Rule:
+        """What may come next, standing at the committed prefix."""
+        if self.constraint is None:
+            return ANYTHING
+        self.constraint.stand()
+        return self.constraint
 
     def room(self, n_ctx: int) -> int:
         """Output tokens that may still be committed."""
@@ -153,12 +171,19 @@ class Generation:
         session.answered(attached, proposal, drafter, self.offset, now_ms)
 
     def rank(self, drafters: Drafters, eog: frozenset[int], leaves: int) -> Ranking:
-        """The guesses in the order in which they deserve rows."""
-        return rank(self.trie.root, lambda node: self.chance(node, drafters), eog, MAX_WIDTH, leaves)
+        """The guesses in the order in which they deserve rows; what must follow the likeliest path is added to it."""
+        while True:
+            ranking = rank(self.trie.root, lambda node: self.chance(node, drafters), eog, MAX_WIDTH, leaves)
+            if self.constraint is None or self.speculation is Speculation.OFF or len(ranking.nodes) >= MAX_WIDTH:
+                return ranking
+            if not self.trie.force(ranking.tip, self.constraint.forced_behind(ranking.tip)):
+                return ranking
 
     @staticmethod
     def chance(node: Node, drafters: Drafters) -> float:
         """Calibrated acceptance of a node: the best of what its drafters' opinions are worth."""
+        if node.forced:
+            return 1.0
         return max(
             (drafters[name].acceptance.estimate(*guess) for name, guess in node.guesses.items() if name in drafters),
             default=0.0,
@@ -199,6 +224,8 @@ class Generation:
         `wanted` says how many drafts are worth waiting for, given when they would come and how many there may be.
         """
         self.trie.advance(tokens)
+        if self.constraint is not None:
+            self.constraint.commit(tokens)
         self.context.extend(tokens)
         self.committed_now += len(tokens)
         alive = {name for child in self.trie.root.children.values() for name in child.guesses}

@@ -4,7 +4,7 @@ Pure. The root stands for the committed prefix. A proposal is hung wherever its 
 if its first tokens turned out true; a commit moves the root and keeps what hangs below the new one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,7 +24,10 @@ class Guess(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A guessed token, with the opinion of each drafter that guessed it."""
+    """A guessed token, with the opinion of each drafter that guessed it.
+
+    A forced one is no guess: the request's constraint leaves no other choice.
+    """
 
     token: int
     offset: int  # of this token in the output
@@ -32,18 +35,29 @@ class Node:
     parent: "Node | None"
     children: dict[int, "Node"] = field(default_factory=dict)
     guesses: dict[str, Guess] = field(default_factory=dict)
+    forced: bool = False
 
 
 class Trie:
-    """Guesses after the committed prefix. `max_nodes` bounds what a talkative drafter can make us keep."""
+    """Guesses after the committed prefix. `max_nodes` bounds what a talkative drafter can make us keep.
 
-    def __init__(self, prompt: Sequence[int], committed: Sequence[int] = (), max_nodes: int = 512) -> None:
+    `allows` says of a token behind a node whether it can be right at all; one that cannot never enters the trie.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        committed: Sequence[int] = (),
+        max_nodes: int = 512,
+        allows: Callable[[Node, int], bool] | None = None,
+    ) -> None:
         start = prefix.extend_all(prefix.EMPTY, prompt)
         self._committed: list[int] = []
         self._hashes = [start]  # of the prefix before each output offset
         self.root = Node(token=-1, offset=-1, hash=start, parent=None)
         self._nodes: dict[int, Node] = {}
         self._max_nodes = max_nodes
+        self._allows = allows
         self.advance(committed)
 
     @property
@@ -88,7 +102,7 @@ class Trie:
                 places.append(place + 1 if self._committed[place] == token else None)
                 continue
             node = self.root if isinstance(place, int) else place
-            child = self._child(node, token) if node is not None else None
+            child = self._guessed(node, token) if node is not None else None
             if child is not None:
                 if own:
                     child.guesses[source] = Guess(score, ranks[parent])
@@ -107,6 +121,21 @@ class Trie:
             return base if self._hashes[base] == prefix_hash else None
         found = self._nodes.get(prefix_hash)
         return found if found is not None and found.offset + 1 == base else None
+
+    def force(self, node: Node, tokens: Sequence[int]) -> bool:
+        """Nothing else than `tokens` may follow `node`; whether that is news."""
+        size = len(self._nodes)
+        for token in tokens:
+            child = self._child(node, token)
+            if child is None:
+                break
+            child.forced = True
+            node = child
+        return len(self._nodes) > size
+
+    def _guessed(self, node: Node, token: int) -> Node | None:
+        known = token in node.children or self._allows is None or self._allows(node, token)
+        return self._child(node, token) if known else None
 
     def _child(self, node: Node, token: int) -> Node | None:
         """The child of `node` for `token`, made if there is room for it."""

@@ -4,12 +4,48 @@ Lossless for any set of guesses: what is committed is what the target drew, and 
 draw's logits were computed in the same decode. Rule: SpecExec (Svirschevski et al. 2024), with keyed Gumbel draws.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from services.verifier.trie import Node
 from shared import sampling
 from shared.messages import Sampling, TokenLogprob
+
+
+class Rule(Protocol):
+    """What may come next in an answer; it steps along with the walk."""
+
+    @property
+    def complete(self) -> bool:
+        """Nothing but an end may follow."""
+
+    def forced(self) -> Sequence[int]:
+        """The tokens that must come next, the first for certain; empty: there is a choice."""
+
+    def mask(self) -> sampling.Mask | None:
+        """What may come next where there is a choice; None: any token. All false: nothing may."""
+
+    def push(self, token: int) -> bool:
+        """Step over a token; False if that leads nowhere."""
+
+
+class Anything:
+    """The rule of a request without one."""
+
+    complete = False
+
+    def forced(self) -> Sequence[int]:
+        return ()
+
+    def mask(self) -> sampling.Mask | None:
+        return None
+
+    def push(self, token: int) -> bool:
+        return True
+
+
+ANYTHING: Final = Anything()
 
 
 @dataclass(slots=True)
@@ -20,6 +56,8 @@ class Walk:
     path: list[Node] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     ended: bool = False  # the last draw was an end-of-generation token, which is not part of the answer
+    complete: bool = False  # the rule lets nothing follow
+    stuck: bool = False  # the rule left nothing to draw
 
     @property
     def tokens(self) -> list[int]:
@@ -35,27 +73,46 @@ def walk(
     eog: Collection[int],
     limit: int,
     top_logprobs: int = -1,
+    rule: Rule = ANYTHING,
 ) -> Walk:
     """Draw from `root` on along the nodes that have rows (node to row index), at most `limit` tokens.
 
-    `history` gains the tokens that are committed. The draw at a node uses that node's row and offset alone.
+    `history` gains the tokens that are committed, and `rule` steps over them. The draw at a node uses that node's row
+    and offset, and what the rule says there.
     """
     result = Walk()
     node = root
-    while len(result.drawn) < limit:
+    while len(result.drawn) < limit and not result.complete:
         row = logits(rows[node])
-        token = sampling.draw(sampling.law(row, parameters, history), parameters.seed, node.offset + 1).token
+        token = _draw(row, parameters, history, rule, node.offset + 1)
+        result.ended = token in eog
+        if token is None or not (result.ended or rule.push(token)):
+            result.stuck = True
+            break
         result.drawn.append(token)
-        if token in eog:
-            result.ended = True
+        if result.ended:
             break
         if top_logprobs >= 0:
             result.logprobs.append(TokenLogprob(*sampling.log_probabilities(row, token, top_logprobs)))
         if history is not None:
             history.push(token)
+        result.complete = rule.complete
         child = node.children.get(token)
         if child is None or child not in rows:
             break
         result.path.append(child)
         node = child
     return result
+
+
+def _draw(
+    row: sampling.Logits, parameters: Sampling, history: sampling.History | None, rule: Rule, offset: int
+) -> int | None:
+    """The target's token at `offset`; None if the rule allows none."""
+    forced = rule.forced()
+    if forced:
+        return forced[0]  # the law is a point mass, whatever the row says
+    mask = rule.mask()
+    if mask is not None and not mask.any():
+        return None
+    return sampling.draw(sampling.law(row, parameters, history, mask), parameters.seed, offset).token

@@ -10,12 +10,14 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import structlog
 
 from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
+from services.verifier.constraint import constrain
 from services.verifier.drafters import worth
 from services.verifier.engine import FIRST_LEAD, Engine, Gain
 from services.verifier.generation import Generation
@@ -24,6 +26,7 @@ from services.verifier.load import Loaded
 from services.verifier.round import Round
 from shared import codec, drafts, models
 from shared.broker import DISCONNECTED, Broker, Reconnect
+from shared.grammar import Grammars
 from shared.jobs import Append, Claim, JobStore, Renewal
 from shared.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
 from shared.registry import HEARTBEAT_S, Registry
@@ -59,7 +62,14 @@ class Worker:
             loaded.context, loaded.costs, vocabulary.eog, min_rows=loaded.min_rows, speculation=speculation, trees=trees
         )
         self._store = JobStore(broker.redis, broker.blocking, self._model, lease_ms)
-        self._claims = Claims(broker.redis, self._store, instance, loaded.context.sequences, self._wake)
+        self._claims = Claims(
+            broker.redis,
+            self._store,
+            instance,
+            loaded.context.sequences,
+            self._wake,
+            partial(constrain, grammars=Grammars(vocabulary)),
+        )
         self._registry = Registry(broker.redis)
         self._introductions = Introductions(self._registry, vocabulary, loaded.model.path)
         self._committer = Committer(self._store, self._lose)
@@ -144,12 +154,12 @@ class Worker:
         """Admit what was claimed, assign drafters anew, and tell them."""
         loop = asyncio.get_running_loop()
         while self._claims:
-            claim, output = self._claims.take()
-            misfit = self._engine.misfit(claim, output)
+            one = self._claims.take()
+            misfit = one.refusal or self._engine.misfit(one.claim, one.output)
             if misfit:
-                await self._turn_away(claim, len(output), misfit)
+                await self._turn_away(one.claim, len(one.output), misfit)
             else:
-                await loop.run_in_executor(self._thread, self._engine.admit, claim, output)
+                await loop.run_in_executor(self._thread, self._engine.admit, one.claim, one.output, one.constraint)
         self._joined = False
         opened, closed = self._engine.reassign()
         batch.hints += [(name, Close(request_id=generation.job.request_id)) for generation, name in closed]
@@ -237,7 +247,7 @@ class Worker:
                 await self._store.release(generation.job.request_id, generation.claim.epoch)
             farewells += self._end(generation)
         while self._claims:
-            claim, _ = self._claims.take()
+            claim = self._claims.take().claim
             await self._store.release(claim.job.request_id, claim.epoch)
         await drafts.send(self._redis, farewells)
         await self._registry.leave(self._instance)

@@ -47,4 +47,4 @@ async def test_stopping_waits_for_a_claim_under_way() -> None:
     await asyncio.sleep(0)
     await one.stop(loop)
     assert store.claimed == ["r0"]
-    assert one.take()[0].job.request_id == "r0"
+    assert one.take().claim.job.request_id == "r0"

@@ -1,0 +1,149 @@
+"""What one request's answer must be: a grammar, a bound on its thinking, or both. No I/O.
+
+Stands at the committed prefix, or at a guess behind it, and says there what may come next. That is a function of the
+prefix alone: neither drafts nor a takeover change it.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from services.verifier.thinking import ThinkingBudget
+from services.verifier.trie import Node
+from shared.grammar import GrammarError, Grammars, Matcher
+from shared.messages import Job
+from shared.sampling import Mask
+
+logger = structlog.get_logger()
+
+DOES_NOT_COMPILE: Final = "The grammar of this request cannot be used with this model."
+DEAD_END: Final = "The grammar of this request leaves no token to go on with."
+
+
+class Constraint:
+    """The constraint of one answer. All calls come from one thread at a time."""
+
+    def __init__(self, grammar: Matcher | None, thinking: ThinkingBudget | None) -> None:
+        self._origin = grammar.copy() if grammar is not None else None  # the grammar's start
+        self._grammar = grammar
+        self._thinking = thinking
+        self._committed: list[int] = []
+        self._beyond: list[int] = []  # tokens from the committed prefix to where it stands
+
+    # ------------------------------------------------------------ where it stands
+
+    def push(self, token: int) -> bool:
+        """Step over a token; False if it may not come here."""
+        forced = self._due[:1] == (token,)
+        if self._grammar is not None and not self._grammar.push(token):
+            self._recover()
+            return False
+        if self._thinking is not None:
+            self._thinking.push(token, forced)
+        self._beyond.append(token)
+        return True
+
+    def commit(self, tokens: Sequence[int]) -> bool:
+        """The committed prefix grew by `tokens`; False if they break the constraint."""
+        kept = self.stand(tokens)
+        self._committed += self._beyond
+        self._beyond.clear()
+        return kept
+
+    def stand(self, path: Sequence[int] = ()) -> bool:
+        """Go to the committed prefix and on along `path`; False, and back at the prefix, if that may not come."""
+        common = 0
+        for here, there in zip(self._beyond, path, strict=False):
+            if here != there:
+                break
+            common += 1
+        self._pop(len(self._beyond) - common)
+        if all(map(self.push, path[common:])):
+            return True
+        self._pop(len(self._beyond))
+        return False
+
+    def _pop(self, count: int) -> None:
+        if count:
+            del self._beyond[len(self._beyond) - count :]
+            if self._grammar is not None:
+                self._grammar.pop(count)
+            if self._thinking is not None:
+                self._thinking.pop(count)
+
+    def _recover(self) -> None:
+        """Make the matcher anew: once failed it stays so, be it on a guess or for limits that it used up on guesses."""
+        if self._origin is not None:
+            self._grammar = self._origin.copy()
+            for token in (*self._committed, *self._beyond):
+                self._grammar.push(token)
+
+    # ------------------------------------------------------------ what may come there
+
+    @property
+    def complete(self) -> bool:
+        """Nothing but an end may follow."""
+        return self._grammar is not None and self._grammar.complete
+
+    def forced(self) -> Sequence[int]:
+        """The tokens that must come next, if only these may; the first is certain, and the others nearly."""
+        due = self._due
+        if due or self._grammar is None:
+            return due
+        return self._grammar.forced
+
+    def mask(self) -> Mask | None:
+        """Which tokens may come next where none is forced; None: any. All false: a dead end."""
+        if self._grammar is None:
+            return None
+        mask = self._grammar.mask()
+        if self._grammar.failed:
+            self._recover()
+            mask = self._grammar.mask()
+        return mask
+
+    def allows(self, node: Node, token: int) -> bool:
+        """Whether a guess of `token` behind `node` of the trie could be right."""
+        if not self._stand_at(node):
+            return False
+        forced = self.forced()
+        if forced:
+            return token == forced[0]
+        return self._grammar is None or self._grammar.allows([token]) == 1
+
+    def forced_behind(self, node: Node) -> Sequence[int]:
+        """The tokens that must come behind `node` of the trie."""
+        return self.forced() if self._stand_at(node) else ()
+
+    def _stand_at(self, node: Node) -> bool:
+        path: list[int] = []
+        while node.parent is not None:
+            path.append(node.token)
+            node = node.parent
+        return self.stand(path[::-1])
+
+    @property
+    def _due(self) -> tuple[int, ...]:
+        return self._thinking.due(self._admits) if self._thinking is not None else ()
+
+    def _admits(self, tokens: Sequence[int]) -> bool:
+        return self._grammar is None or self._grammar.allows(tokens) == len(tokens)
+
+
+def constrain(job: Job, output: Sequence[int], grammars: Grammars) -> Constraint | None:
+    """The constraint of a job whose `output` is committed already; None if anything may come. May take long.
+
+    Raises `GrammarError` with a sentence for its client.
+    """
+    if not job.grammar and job.thinking is None:
+        return None
+    try:
+        grammar = grammars.compile(job.grammar) if job.grammar else None
+    except GrammarError as error:
+        logger.warning("grammar_refused", request=job.request_id, error=str(error)[:500])
+        raise GrammarError(DOES_NOT_COMPILE) from None
+    constraint = Constraint(grammar, ThinkingBudget(job.thinking) if job.thinking is not None else None)
+    if not constraint.commit(output):
+        raise GrammarError(DEAD_END)
+    return constraint

@@ -1,0 +1,65 @@
+"""A bound on an answer's thinking: counts the tokens inside the span and says when and with what to close it. Pure."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from shared.messages import Thinking
+
+
+class _State(NamedTuple):
+    began: int | None  # offset of the open span's first token; None: no span is open
+    spent: int = 0  # tokens of earlier spans
+    closed: int = 0  # tokens of `close` that are committed; 0: it is not being written
+
+
+class ThinkingBudget:
+    """Follows an answer token by token. The budget is for all of its spans together.
+
+    It is a function of the tokens alone, so drafts and takeovers change nothing.
+    """
+
+    def __init__(self, thinking: Thinking) -> None:
+        self._thinking = thinking
+        self._tokens: list[int] = []
+        self._states = [_State(0 if thinking.opened else None)]
+
+    def due(self, admits: Callable[[Sequence[int]], bool]) -> tuple[int, ...]:
+        """What is left of `close`, if it must come now; empty: the model goes on.
+
+        It is begun only where all of it may come (`admits`), and then written to its end.
+        """
+        state, close = self._states[-1], self._thinking.close
+        if state.closed:
+            return close[state.closed :]
+        if state.began is None or state.spent + len(self._tokens) - state.began < self._thinking.budget:
+            return ()
+        return close if admits(close) else ()
+
+    def push(self, token: int, forced: bool) -> None:
+        """The answer's next token; `forced`: it was due."""
+        self._tokens.append(token)
+        self._states.append(self._after(self._states[-1], forced))
+
+    def pop(self, count: int) -> None:
+        """Take back the last `count` tokens."""
+        del self._tokens[len(self._tokens) - count :]
+        del self._states[len(self._states) - count :]
+
+    def _after(self, state: _State, forced: bool) -> _State:
+        thinking, offset = self._thinking, len(self._tokens)
+        if forced:
+            closed = state.closed + 1
+            return state._replace(closed=closed) if closed < len(thinking.close) else self._outside(state, closed)
+        if state.began is None:
+            return state._replace(began=offset) if self._ends_with(thinking.start) else state
+        if offset - state.began >= len(thinking.end) and self._ends_with(thinking.end):
+            return self._outside(state, len(thinking.end))
+        return state
+
+    def _outside(self, state: _State, mark: int) -> _State:
+        """The span has ended with a mark of so many tokens, which do not count."""
+        assert state.began is not None, "only an open span ends"
+        return _State(None, state.spent + len(self._tokens) - mark - state.began)
+
+    def _ends_with(self, mark: tuple[int, ...]) -> bool:
+        return bool(mark) and tuple(self._tokens[-len(mark) :]) == mark
