@@ -1,0 +1,54 @@
+"""A verifier whose target plays scripts: `python -m clients.verifier` takes the verifier's options.
+
+Everything but the target is the product's: the worker, its engine, and what constrains answers.
+"""
+
+import asyncio
+from typing import Final, cast
+
+from clients.player import Player
+from clients.script import answer
+from services.verifier.load import Loaded
+from services.verifier.worker import Worker
+from shared import lifecycle, logs, models, options, usage
+from shared.broker import connect
+from shared.llama import Context, Model
+from shared.messages import Speculation
+from shared.speedup import RowCosts
+
+TURN: Final = "<|im_start|>assistant\n"  # the default model's
+
+
+def main(
+    redis: options.Redis = options.DEFAULT_REDIS,
+    target_model: options.TargetModel = "default",
+    ctx: options.ContextSize = 0,
+    parallel: options.Parallel = 1,
+    threads: options.Threads = 1,
+    exactness: options.ExactnessLevel = options.Exactness.LAW,
+) -> None:
+    """Serve as a verifier that knows the vocabulary and the template of a model, and plays what prompts ask for."""
+    logs.configure("verifier", options.Level.INFO)
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with connect(redis) as broker:
+            model = Model(models.resolve(target_model), vocab_only=True)
+            player = Player(model.vocabulary, answer, TURN, n_ctx=ctx, sequences=parallel)
+            loaded = Loaded(
+                model=model,
+                context=cast(Context, player),
+                costs=RowCosts({1: 1.0}),
+                device="none",
+                level="law",
+                note="a played target: nothing is computed",
+                noise=0.0,
+                min_rows=1,
+            )
+            await Worker(broker, loaded, Speculation.AUTO, lifecycle.instance_name("player"), trees=False).run(stop)
+            model.close()
+
+    lifecycle.run(serve)
+
+
+if __name__ == "__main__":
+    usage.run(usage.command(main), "python -m clients.verifier")
