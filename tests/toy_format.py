@@ -69,11 +69,19 @@ class ToyFormat:
     marks: tuple[str, ...] = ()
     span: Span | None = Span(_THINK, _THOUGHT, _THOUGHT)
 
+    takes_tools = True
+
+    def instructions(self, tools: Sequence[Tool]) -> str:
+        return ""
+
     def call_id(self, id: str) -> str:
         return id
 
     def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
         return {"reasoning_effort": reasoning.effort} if reasoning.effort else {}
+
+    def budget(self, reasoning: Reasoning) -> int | None:
+        return reasoning.budget
 
     def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
         return ToyParser(opened)

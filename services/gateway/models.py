@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from services.gateway.capabilities import probe
 from services.gateway.errors import ApiError, unavailable
 from services.gateway.formats.detect import detect
 from services.gateway.grammars import Composer
@@ -62,17 +63,14 @@ class Lexicon:
         self.template = source = self._vocabulary.chat_template()
         self.bos = self._special(self._vocabulary.bos)
         self.eos = self._special(model.metadata("tokenizer.ggml.eos_token_id"))
-        self.format = detect(source)
+        template = None if source is None else ChatTemplate(source, bos=self.bos, eos=self.eos)
+        self.format = detect(source, self._control, template is not None and probe(template).tools)
         # Kept as they are met: asking llama.cpp takes longer than all else that a token takes here.
         self._pieces = {token: mark.encode() for mark in self.format.marks for token in self._single(mark)}
         self._renderer = (
             None
-            if source is None
-            else Renderer(
-                ChatTemplate(source, bos=self.bos, eos=self.eos),
-                self.format.call_id,
-                lambda tools: "",
-            )
+            if template is None
+            else Renderer(template, self.format.call_id, self.format.instructions, native=self.format.takes_tools)
         )
 
     def prompt(
@@ -153,6 +151,10 @@ class Lexicon:
         """The token that is this mark and nothing else, if there is one."""
         tokens = self._vocabulary.tokenize(mark)
         return tokens if len(tokens) == 1 else []
+
+    def _control(self, text: str) -> int | None:
+        """The token that is this mark, if it stands for no text and can only be named."""
+        return next((token for token in self._single(text) if token in self._vocabulary.special), None)
 
     def _special(self, token: int | str | None) -> str:
         number = -1 if token is None else int(token)

@@ -59,7 +59,7 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
     format: Format = lexicon.format if converses else PlainFormat()
     opened = converses and lexicon.opens(prompts[0])
     grammar = await _grammar(request, lexicon, format, opened)
-    thinking = lexicon.thinking(request.reasoning.budget, opened) if converses else None
+    thinking = lexicon.thinking(format.budget(request.reasoning), opened) if converses else None
     return Prepared(
         model=model,
         lexicon=lexicon,

@@ -8,6 +8,7 @@ begins with what the target has in its cache, whatever the spaces in the calls' 
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from services.gateway.capabilities import probe
@@ -27,11 +28,15 @@ class Renderer:
         template: ChatTemplate,
         call_id: Callable[[str], str],
         instructions: Callable[[Sequence[Tool]], str],
+        *,
+        native: bool = True,
     ) -> None:
-        """`call_id` gives ids the shape that the template wants; `instructions` explain tools to a template that
-        knows none."""
+        """`call_id` gives ids the shape that the template wants; `instructions` explain tools where the template
+        knows none, or is not to be asked (`native` false) because it has them called in a way that nobody here reads.
+        """
         self._template = template
-        self._able = probe(template)
+        able = probe(template)
+        self._able = able if native else replace(able, tools=False)
         self._call_id = call_id
         self._instructions = instructions
 

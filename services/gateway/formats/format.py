@@ -27,17 +27,37 @@ class Format(Protocol):
     def marks(self) -> tuple[str, ...]: ...
     @property
     def span(self) -> Span | None: ...
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the chat template is to explain tools; if not, `instructions` do."""
+
+    def instructions(self, tools: Sequence[Tool]) -> str:
+        """How to call these tools, for a model whose chat template does not say it; "" if it does."""
+
     def call_id(self, id: str) -> str:
         """The id of a tool call in the shape that the chat template insists on; the same for the same id."""
 
     def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
         """What the chat template has to know to think as asked."""
 
+    def budget(self, reasoning: Reasoning) -> int | None:
+        """The most tokens that thinking may take for it to be as asked; None: no bound."""
+
     def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
         """A fresh parser; `opened`: the prompt ends inside the thinking span."""
 
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, output: bool, opened: bool) -> str:
-        """A Lark grammar of the whole answer, "" if anything goes. `output`: the text must match the rule `@output`."""
+        """A Lark grammar of the whole answer, "" if anything goes. `output`: the text must match the rule `@output`.
+
+        Raises a 400 `ApiError` for a choice that cannot be kept.
+        """
+
+
+def callable_tools(tools: Sequence[Tool], choice: ToolChoice) -> dict[str, Tool]:
+    """The tools that the choice leaves, by name."""
+    if choice.mode == "none":
+        return {}
+    return {tool.name: tool for tool in tools if not choice.names or tool.name in choice.names}
 
 
 class PlainFormat:
@@ -46,12 +66,19 @@ class PlainFormat:
     name = "plain"
     marks: tuple[str, ...] = ()
     span: Span | None = None
+    takes_tools = False
+
+    def instructions(self, tools: Sequence[Tool]) -> str:
+        return ""
 
     def call_id(self, id: str) -> str:
         return id
 
     def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
         return {}
+
+    def budget(self, reasoning: Reasoning) -> int | None:
+        return None
 
     def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
         return PlainParser()

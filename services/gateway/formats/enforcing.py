@@ -1,0 +1,69 @@
+"""Which tools' arguments can be held to their schema by a grammar, and what becomes of the others."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from services.gateway.errors import invalid
+from services.gateway.formats.format import callable_tools
+from services.gateway.formats.lark import json_value
+from services.gateway.grammars import CODE, schema_fault
+from services.gateway.requests import Tool, ToolChoice
+from services.gateway.schema_faults import Fault, one_line
+from shared.grammar import GrammarError, bounded, check_size, refusal
+
+ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
+_WITHIN_S: Final = 3.0  # for all tools together, and for those that fail together once more one by one
+
+
+def enforceable_tools(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
+    """The tools that the choice leaves, with schemas that a grammar can be made of.
+
+    One that cannot be enforced gives way to any object where a call is free to come or not. Where calls are demanded,
+    and where the choice names tools that are not there, raises a 400 `ApiError`. Takes as long as compiling them.
+    """
+    known = {tool.name for tool in tools}
+    unknown = next((name for name in choice.names if name not in known), None)
+    if unknown is not None and choice.mode != "none":
+        raise invalid("tool_choice", f"'tool_choice': there is no tool named '{unknown[:200]}'.")
+    if choice.mode == "required" and not tools:
+        raise invalid("tool_choice", "'tool_choice' demands a call, but there are no tools.")
+    allowed = [_of_objects(tool) for tool in callable_tools(tools, choice).values()]
+    if not allowed or not _reason(allowed):
+        return allowed
+    ends = time.monotonic() + _WITHIN_S
+    return [tool if time.monotonic() < ends and not _reason([tool]) else _free(tool, choice) for tool in allowed]
+
+
+def _of_objects(tool: Tool) -> Tool:
+    """Arguments are always an object, whether the schema says so or not."""
+    return Tool(name=tool.name, description=tool.description, parameters={**tool.parameters, **ANY_OBJECT})
+
+
+def _free(tool: Tool, choice: ToolChoice) -> Tool:
+    """The tool with any object for arguments."""
+    if choice.mode != "required":
+        return Tool(name=tool.name, description=tool.description, parameters=ANY_OBJECT)
+    try:
+        fault = schema_fault(tool.parameters)
+    except GrammarError as error:
+        fault = Fault((), one_line(str(error)))
+    place, reason = (fault.path, fault.reason) if fault is not None else ((), "the schemas take too long to compile")
+    where = ".".join(("parameters", *place))
+    raise invalid("tools", f"'tools': a call of '{tool.name}' cannot be enforced: {where}: {reason}.", CODE)
+
+
+def _reason(tools: Sequence[Tool]) -> str:
+    """Why these cannot be compiled together; "" if they can."""
+    try:
+        return _refusal(" | ".join(json_value(tool.parameters) for tool in tools))
+    except GrammarError as error:
+        return str(error)
+
+
+@lru_cache(256)
+def _refusal(alternatives: str) -> str:
+    check_size(alternatives)
+    return bounded(lambda: refusal(json.dumps({"grammars": [{"lark_grammar": f"start: {alternatives}"}]})), _WITHIN_S)

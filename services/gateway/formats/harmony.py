@@ -1,0 +1,163 @@
+"""gpt-oss's format: messages with a channel each. Reasoning goes to `analysis`, calls go through `commentary` to
+`functions.<name>`, answers to `final` (OpenAI's harmony specification, github.com/openai/harmony).
+
+The answer begins behind `<|start|>assistant`:
+`<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from services.gateway.formats.enforcing import enforceable_tools
+from services.gateway.formats.format import Span, callable_tools
+from services.gateway.formats.json_call import pass_object
+from services.gateway.formats.lark import TEXT, Lark, TokenOf, json_value, literal
+from services.gateway.formats.reader import Marks, Reader, Steps
+from services.gateway.formats.sink import NewId, Sink, random_id
+from services.gateway.formats.thinking import ThinkingStyle
+from services.gateway.parts import Part, PartParser
+from services.gateway.requests import Reasoning, Tool, ToolChoice
+
+START: Final = "<|start|>"
+CHANNEL: Final = "<|channel|>"
+MESSAGE: Final = "<|message|>"
+CONSTRAIN: Final = "<|constrain|>"
+END: Final = "<|end|>"
+CALL: Final = "<|call|>"
+RETURN: Final = "<|return|>"
+MARKS: Final = (START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN)
+
+_HEADER_END: Final = Marks((MESSAGE, END, CALL, RETURN))
+_BODY_END: Final = Marks((START, END, CALL, RETURN, CHANNEL))
+_RECIPIENT: Final = re.compile(r"to=(?:functions\.)?([^\s<]+)")
+
+
+class HarmonyFormat:
+    """An answer's last message is `final` or one call: its end mark ends the generation."""
+
+    name = "harmony"
+    marks = MARKS
+    takes_tools = True
+
+    def __init__(self, thinking: ThinkingStyle, token: TokenOf, new_id: NewId = random_id) -> None:
+        self._thinking = thinking
+        self._token = token
+        self._new_id = new_id
+        self.span = Span(f"{CHANNEL}analysis{MESSAGE}", END, END)
+
+    def instructions(self, tools: Sequence[Tool]) -> str:
+        return ""
+
+    def call_id(self, id: str) -> str:
+        return id
+
+    def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
+        return self._thinking.variables(reasoning)
+
+    def budget(self, reasoning: Reasoning) -> int | None:
+        return self._thinking.budget(reasoning)
+
+    def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
+        sink = Sink(callable_tools(tools, choice), parallel=choice.parallel, new_id=self._new_id)
+        return HarmonyParser(sink, opened=opened)
+
+    def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, output: bool, opened: bool) -> str:
+        allowed = enforceable_tools(tools, choice)
+        if not allowed and not output:
+            return ""
+        lark = Lark(self._token)
+        channel, message = lark.mark(CHANNEL), lark.mark(MESSAGE)
+        again = f'{lark.mark(START)} "assistant"'
+        thought = lark.rule("thought", f'{channel} "analysis" {message} {lark.through(END)} {again}')
+        before, ends = thought, []
+        if choice.mode != "required":
+            ends.append(f'{channel} "final" {message} {"@output" if output else TEXT}')
+            preamble = lark.rule("preamble", f'{channel} "commentary" {message} {lark.through(END)} {again}')
+            before = f"({thought} | {preamble})" if allowed else thought
+        if allowed:
+            ends.append(self._call(lark, allowed))
+        rest = f"{lark.through(END)} {again} " if opened else ""
+        return lark.source(f"{rest}{before}* ({' | '.join(ends)})")
+
+    def _call(self, lark: Lark, tools: Sequence[Tool]) -> str:
+        named = (
+            f"{literal(tool.name + ' ')} {lark.mark(CONSTRAIN)} "
+            f'"json" {lark.mark(MESSAGE)} {json_value(tool.parameters, (",", ":"))}'
+            for tool in tools
+        )
+        head = f'{lark.mark(CHANNEL)} "commentary to=functions."'
+        return f"{head} {lark.rule('named', ' | '.join(named))}"
+
+
+class HarmonyParser:
+    """Of a header only the channel and the recipient matter; the rest of it is nobody's text.
+
+    What goes to a function that may not be called is text, as is what comes without a header.
+    """
+
+    def __init__(self, sink: Sink, *, opened: bool) -> None:
+        self._reader = Reader()
+        self._sink = sink
+        self._steps = self._answer(opened)
+
+    def push(self, text: str) -> list[Part]:
+        self._reader.feed(text)
+        next(self._steps, None)
+        return self._sink.take()
+
+    def finish(self) -> list[Part]:
+        self._reader.end()
+        next(self._steps, None)
+        self._sink.finish()
+        return self._sink.take()
+
+    def _answer(self, opened: bool) -> Steps[None]:
+        if opened:
+            mark = yield from self._thought()
+        elif (yield from self._reader.next_is(CHANNEL, START, MESSAGE, " to=")):
+            mark = START
+        else:
+            mark = yield from self._reader.until(_BODY_END, self._sink.text)
+        while not self._reader.exhausted:
+            if mark in (START, CHANNEL):
+                mark = yield from self._message(mark)
+            else:
+                mark = yield from self._between()
+
+    def _between(self) -> Steps[str]:
+        """After a message's end; text that no header introduces is text."""
+        yield from self._reader.spaces()
+        return (yield from self._reader.until(_BODY_END, self._sink.text))
+
+    def _message(self, mark: str) -> Steps[str]:
+        """Read the header's rest and the body, and return the mark behind it."""
+        header: list[str] = [mark]
+        end = yield from self._reader.until(_HEADER_END, header.append)
+        if end != MESSAGE:
+            return end
+        text = "".join(header)
+        recipient = _RECIPIENT.search(text)
+        if recipient is not None and self._sink.knows(recipient[1]):
+            return (yield from self._call(recipient[1]))
+        channel = text.partition(CHANNEL)[2].split(maxsplit=1)
+        if channel[:1] == ["analysis"]:
+            return (yield from self._thought())
+        self._sink.separate()
+        return (yield from self._reader.until(_BODY_END, self._sink.text))
+
+    def _thought(self) -> Steps[str]:
+        self._sink.thought("")
+        mark = yield from self._reader.until(_BODY_END, self._sink.thought)
+        self._sink.text("")
+        return mark
+
+    def _call(self, name: str) -> Steps[str]:
+        yield from self._reader.spaces()
+        if (yield from self._reader.next_is("{")):
+            self._sink.begin(name)
+            if (yield from pass_object(self._reader, self._sink.arguments)):
+                self._sink.end()
+        else:
+            self._sink.separate()
+        return (yield from self._reader.until(_BODY_END, self._sink.text))

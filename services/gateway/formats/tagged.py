@@ -1,0 +1,95 @@
+"""The formats of models that write thinking and calls between marks in their text."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from services.gateway.formats.enforcing import enforceable_tools
+from services.gateway.formats.format import Span, callable_tools
+from services.gateway.formats.lark import TEXT, Lark, TokenOf, literal
+from services.gateway.formats.sink import NewId, Sink, random_id
+from services.gateway.formats.syntax import CallSyntax
+from services.gateway.formats.tagged_parser import TaggedParser
+from services.gateway.formats.thinking import ThinkingStyle
+from services.gateway.formats.untaught import instructions
+from services.gateway.parts import PartParser
+from services.gateway.requests import Reasoning, Tool, ToolChoice
+
+_GAP: Final = r"/\n{0,2}/"  # between thinking and a call or output: what models write there, and not a page of it
+_ID_LENGTH: Final = 9  # what Mistral's templates insist on
+
+
+class TaggedFormat:
+    """Thinking as `thinking` has it, then text with calls as `syntax` has them.
+
+    `takes_tools`: the chat template explains tools. Without it the calls must be Hermes'.
+    """
+
+    def __init__(
+        self,
+        syntax: CallSyntax,
+        thinking: ThinkingStyle,
+        token: TokenOf,
+        *,
+        takes_tools: bool = True,
+        short_ids: bool = False,
+        new_id: NewId = random_id,
+    ) -> None:
+        self.name = syntax.name
+        self.span: Span | None = thinking.span
+        self.marks = (*syntax.marks, *((self.span.start, self.span.end) if self.span is not None else ()))
+        self.takes_tools = takes_tools
+        self._syntax = syntax
+        self._thinking = thinking
+        self._token = token
+        self._short_ids = short_ids
+        self._new_id = new_id
+
+    def instructions(self, tools: Sequence[Tool]) -> str:
+        return "" if self.takes_tools else instructions(tools)
+
+    def call_id(self, id: str) -> str:
+        if not self._short_ids or (len(id) == _ID_LENGTH and id.isascii() and id.isalnum()):
+            return id
+        return hashlib.sha256(id.encode()).hexdigest()[:_ID_LENGTH]
+
+    def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
+        return self._thinking.variables(reasoning)
+
+    def budget(self, reasoning: Reasoning) -> int | None:
+        return self._thinking.budget(reasoning)
+
+    def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
+        allowed = callable_tools(tools, choice)
+        sink = Sink(allowed, parallel=choice.parallel, new_id=self._new_id)
+        return TaggedParser(sink, self.span, self._syntax if allowed else None, allowed, opened=opened)
+
+    def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, output: bool, opened: bool) -> str:
+        allowed = enforceable_tools(tools, choice)
+        if not allowed and not output:
+            return ""
+        lark = Lark(self._token)
+        before = self._before(lark, opened)
+        if not allowed:
+            return lark.source(f"{before} @output")
+        if choice.mode == "required":
+            return lark.source(f"{before} ({self._syntax.calls(lark, allowed, parallel=choice.parallel)})")
+        if output:
+            return lark.source(f"{before} (@output | {self._syntax.calls(lark, allowed, parallel=choice.parallel)})")
+        begin = TEXT
+        if self.span is not None and not opened and not lark.is_token(self.span.start):
+            begin = lark.text_without("BEGIN", self.span.start.replace("[", r"\[").replace("]", r"\]"))
+        return lark.source(f"{before} ({self._syntax.mixed(lark, allowed, parallel=choice.parallel, begin=begin)})")
+
+    def _before(self, lark: Lark, opened: bool) -> str:
+        """The thinking that may come first, or must where the prompt has begun it."""
+        span = self.span
+        if span is None:
+            return ""
+        if opened:
+            return f"{lark.through(span.end)} {_GAP}"
+        if lark.is_token(span.start) or lark.is_token(span.end):
+            thought = f"{lark.mark(span.start)} {lark.through(span.end)}"
+        else:
+            thought = lark.rule("thought[lazy]", f"{literal(span.start)} {TEXT} {literal(span.end)}")
+        return f"({thought} {_GAP})?"

@@ -1,0 +1,95 @@
+"""The parser of models that write thinking and calls between marks in their text."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from services.gateway.formats.format import Span
+from services.gateway.formats.reader import Marks, Reader, Steps
+from services.gateway.formats.sink import Sink
+from services.gateway.parts import Part
+from services.gateway.requests import Tool
+
+
+class CallReader(Protocol):
+    """How calls are found and read. `openers` begin one anywhere, `bare` only where nothing else has begun."""
+
+    @property
+    def openers(self) -> tuple[str, ...]: ...
+    @property
+    def bare(self) -> str: ...
+    def read(self, reader: Reader, sink: Sink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
+        """Read from behind the opener on, False if it is no complete call. The opener `bare` has not been read.
+
+        Once it is certain that a call begins, `reader` is released.
+        """
+
+
+class TaggedParser:
+    """Thinking is looked for where nothing else has begun: at the start, and after other thinking or a call.
+
+    What does not become a call is text: nothing of the answer is lost, and nothing shows up twice.
+    """
+
+    def __init__(
+        self, sink: Sink, span: Span | None, syntax: CallReader | None, tools: Mapping[str, Tool], *, opened: bool
+    ) -> None:
+        self._reader = Reader()
+        self._sink = sink
+        self._span = span
+        self._syntax = syntax
+        self._tools = tools
+        self._openers = Marks(syntax.openers if syntax is not None else ())
+        self._steps = self._answer(opened)
+
+    def push(self, text: str) -> list[Part]:
+        self._reader.feed(text)
+        next(self._steps, None)
+        return self._sink.take()
+
+    def finish(self) -> list[Part]:
+        self._reader.end()
+        next(self._steps, None)
+        self._sink.finish()
+        return self._sink.take()
+
+    def _answer(self, opened: bool) -> Steps[None]:
+        if opened and self._span is not None:
+            yield from self._thought(self._span)
+        fresh = True
+        while not self._reader.exhausted:
+            if not fresh or not (yield from self._thinks()):
+                fresh = yield from self._prose(fresh)
+
+    def _prose(self, fresh: bool) -> Steps[bool]:
+        """Read text up to and including the next call; True if there is one and it is complete."""
+        syntax = self._syntax
+        if syntax is None:
+            yield from self._reader.rest(self._sink.text)
+            return False
+        opener = ""
+        if fresh and syntax.bare:
+            opener = yield from self._reader.next_is(syntax.bare)
+        if opener:
+            self._reader.hold()
+        else:
+            opener = yield from self._reader.until(self._openers, self._sink.text)
+            self._reader.hold(opener)
+        complete = bool(opener) and (yield from syntax.read(self._reader, self._sink, self._tools, opener))
+        self._sink.text(self._reader.release())
+        return complete
+
+    def _thinks(self) -> Steps[bool]:
+        """Read the thinking that begins here, if any does."""
+        self._sink.text((yield from self._reader.spaces()))
+        if self._span is None or not (yield from self._reader.next_is(self._span.start)):
+            return False
+        yield from self._thought(self._span)
+        return True
+
+    def _thought(self, span: Span) -> Steps[None]:
+        self._sink.thought("")
+        # Some models repeat the mark that their prompt ends with.
+        self._sink.thought((yield from self._reader.spaces()))
+        yield from self._reader.skip(span.start)
+        yield from self._reader.until(Marks((span.end,)), self._sink.thought)
+        self._sink.text("")

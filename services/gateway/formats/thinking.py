@@ -1,0 +1,90 @@
+"""How a model thinks, as far as its chat template tells: between which marks, and what switches the template reads."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from services.gateway.formats.format import Span
+from services.gateway.requests import Reasoning
+
+# A model that is told to stop thinking ends its line first, as it would by itself.
+SPANS: Final = (
+    Span("[THINK]", "[/THINK]", "[/THINK]"),
+    Span("<seed:think>", "</seed:think>", "\n</seed:think>"),
+    Span("<think>", "</think>", "\n</think>"),
+)
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_COMMON: Final = ("low", "medium", "high")
+_SWITCHES: Final = ("enable_thinking", "thinking")
+_EFFORT: Final = "reasoning_effort"
+_BUDGET: Final = "thinking_budget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingStyle:
+    """`switches` are the template's variables for thinking at all, `efforts` the words that it knows for how much."""
+
+    span: Span | None = None
+    switches: tuple[str, ...] = ()
+    efforts: tuple[str, ...] = ()
+    takes_budget: bool = False
+
+    def variables(self, reasoning: Reasoning) -> dict[str, object]:
+        """The template variables for thinking as asked; none where nothing is asked."""
+        wanted = _wanted(reasoning)
+        variables: dict[str, object] = {}
+        if wanted is not None:
+            variables.update(dict.fromkeys(self.switches, wanted))
+        effort = reasoning.effort if wanted is not False else "none"
+        if effort is not None and self.efforts:
+            variables[_EFFORT] = _nearest(effort, self.efforts)
+        if self.takes_budget and (wanted is False or reasoning.budget is not None):
+            variables[_BUDGET] = 0 if wanted is False else reasoning.budget
+        return variables
+
+    def budget(self, reasoning: Reasoning) -> int | None:
+        """The most tokens that thinking may take; None: as many as it likes.
+
+        A model whose template cannot switch thinking off is stopped right where it begins.
+        """
+        deaf = not self.switches and "none" not in self.efforts and not self.takes_budget
+        return 0 if _wanted(reasoning) is False and deaf else reasoning.budget
+
+
+def thinking_style(template: str) -> ThinkingStyle:
+    """What the template's text mentions."""
+    span = next((span for span in SPANS if span.start in template or span.end in template), None)
+    return ThinkingStyle(
+        span=span,
+        switches=tuple(name for name in _SWITCHES if _reads(template, name)),
+        efforts=_efforts(template) if _reads(template, _EFFORT) else (),
+        takes_budget=_reads(template, _BUDGET),
+    )
+
+
+def _reads(template: str, name: str) -> bool:
+    """Whether the template uses a variable of that name inside a statement or expression."""
+    return re.search(rf"\{{[%{{](?:(?![%}}]\}}).)*(?<![\w.'\"]){name}(?![\w'\"])", template, re.DOTALL) is not None
+
+
+def _efforts(template: str) -> tuple[str, ...]:
+    quoted = tuple(word for word in EFFORTS if re.search(rf"['\"]{word}['\"]", template))
+    return quoted if len(quoted) > 1 else _COMMON
+
+
+def _nearest(effort: str, known: tuple[str, ...]) -> str:
+    """The known word closest to it; words that are nobody's go on as they are."""
+    if effort in known or effort not in EFFORTS:
+        return effort
+    place = EFFORTS.index(effort)
+    some = [word for word in known if word != "none"]  # little thinking is not none
+    return min(some, key=lambda word: abs(EFFORTS.index(word) - place))
+
+
+def _wanted(reasoning: Reasoning) -> bool | None:
+    """Whether to think, said outright or by how much."""
+    if reasoning.enabled is not None:
+        return reasoning.enabled
+    if reasoning.effort == "none" or reasoning.budget == 0:
+        return False
+    return True if reasoning.effort is not None or reasoning.budget is not None else None
