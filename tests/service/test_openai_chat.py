@@ -95,6 +95,56 @@ def _text(model: Model, job: Job) -> str:
     return b"".join(model.vocabulary.piece(token, special=True) for token in job.prompt).decode()
 
 
+@pytest.mark.parametrize("way", [{"continue_final_message": True, "add_generation_prompt": False}, {}])
+async def test_an_assistant_s_message_is_continued(
+    valkey_url: str, vocabulary: bytes, model: Model, way: dict[str, Any]
+) -> None:
+    start = {"role": "assistant", "content": "Surely, ", **({} if way else {"prefix": True})}
+    async with stack(valkey_url, vocabulary, speaking(model, "yes")) as s:
+        status, body = await s.post(messages=[*MESSAGES, start], **way)
+        prompt = _text(model, s.verifier.jobs[0])
+    assert (status, body["choices"][0]["message"]["content"]) == (200, "yes")
+    assert prompt.endswith("<|im_start|>assistant\nSurely, ")
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"guided_choice": ["yes", 'no "never"']},
+        {"regex": "[ab]+"},
+        {"grammar": 'root ::= "a" | "b"'},
+        {"ebnf": 'root ::= "a" | "b"'},
+        {"lark": 'start: "a" | "b"'},
+        {"structured_outputs": {"json": {"type": "object"}}},
+        {"response_format": {"type": "json_object"}},
+    ],
+)
+async def test_a_required_output_of_any_kind_reaches_the_verifier(
+    valkey_url: str, vocabulary: bytes, model: Model, field: dict[str, Any]
+) -> None:
+    async with stack(valkey_url, vocabulary, speaking(model, "a")) as s:
+        assert (await s.post(**field))[0] == 200
+        assert s.verifier.jobs[0].grammar
+
+
+@pytest.mark.parametrize(
+    ("field", "param"),
+    [
+        ({"regex": "("}, "regex"),
+        ({"grammar": "root ::= missing"}, "grammar"),
+        ({"lark": "start: missing"}, "lark"),
+        ({"response_format": {"type": "json_object", "schema": {"type": "nothing"}}}, "response_format.schema"),
+    ],
+)
+async def test_an_output_that_does_not_compile_is_refused_by_name(
+    valkey_url: str, vocabulary: bytes, field: dict[str, Any], param: str
+) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        status, body = await s.post(stream=True, **field)
+    assert status == 400
+    assert body["error"]["param"].startswith(param)
+
+
 THOUGHT = "<think>I wonder.</think>Yes."
 
 
