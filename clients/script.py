@@ -2,7 +2,7 @@
 
 A prompt tells itself what is to be answered, so that one model serves every client:
 
-    [[call NAME]]{"argument": "value"}[[end]]     call that tool, if it is offered, and quote its result afterwards
+    [[call NAME]]argument=value; other=7[[end]]   call that tool, if it is offered, and quote its result afterwards
     [[say]]text[[end]]                            say that
 
 A tool's result is known by a word that is in no prompt before a tool ran: `works-` and the product of 6 and 7, which
@@ -25,7 +25,8 @@ _SAY: Final = re.compile(r"\[\[say\]\](.*?)\[\[end\]\]", re.DOTALL)
 
 def call(name: str, **arguments: object) -> str:
     """A user's message that makes the model call a tool."""
-    return f"{ASK} [[call {name}]]{json.dumps(arguments)}[[end]]"
+    # No quotes: OpenCode escapes them in what it is given on the command line.
+    return f"{ASK} [[call {name}]]{'; '.join(f'{key}={value}' for key, value in arguments.items())}[[end]]"
 
 
 def say(text: str) -> str:
@@ -39,8 +40,13 @@ def answer(prompt: str) -> str:
     if called and RESULT in prompt:
         return f"{QUOTE}{RESULT}"
     if called and f'"{called[1]}"' in prompt:
-        return f'<tool_call>\n{{"name": {json.dumps(called[1])}, "arguments": {called[2]}}}\n</tool_call>'
+        return f"<tool_call>\n{json.dumps({'name': called[1], 'arguments': _arguments(called[2])})}\n</tool_call>"
     return said[1] if said else GREETING
+
+
+def _arguments(text: str) -> dict[str, str | int]:
+    pairs = (part.strip().partition("=") for part in text.split(";"))
+    return {key: int(value) if value.isdigit() else value for key, _, value in pairs}
 
 
 def _last(pattern: "re.Pattern[str]", text: str) -> "re.Match[str] | None":

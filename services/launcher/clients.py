@@ -53,7 +53,7 @@ class Client:
 
     program: str  # as it is found on PATH
     install: str
-    opening: int  # tokens that it sends with "hi", by SmolLM2's vocabulary: what the context must hold at least
+    opening: int  # tokens that it sends with "hi", by SmolLM2's vocabulary, rounded; 0: not measured (docs/clients.md)
     recipe: Callable[[Serving, Path], Recipe]  # the path: of a folder for files, which belongs to this `Serving`
 
 
@@ -193,9 +193,9 @@ def _npm(package: str) -> str:
 
 CLIENTS: Final[Mapping[str, Client]] = {
     "claude": Client(program="claude", install=_npm("@anthropic-ai/claude-code"), opening=20_000, recipe=_claude),
-    "codex": Client(program="codex", install=_npm("@openai/codex"), opening=9_000, recipe=_codex),
+    "codex": Client(program="codex", install=_npm("@openai/codex"), opening=10_000, recipe=_codex),
     "opencode": Client(program="opencode", install=_npm("opencode-ai"), opening=8_000, recipe=_opencode),
-    "continue": Client(program="cn", install=_npm("@continuedev/cli"), opening=1_500, recipe=_continue),
+    "continue": Client(program="cn", install=_npm("@continuedev/cli"), opening=1_400, recipe=_continue),
     "aider": Client(program="aider", install="pipx install aider-chat", opening=700, recipe=_aider),
-    "open-webui": Client(program="open-webui", install="pipx install open-webui", opening=100, recipe=_open_webui),
+    "open-webui": Client(program="open-webui", install="pipx install open-webui", opening=0, recipe=_open_webui),
 }
