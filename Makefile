@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check bench versus paced clients clean clean-all
+.PHONY: help install up demo lint test check bench versus load paced clients clean clean-all
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ bench: $(STAMP) ## measure; writes bench/results/latest.json
 
 versus: $(STAMP) ## measure beside other engines; bench/README.md says how to set them up
 	@exec $(BIN)/python -m bench.versus $(ARGS)
+
+load: $(STAMP) ## measure the gateway alone under 300 streams
+	@exec $(BIN)/python -m bench.gateway $(ARGS)
 
 paced: $(STAMP) ## measure around an emulated GPU-class target
 	@exec $(BIN)/python -m bench.paced $(ARGS)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 
 import structlog
+from prometheus_client import Histogram
 
 from services.gateway.errors import ApiError
 from services.gateway.generation import Delta, Event, Finished
@@ -24,6 +25,7 @@ class Account:
         self._first: float | None = None
         self._last: dict[int, float] = {}
         self._prepared: Prepared | None = None
+        self._gaps: Histogram | None = None
         self._tokens = 0
         self._statistics = DraftStatistics()
         self._outcome = "error"
@@ -31,6 +33,7 @@ class Account:
     def prepare(self, prepared: Prepared) -> None:
         """The request was admissible."""
         self._prepared = prepared
+        self._gaps = self._metrics.inter_token.labels(prepared.model.name)
 
     def saw(self, events: Sequence[Event]) -> None:
         """Events were read, now."""
@@ -44,14 +47,15 @@ class Account:
 
     def _saw_tokens(self, delta: Delta, now: float) -> None:
         assert self._prepared is not None
-        model, count = self._prepared.model.name, len(delta.pieces)
+        assert self._gaps is not None
+        count = len(delta.pieces)
         self._tokens += count
         if self._first is None:
             self._first = now
-            self._metrics.first_token.labels(model).observe(now - self._started)
+            self._metrics.first_token.labels(self._prepared.model.name).observe(now - self._started)
         previous = self._last.get(delta.choice)
         if previous is not None:
-            self._metrics.inter_token.labels(model).observe((now - previous) / count)
+            self._gaps.observe((now - previous) / count)
         self._last[delta.choice] = now
 
     def fail(self, error: ApiError) -> None:

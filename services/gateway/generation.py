@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from services.gateway.calls import Calls
 from services.gateway.errors import SERVER, ApiError
 from services.gateway.parts import Part, Thought, merged
@@ -13,8 +15,7 @@ from services.gateway.turns import Turn
 from shared.messages import Chunk, Finish, TokenLogprob
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A committed token with the text that it made certain, its drafter ("" if none) and its log-probability."""
 
     token: int
@@ -23,8 +24,7 @@ class Piece:
     logprob: TokenLogprob | None
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(Struct, frozen=True):
     """What one commit added to a choice, as tokens with their text and as the parts that became certain.
 
     `tail` is text that was held back and belongs to earlier tokens.

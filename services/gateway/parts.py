@@ -5,26 +5,24 @@ depend on how the text was cut into pushes, but for where one text ends and the 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Text:
+
+class Text(Struct, frozen=True):
     """Text for the reader."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Thought:
+class Thought(Struct, frozen=True):
     """Text of the model's thinking."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallStart:
+class CallStart(Struct, frozen=True):
     """Tool call number `index` of the answer begins. `id` is random hexadecimal; dialects put a prefix before it."""
 
     index: int
@@ -32,16 +30,14 @@ class CallStart:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallArguments:
+class CallArguments(Struct, frozen=True):
     """A piece of a call's arguments; all pieces of a call that ended are the JSON text of one object."""
 
     index: int
     fragment: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(Struct, frozen=True):
     """The call is complete. A call without its end was cut off and must not be made."""
 
     index: int

@@ -31,7 +31,9 @@ class DraftStatistics:
             self._lengths[chunk.accepted] += 1
         if chunk.reason:
             self._reasons[chunk.reason] += 1
-        self._sources.update(source for source in chunk.sources if source)
+        for source in chunk.sources:
+            if source:
+                self._sources[source] += 1
         # The walk stops at the first refusal: rows behind it were decoded but say nothing about their offset.
         self._grow(chunk.tried)
         for offset in range(chunk.tried):

@@ -52,11 +52,14 @@ class Stack:
         parallel: int = 1,
         exactness: str = "law",
         verifier: Sequence[str] = (),
+        gateway: Sequence[str] = (),
+        gateway_cores: Cores | None = None,
     ) -> None:
         """The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere.
 
         `fresh` measures the cost of rows anew instead of taking what an earlier run found. `verifier` is a command
-        that takes the verifier's options and stands in for it.
+        that takes the verifier's options and stands in for it; `gateway` are more options of the gateway, which may
+        have cores of its own.
         """
         self.target = target
         self.engine_cores = engine_cores
@@ -65,6 +68,8 @@ class Stack:
         self.fresh = fresh
         self.parallel = parallel
         self.exactness = exactness
+        self._gateway_options = tuple(gateway)
+        self._gateway_cores = side_cores if gateway_cores is None else gateway_cores
         self._verifier_command = tuple(verifier) or service_command("verifier")
         self._closing = AsyncExitStack()
         self._children: list[Child] = []
@@ -92,14 +97,14 @@ class Stack:
         self._environment["DRAFTMESH_REDIS"] = server.url
         self._environment["DRAFTMESH_CACHE"] = str(self._folder if self.fresh else cache_folder())
         self.redis = server.url
-        await self._run(embedded.program(server, self._folder, self._environment), self.side_cores)
+        self.valkey = await self._run(embedded.program(server, self._folder, self._environment), self.side_cores)
         await self._until(lambda: answers(server.port))
         broker = await self._closing.enter_async_context(connect(server.url))
         self.registry = Registry(broker.redis)
         port = claim_embedded(0)
         self.url = f"http://{LOOPBACK}:{port}"
-        gateway = (*service_command("gateway"), "--port", str(port))
-        self.gateway = await self._service("gateway", gateway, self.side_cores)
+        gateway = (*service_command("gateway"), "--port", str(port), *self._gateway_options)
+        self.gateway = await self._service("gateway", gateway, self._gateway_cores)
         options = {
             "--target-model": self.target,
             "--exactness": self.exactness,

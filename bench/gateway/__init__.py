@@ -1,0 +1,1 @@
+"""The gateway alone under load: many streams from a scripted target."""
