@@ -7,6 +7,7 @@ from typing import Final
 
 from services.gateway.errors import ApiError
 
+NO_THREADS: Final = "thread_unsupported_request"  # on which Anthropic's client sends the whole history instead
 _TYPES: Final = {
     401: "authentication_error",
     403: "permission_error",
@@ -33,5 +34,6 @@ def body(error: ApiError, request_id: str | None = None) -> dict[str, object]:
     """The error object, in a stream without a request id."""
     code = status(error)
     kind = _TYPES.get(code, "api_error" if code >= 500 else "invalid_request_error")
+    details = {"details": {"error_code": error.code, "unsupported": ["thread"]}} if error.code == NO_THREADS else {}
     named = {} if request_id is None else {"request_id": request_id}
-    return {"type": "error", "error": {"type": kind, "message": error.message}, **named}
+    return {"type": "error", "error": {"type": kind, "message": error.message, **details}, **named}

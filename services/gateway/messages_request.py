@@ -1,13 +1,15 @@
 """A request of Anthropic's Messages API as clients send it, checked.
 
 Fields that only steer Anthropic's own service (`metadata`, `service_tier`, `context_management`, `cache_control` …) are
-ignored. What only its servers can do, such as searching the web, is left out with a warning.
+ignored. What only its servers can do, such as searching the web, is left out with a warning. Conversations that they
+hold are refused, in the way that makes its client send the whole conversation.
 """
 
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from services.gateway import messages_errors
 from services.gateway.bodies import checked, parse_object
 from services.gateway.errors import invalid
 from services.gateway.fields import GenerationFields
@@ -66,6 +68,8 @@ class MessagesRequest(GenerationFields, OutputFields):
     output_config: OutputConfig = OutputConfig()
     output_format: OutputFormat | None = None  # older clients' name for `output_config.format`
     mcp_servers: list[dict[str, Any]] = Field(default_factory=list)
+    container: Any = None
+    thread: Any = None
     stream: bool = False
 
     @field_validator("stop_sequences", mode="before")
@@ -77,9 +81,10 @@ class MessagesRequest(GenerationFields, OutputFields):
     def warnings(self) -> list[str]:
         """What is done otherwise than asked for."""
         tools = [f"tool '{name}' cannot be offered here and was left out" for name in left_out(self.tools)]
-        servers = ["'mcp_servers' are not supported and were left out"] if self.mcp_servers else []
+        fields = ("mcp_servers", "container")
+        others = [f"'{name}' is not supported here and was left out" for name in fields if getattr(self, name)]
         model = [f"'{self.model}' is not served here; the default model answers"] if self._replaced else []
-        return [*model, *tools, *servers]
+        return [*model, *tools, *others]
 
     @property
     def shows_thinking(self) -> bool:
@@ -130,4 +135,7 @@ def parse_messages(data: bytes) -> MessagesRequest:
     """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
     payload = parse_object(data)
     refuse_unbuilt(payload)
+    if payload.get("thread"):
+        sentence = "'thread': conversations are not held here; send all of their messages."
+        raise invalid("thread", sentence, messages_errors.NO_THREADS)
     return checked(MessagesRequest, payload)

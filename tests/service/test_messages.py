@@ -5,7 +5,9 @@ import json
 from typing import Any
 
 import pytest
+from anthropic import beta_async_tool
 from anthropic.types import TextBlock, ThinkingBlock, ToolUseBlock
+from pydantic import BaseModel
 
 from shared.llama import Model
 from shared.messages import Chunk, Finish
@@ -159,6 +161,47 @@ async def test_silence_is_filled_with_pings(valkey_url: str, vocabulary: bytes, 
         await response.content.readuntil(b'event: ping\ndata: {"type":"ping"}\n\n' * 2)
         gate.set()
         assert b'"text":"Hi"' in await response.content.read()
+
+
+class City(BaseModel):
+    name: str
+    lakes: list[str]
+
+
+async def test_structured_answers_are_constrained_and_parsed(valkey_url: str, vocabulary: bytes, model: Model) -> None:
+    script = speaking(model, '{"name": "Zürich", "lakes": ["Zürichsee"]}', 3)
+    async with stack(valkey_url, vocabulary, script) as s, s.anthropic as client:
+        message = await client.messages.parse(**asking(output_format=City))
+        async with client.messages.stream(**asking(output_format=City)) as stream:
+            streamed = await stream.get_final_message()
+        assert message.parsed_output == streamed.parsed_output == City(name="Zürich", lakes=["Zürichsee"])
+        assert all("lakes" in job.grammar for job in s.verifier.jobs)
+
+
+@pytest.mark.usefixtures("_toy")
+async def test_the_beta_client_runs_tools_until_the_answer_is_text(
+    valkey_url: str, vocabulary: bytes, model: Model
+) -> None:
+    asked = []
+
+    @beta_async_tool
+    async def weather(city: str) -> str:
+        """Tells the weather.
+
+        Args:
+            city: Where.
+        """
+        asked.append(city)
+        return "Sunny."
+
+    scripts = iter([speaking(model, f"I ask. {CALL}"), speaking(model, "It is sunny.")])
+    async with stack(valkey_url, vocabulary, lambda job: next(scripts)(job)) as s, s.anthropic as client:
+        fields = asking(tools=[weather], betas=["interleaved-thinking-2025-05-14"])
+        message = await client.beta.messages.tool_runner(**fields).until_done()
+        assert message.content[0].to_dict()["text"] == "It is sunny."
+        assert asked == ["Zürich 😀"]
+        prompt = b"".join(map(model.vocabulary.piece, s.verifier.jobs[1].prompt)).decode()
+    assert prompt.index("I ask.") < prompt.index("Zürich 😀") < prompt.index("Sunny.")
 
 
 async def test_our_own_fields_work_here_too(valkey_url: str, vocabulary: bytes, model: Model) -> None:

@@ -154,6 +154,18 @@ async def test_a_client_that_leaves_cancels_its_job(valkey_url: str, vocabulary:
         assert await cast(Any, s.clients.redis).zcard(keys.admitted(MODEL)) == 0
 
 
+async def test_conversations_held_by_the_server_are_refused_as_the_client_understands(
+    valkey_url: str, vocabulary: bytes
+) -> None:
+    async with (
+        stack(valkey_url, vocabulary) as s,
+        s.session.post(f"{s.url}/v1/messages", json=asking(thread={"type": "create"})) as response,
+    ):
+        assert response.status == 400
+        details = (await response.json())["error"]["details"]
+        assert details == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
 async def test_what_is_left_out_is_told_in_a_header(valkey_url: str, vocabulary: bytes, model: Model) -> None:
     tools = [{"type": "web_search_20250305", "name": "web_search"}, {"type": "bash_20250124", "name": "b\u00e4sh\r\n"}]
     async with stack(valkey_url, vocabulary, speaking(model, "Hi")) as s:

@@ -159,7 +159,7 @@ def test_tools_of_anthropic_s_servers_are_left_out_with_a_warning() -> None:
     assert [tool.name for tool in request.generation().tools] == ["weather", "b"]
     assert request.warnings == [
         "tool 'web_search' cannot be offered here and was left out",
-        "'mcp_servers' are not supported and were left out",
+        "'mcp_servers' is not supported here and was left out",
     ]
 
 
@@ -244,6 +244,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema", "required"),
         ({"output_config": {"format": SCHEMA}, "output_format": SCHEMA}, "output_format.schema", "together"),
         ({"output_format": SCHEMA, "lark": "start: /a/"}, "lark", "together"),
+        ({"thread": {"type": "create"}}, "thread", "all of their messages"),
         ({"mirostat": 2}, "mirostat", "not supported"),
         ({"stop_sequences": [""]}, "stop_sequences", "empty"),
         ({"max_tokens": 0}, "max_tokens", "at least 1"),
