@@ -84,21 +84,29 @@ class Lexicon:
 
         Raises `TemplateError`. May take long for long prompts: call it off the event loop.
         """
+        tokens: list[int] = []
+        for segment in self._rendering().render(conversation, variables, tools, turns or {}):
+            tokens += segment if isinstance(segment, tuple) else self._vocabulary.tokenize(segment)
+        return self.with_bos(tokens)
+
+    def rendered(self, conversation: Conversation, variables: Mapping[str, object], tools: Sequence[Tool] = ()) -> str:
+        """The conversation as text, calls as the template writes them. Raises `TemplateError`."""
+        return "".join(map(str, self._rendering().render(conversation, variables, tools, {})))
+
+    def _rendering(self) -> Renderer:
         if self._renderer is None:
             raise TemplateError("this model has no chat template, so it cannot take messages")
-        tokens: list[int] = []
-        for segment in self._renderer.render(conversation, variables, tools, turns or {}):
-            tokens += segment if isinstance(segment, tuple) else self._vocabulary.tokenize(segment)
-        return self._with_bos(tokens)
+        return self._renderer
 
     def document(self, content: str | tuple[int, ...]) -> tuple[int, ...]:
         """Text as token ids, with exactly one BOS where the vocabulary wants one; ids as they are.
 
         May take long for long texts: call it off the event loop.
         """
-        return self._with_bos(self._vocabulary.tokenize(content)) if isinstance(content, str) else content
+        return self.with_bos(self._vocabulary.tokenize(content)) if isinstance(content, str) else content
 
-    def _with_bos(self, tokens: list[int]) -> tuple[int, ...]:
+    def with_bos(self, tokens: list[int]) -> tuple[int, ...]:
+        """The tokens with exactly one BOS where the vocabulary wants one."""
         bos = self._vocabulary.bos
         # Not `add_special`: that would also add an EOS for vocabularies that ask for one.
         if self._vocabulary.add_bos and tokens[:1] != [bos]:

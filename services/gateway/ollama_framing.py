@@ -107,24 +107,17 @@ class _Answer:
             yield event
 
     def _say(self, parts: Sequence[Part]) -> list[Said]:
-        """The parts as few objects, in order; parts of one kind that follow each other are one."""
+        """An object for each part that says something by itself."""
         said: list[Said] = []
-        kind: type | None = None
         for part in parts:
             match part:
-                case Text() | Thought():
-                    if type(part) is not kind:
-                        said.append(Said())
-                    kind = type(part)
-                    if isinstance(part, Text):
-                        said[-1].text += part.text
-                    else:
-                        said[-1].thinking += part.text
+                case Text():
+                    said.append(Said(text=part.text))
+                case Thought():
+                    said.append(Said(thinking=part.text))
                 case _:
                     call = self._calls.take(part)
-                    if call is not None:
-                        said.append(Said(calls=[call]))
-                        kind = None
+                    said += [Said(calls=[call])] if call is not None else []
         return said
 
     def _object(self, said: Said, pieces: Sequence[Piece] = ()) -> dict[str, Any]:

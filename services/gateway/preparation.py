@@ -2,7 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,7 @@ from services.gateway.formats.format import Format, PlainFormat
 from services.gateway.models import Lexicon, ModelDirectory, ServedModel
 from services.gateway.parts import PartParser, PlainParser
 from services.gateway.rendering import first_call
-from services.gateway.requests import Conversation, Document, GenerationRequest, Prompt
+from services.gateway.requests import Conversation, Document, GenerationRequest, Prompt, Tool
 from services.gateway.stores import Stores
 from services.gateway.template import TemplateError
 from services.gateway.turns import Turn
@@ -53,7 +54,7 @@ class Prepared:
 
 async def prepare(request: GenerationRequest, directory: ModelDirectory, stores: Stores, timeout_ms: int) -> Prepared:
     """Find the model, render and tokenise, check the bounds. Raises `ApiError` or redis-py's errors."""
-    model, lexicon, prompts = await _read(request, directory, stores)
+    model, lexicon, prompts = await read(request, directory, stores)
     # A document is text and nothing else: whatever goes on from it is neither thinking nor a call.
     converses = request.converses
     format: Format = lexicon.format if converses else PlainFormat()
@@ -80,14 +81,14 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
 
 async def count_tokens(request: GenerationRequest, directory: ModelDirectory, stores: Stores) -> int:
     """How long the prompts are, whether there is room for them or not. Raises `ApiError` or redis-py's errors."""
-    _, _, prompts = await _read(request, directory, stores)
+    _, _, prompts = await read(request, directory, stores)
     return sum(map(len, prompts))
 
 
-async def _read(
+async def read(
     request: GenerationRequest, directory: ModelDirectory, stores: Stores
 ) -> tuple[ServedModel, Lexicon, list[tuple[int, ...]]]:
-    """The model, and every prompt as its tokens."""
+    """The model, and every prompt as its tokens. Raises `ApiError` or redis-py's errors."""
     model = await directory.find(request.model)
     lexicon = await directory.lexicon(model.vocabulary)
     turns = await _turns(request, stores)
@@ -110,10 +111,34 @@ def _tokens(request: GenerationRequest, prompt: Prompt, lexicon: Lexicon, turns:
         if foreign is not None:
             raise invalid("prompt", f"'prompt': {foreign} is not one of this model's {lexicon.n_tokens} tokens.")
         return tokens
-    tools = request.tools if request.tool_choice.mode != "none" else ()
+    with _explained():
+        return lexicon.prompt(prompt, *_context(request, prompt, lexicon), turns)
+
+
+async def render(request: GenerationRequest, directory: ModelDirectory) -> str:
+    """The request's conversation as the text that the model reads, BOS left to the tokeniser. Raises `ApiError`."""
+    model = await directory.find(request.model)
+    lexicon = await directory.lexicon(model.vocabulary)
+    [prompt] = request.prompts
+    if isinstance(prompt, Document):
+        raise TypeError("a document is not rendered")
+    with _explained():
+        return await asyncio.to_thread(lexicon.rendered, prompt, *_context(request, prompt, lexicon))
+
+
+def _context(
+    request: GenerationRequest, prompt: Conversation, lexicon: Lexicon
+) -> tuple[dict[str, object], tuple[Tool, ...]]:
+    """What the template has to know beside the messages: its variables, and the tools that may be called."""
     variables = {**lexicon.format.variables(request.reasoning), **prompt.template_variables}
+    return variables, request.tools if request.tool_choice.mode != "none" else ()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turns what the template says into a 400."""
     try:
-        return lexicon.prompt(prompt, variables, tools, turns)
+        yield
     except TemplateError as error:
         raise invalid("messages", str(error), "chat_template_error") from None
 

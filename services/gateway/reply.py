@@ -16,6 +16,6 @@ class Reply(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
-def reply(body: Reply) -> web.Response:
-    """The answer."""
-    return web.Response(body=body.model_dump_json().encode(), content_type="application/json")
+def reply(body: BaseModel) -> web.Response:
+    """The answer; fields that are None are left out."""
+    return web.Response(body=body.model_dump_json(exclude_none=True).encode(), content_type="application/json")

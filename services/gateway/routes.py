@@ -1,4 +1,4 @@
-"""The routes beside generation: which models there are, whether this gateway lives and can serve, and its metrics."""
+"""What a gateway says of itself: that it lives, whether it can serve, its metrics and its OpenAPI document."""
 
 import asyncio
 from contextlib import suppress
@@ -8,42 +8,11 @@ import prometheus_client
 from aiohttp import web
 from redis.exceptions import RedisError
 
-from services.gateway.errors import ApiError
 from services.gateway.gateway import DOCUMENT, GATEWAY, Gateway
-from services.gateway.models import ServedModel
 from shared.broker import DISCONNECTED
 from shared.messages import VerifierCard
 
 _PROBE_S: Final = 2.0  # orchestrators' probes give up after a few seconds
-
-
-async def list_models(request: web.Request) -> web.Response:
-    """The served models in OpenAI's shape."""
-    models = await request.app[GATEWAY].directory.served()
-    return web.json_response({"object": "list", "data": [_describe(model) for model in models]})
-
-
-async def get_model(request: web.Request) -> web.Response:
-    """One served model, or a 404 that lists the served ones."""
-    models = await request.app[GATEWAY].directory.served()
-    asked = request.match_info["id"]
-    for model in models:
-        if model.name == asked:
-            return web.json_response(_describe(model))
-    known = ", ".join(model.name for model in models) or "none"
-    message = f"The model '{asked[:200]}' does not exist; served: {known}."
-    raise ApiError(404, message, code="model_not_found", param="model")
-
-
-def _describe(model: ServedModel) -> dict[str, object]:
-    return {
-        "id": model.name,
-        "object": "model",
-        "created": model.created,
-        "owned_by": "draftmesh",
-        "max_model_len": model.n_ctx,
-        "exactness": model.exactness,
-    }
 
 
 async def root(_: web.Request) -> web.Response:

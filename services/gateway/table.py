@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.gateway import ollama_routes, responses, routes
+from services.gateway import model_routes, ollama_routes, responses, routes, server_routes, token_routes
 from services.gateway.chat import ChatCall
 from services.gateway.chat_request import ChatRequest
 from services.gateway.completions import CompletionCall
@@ -19,6 +19,7 @@ from services.gateway.route import Route, both, generates, get, post
 
 _OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}
 _GONE: Final[dict[str, object]] = {"refusals": (400,), "refused": True}
+_MODEL: Final = {"model": "Which model, where several are served"}
 
 ROUTES: Final[tuple[Route, ...]] = (
     # What generates
@@ -50,8 +51,51 @@ ROUTES: Final[tuple[Route, ...]] = (
         refusals=(404,),
     ),
     # Which models there are
-    get(routes.list_models, "The served models", *both("/models")),
-    get(routes.get_model, "One served model", *both("/models/{id:.+}"), refusals=(404,)),
+    get(
+        model_routes.list_models,
+        "The served models",
+        *both("/models"),
+        response=model_routes.ModelList,
+        query={"client_version": "Codex's; adds its catalogue, which is empty"},
+    ),
+    get(
+        model_routes.get_model,
+        "One served model",
+        *both("/models/{id:.+}"),
+        response=model_routes.ModelEntry,
+        refusals=(404,),
+    ),
+    get(
+        model_routes.list_loaded,
+        "The served models, for LM Studio's clients",
+        "/api/v0/models",
+        response=model_routes.LoadedList,
+    ),
+    # Tokens and prompts
+    post(
+        token_routes.tokenize,
+        token_routes.Tokenize,
+        "Text or a conversation to token ids",
+        "/tokenize",
+        "/v1/tokenize",
+        response=token_routes.Tokens,
+    ),
+    post(
+        token_routes.detokenize,
+        token_routes.Detokenize,
+        "Token ids to text",
+        "/detokenize",
+        "/v1/detokenize",
+        response=token_routes.Text,
+    ),
+    post(
+        token_routes.apply_template,
+        ChatRequest,
+        "The prompt of a chat request, as text",
+        "/apply-template",
+        "/v1/apply-template",
+        response=token_routes.Prompt,
+    ),
     # What Ollama's clients ask beside
     get(ollama_routes.version, "The like release of Ollama", "/api/version", response=ollama_routes.Version),
     get(ollama_routes.tags, "The served models, for Ollama's clients", "/api/tags", response=ollama_routes.Tags),
@@ -88,5 +132,21 @@ ROUTES: Final[tuple[Route, ...]] = (
     get(routes.health, "Whether the process lives", "/health", open=True),
     get(routes.ready, "Whether a request sent now would be served", "/ready", refusals=(503,), open=True),
     get(routes.metrics, "Prometheus' metrics", "/metrics", media="text/plain", open=True),
+    get(
+        server_routes.properties,
+        "A model's context, slots, template and exactness",
+        "/props",
+        response=server_routes.Properties,
+        query=_MODEL,
+        refusals=(404,),
+    ),
+    get(
+        server_routes.slots,
+        "What runs on the verifiers",
+        "/slots",
+        response=server_routes.Slots,
+        query=_MODEL,
+        refusals=(404,),
+    ),
     get(routes.openapi, "This document", "/openapi.json", open=True),
 )
