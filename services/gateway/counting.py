@@ -5,25 +5,27 @@ from aiohttp import web
 from services.gateway.answering import read_body
 from services.gateway.dialect import Dialect
 from services.gateway.errors import REDIS_DOWN, unavailable
-from services.gateway.gateway import GATEWAY
+from services.gateway.gateway import CALLER, GATEWAY
 from services.gateway.preparation import count_tokens
 from shared.broker import DISCONNECTED
 
 
 class TokenCount:
-    """The handler of the route beside a dialect's that tells `{"input_tokens": n}`."""
+    """The handler of the route beside a dialect's that tells `{"input_tokens": n}`, with `head` before it."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, **head: str) -> None:
         self._dialect = dialect
+        self._head = head
 
     async def handle(self, request: web.Request) -> web.Response:
         """Tools, instructions and messages count, also where they would not fit. Raises `ApiError`."""
         gateway = request.app[GATEWAY]
         with gateway.activity.enter():
             call = self._dialect.parse(await read_body(request))
+            stores = gateway.stores.of(request[CALLER])
             try:
-                await call.resolve(gateway.stores)
-                tokens = await count_tokens(call.generation(), gateway.directory, gateway.stores)
+                await call.resolve(stores)
+                tokens = await count_tokens(call.generation(), gateway.directory, stores)
             except DISCONNECTED as error:
                 raise unavailable(REDIS_DOWN) from error
-        return web.json_response({"input_tokens": tokens})
+        return web.json_response({**self._head, "input_tokens": tokens})

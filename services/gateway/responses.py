@@ -4,18 +4,14 @@ https://platform.openai.com/docs/api-reference/responses
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from aiohttp import web
 from pydantic import TypeAdapter
 from redis.exceptions import RedisError
 
-from services.gateway.answering import read_body
 from services.gateway.dialect import Identity
 from services.gateway.errors import ApiError, invalid
-from services.gateway.gateway import CALLER, GATEWAY
-from services.gateway.preparation import count_tokens
 from services.gateway.requests import GenerationRequest
 from services.gateway.response_store import ResponseStore, StoredResponse
 from services.gateway.responses_framing import Answered, ResponsesCollector, ResponsesFraming
@@ -102,40 +98,3 @@ async def _find_item(item: Item, store: ResponseStore) -> Item:
             return found
     message = f"Item with id '{item.id[:100]}' not found. Items are kept only of responses with `store` true."
     raise ApiError(404, message, param="input", code="item_not_found")
-
-
-async def get_response(request: web.Request) -> web.Response:
-    """A stored response."""
-    if request.query.get("stream", "false") == "true":
-        raise invalid("stream", "'stream': a stored response cannot be streamed again.", "unsupported_parameter")
-    stored = await _store(request).find(request.match_info["id"])
-    if stored is None:
-        raise _missing(request)
-    return web.json_response(stored.response)
-
-
-async def delete_response(request: web.Request) -> web.Response:
-    """Forget a stored response."""
-    if not await _store(request).forget(request.match_info["id"]):
-        raise _missing(request)
-    deleted: dict[str, Any] = {"id": request.match_info["id"], "object": "response", "deleted": True}
-    return web.json_response(deleted)
-
-
-async def count_input(request: web.Request) -> web.Response:
-    """How many tokens a request's input has, with all that the template adds."""
-    gateway = request.app[GATEWAY]
-    call = ResponsesCall(await read_body(request))
-    stores = gateway.stores.of(request[CALLER])
-    await call.resolve(stores)
-    tokens = await count_tokens(call.generation(), gateway.directory, stores)
-    return web.json_response({"object": "response.input_tokens", "input_tokens": tokens})
-
-
-def _store(request: web.Request) -> ResponseStore:
-    return request.app[GATEWAY].stores.of(request[CALLER]).responses
-
-
-def _missing(request: web.Request) -> ApiError:
-    message = f"Response with id '{request.match_info['id'][:100]}' not found."
-    return ApiError(404, message, code="response_not_found", param="response_id")

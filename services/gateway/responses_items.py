@@ -5,6 +5,7 @@ Items are finer than messages: one turn of the assistant may be several (thinkin
 
 import base64
 import binascii
+import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -65,7 +66,7 @@ def _part_text(part: object) -> str:
     return text
 
 
-Content = Annotated[str, BeforeValidator(_joined)]
+Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[Any] | None)]
 
 
 class _Item(BaseModel):
@@ -93,14 +94,24 @@ class ReasoningItem(_Item):
         return self.content or _unseal(self.encrypted_content or "") or self.summary
 
 
+def _arguments(value: object) -> object:
+    """Arguments as JSON text; some clients send the object."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value or "{}"
+
+
 class CallItem(_Item):
-    """A call that the assistant made."""
+    """A call that the assistant made; one that is `incomplete` was cut off, so it never was."""
 
     type: Literal["function_call"] = "function_call"
     call_id: str
     name: str
     namespace: str | None = None
-    arguments: str = "{}"
+    arguments: Annotated[str, BeforeValidator(_arguments, json_schema_input_type=str | dict[str, Any])] = "{}"
+    status: str | None = None
+
+    @property
+    def cut(self) -> bool:
+        return self.status == "incomplete"
 
     def openai(self) -> dict[str, object]:
         """As chat templates expect it."""
@@ -179,14 +190,14 @@ class _Turn:
 
 
 def messages(items: Iterable[Item]) -> tuple[dict[str, object], ...]:
-    """The conversation as `requests.Conversation` has it, references and unknown items left out.
+    """The conversation as `requests.Conversation` has it, without references, unknown items and calls cut off.
 
     Thinking, text and calls in a row are one message of the assistant; text after text alone begins another.
     """
     result: list[dict[str, object]] = []
     turn: _Turn | None = None
     for item in items:
-        if isinstance(item, ReferenceItem | UnknownItem):
+        if isinstance(item, ReferenceItem | UnknownItem) or (isinstance(item, CallItem) and item.cut):
             continue
         assistant = not isinstance(item, CallOutputItem) and (
             not isinstance(item, MessageItem) or item.role == "assistant"

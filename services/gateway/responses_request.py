@@ -5,9 +5,9 @@ clients offer it in passing: tools and items of types that only OpenAI's own ser
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from services.gateway.bodies import checked, parse_object
 from services.gateway.errors import invalid
@@ -21,6 +21,20 @@ from services.gateway.unbuilt import refuse_unbuilt
 
 _LOGPROBS = "message.output_text.logprobs"
 _SEALED = "reasoning.encrypted_content"
+
+
+def _present(value: object) -> object:
+    """An object without its nulls, which mean that a field is absent."""
+    return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+
+def _said(value: object) -> object:
+    """A text as what the user says, an empty one too: some clients send it to warm the model up."""
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+_PRESENT = BeforeValidator(_present)
+Input = Annotated[list[Item] | None, BeforeValidator(_said, json_schema_input_type=str | list[Item] | None)]
 
 
 class TextFormat(BaseModel):
@@ -40,7 +54,7 @@ class TextOptions(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    format: TextFormat = TextFormat()
+    format: Annotated[TextFormat, _PRESENT] = TextFormat()
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
@@ -53,7 +67,7 @@ class ReasoningAsked(ReasoningOptions):
 class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
     """The body of POST /v1/responses."""
 
-    input: list[Item] | None = None
+    input: Input = None
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool = True
@@ -61,19 +75,13 @@ class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
     tools: list[Any] = Field(default_factory=list)
     tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: bool | None = None
-    text: TextOptions = Field(default_factory=TextOptions)
-    reasoning: ReasoningAsked = ReasoningAsked()
+    text: Annotated[TextOptions, _PRESENT] = TextOptions()
+    reasoning: Annotated[ReasoningAsked, _PRESENT] = ReasoningAsked()
     top_logprobs: int = Field(0, ge=0, le=20)
     include: list[str] = Field(default_factory=list)
     metadata: dict[str, str] = Field(default_factory=dict)
     truncation: Literal["auto", "disabled"] = "disabled"
     background: bool = False
-
-    @field_validator("input", mode="before")
-    @classmethod
-    def _items(cls, value: object) -> object:
-        # An empty text is a request too: some clients send it to warm the model up.
-        return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
     @property
     def logprobs(self) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.gateway import model_routes, ollama_routes, responses, routes, server_routes, token_routes
+from services.gateway import model_routes, ollama_routes, response_routes, routes, server_routes, token_routes
 from services.gateway.chat import ChatCall
 from services.gateway.chat_request import ChatRequest
 from services.gateway.completions import CompletionCall
@@ -14,6 +14,7 @@ from services.gateway.messages_request import MessagesRequest
 from services.gateway.ollama import NDJSON, OllamaEndpoint, chat_call, generate_call
 from services.gateway.ollama_models import Shown
 from services.gateway.ollama_request import ChatBody, GenerateBody
+from services.gateway.responses import ResponsesCall
 from services.gateway.responses_request import ResponsesRequest
 from services.gateway.route import Route, both, generates, get, post
 
@@ -25,7 +26,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     # What generates
     generates(Dialect(ChatCall), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
     generates(Dialect(CompletionCall), CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
-    generates(Dialect(responses.ResponsesCall), ResponsesRequest, "OpenAI's responses", *both("/responses")),
+    generates(Dialect(ResponsesCall), ResponsesRequest, "OpenAI's responses", *both("/responses")),
     generates(Dialect(MessagesCall), MessagesRequest, "Anthropic's Messages API", *both("/messages")),
     post(OllamaEndpoint(chat_call).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
     post(OllamaEndpoint(generate_call).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM),
@@ -37,17 +38,18 @@ ROUTES: Final[tuple[Route, ...]] = (
         *both("/messages/count_tokens"),
     ),
     post(
-        responses.count_input,
+        TokenCount(Dialect(ResponsesCall), object="response.input_tokens").handle,
         ResponsesRequest,
-        "How many tokens a response's input has",
+        "How many tokens the prompt of a Responses request has",
         *both("/responses/input_tokens"),
     ),
-    get(responses.get_response, "A stored response", *both("/responses/{id}"), refusals=(404,)),
+    get(response_routes.get_response, "A stored response", *both("/responses/{id}"), refusals=(400, 404)),
     Route(
         method="DELETE",
         paths=both("/responses/{id}"),
-        handler=responses.delete_response,
+        handler=response_routes.delete_response,
         summary="Forget a stored response",
+        response=response_routes.Deleted,
         refusals=(404,),
     ),
     # Which models there are

@@ -50,7 +50,7 @@ class TextLogprobs:
     def _sort(self, part: Part) -> None:
         if not isinstance(part, Text):
             self._open = False
-            self._waiting = []
+            self._waiting = self._waiting[-1:]  # one token may end a mark and begin a text
             return
         if not self._open:
             self._open = True

