@@ -23,6 +23,7 @@ class Sink:
         self._parts: list[Part] = []
         self._spaces: list[str] = []  # what the text or thought goes on with if it goes on at all
         self._kind: type[Text] | type[Thought] = Text
+        self._final = False  # nothing but text follows
         self._fresh = False  # nothing but white space came since the last thought or call
         self._last: type[Text] | type[Thought] | None = None  # None behind a call
         self._calls = 0
@@ -40,6 +41,11 @@ class Sink:
     def separate(self) -> None:
         """What came last is over: the white space around this place belongs to nothing."""
         self._spaces, self._fresh = [], True
+
+    def final(self, text: str) -> None:
+        """Nothing but text follows any more, so none of it has to wait."""
+        self._final = True
+        self._say(Text, text)
 
     def finish(self) -> None:
         """The answer is over. White space at the end of its text is text."""
@@ -81,7 +87,7 @@ class Sink:
             self._kind = kind
         if self._fresh:
             text = text.lstrip()
-        body = text.rstrip()
+        body = text if self._final else text.rstrip()
         if body:
             # What stood apart stays apart, also where nothing that a reader sees stood between.
             gap = _PARAGRAPH if self._fresh and self._last is kind else ""

@@ -12,7 +12,7 @@ from services.gateway.formats.syntax import CallSyntax
 from services.gateway.formats.tagged_parser import TaggedParser
 from services.gateway.formats.thinking import ThinkingStyle
 from services.gateway.formats.untaught import instructions
-from services.gateway.parts import PartParser
+from services.gateway.parts import PartParser, PlainParser
 from services.gateway.requests import Reasoning, Tool, ToolChoice
 
 _GAP: Final = r"/\n{0,2}/"  # between thinking and a call or output: what models write there, and not a page of it
@@ -61,6 +61,8 @@ class TaggedFormat:
 
     def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
         allowed = callable_tools(tools, choice)
+        if not allowed and self.span is None:
+            return PlainParser()
         sink = Sink(allowed, parallel=choice.parallel, new_id=self._new_id)
         return TaggedParser(sink, self.span, self._syntax if allowed else None, allowed, opened=opened)
 

@@ -38,7 +38,7 @@ class TaggedParser:
         self._span = span
         self._syntax = syntax
         self._tools = tools
-        self._openers = Marks(syntax.openers if syntax is not None else ())
+        self._openers = Marks(syntax.openers) if syntax is not None else None
         self._steps = self._answer(opened)
 
     def push(self, text: str) -> list[Part]:
@@ -62,9 +62,9 @@ class TaggedParser:
 
     def _prose(self, fresh: bool) -> Steps[bool]:
         """Read text up to and including the next call; True if there is one and it is complete."""
-        syntax = self._syntax
-        if syntax is None:
-            yield from self._reader.rest(self._sink.text)
+        syntax, openers = self._syntax, self._openers
+        if syntax is None or openers is None:
+            yield from self._reader.rest(self._sink.final)
             return False
         opener = ""
         if fresh and syntax.bare:
@@ -72,7 +72,7 @@ class TaggedParser:
         if opener:
             self._reader.hold()
         else:
-            opener = yield from self._reader.until(self._openers, self._sink.text)
+            opener = yield from self._reader.until(openers, self._sink.text)
             self._reader.hold(opener)
         complete = bool(opener) and (yield from syntax.read(self._reader, self._sink, self._tools, opener))
         self._sink.text(self._reader.release())
