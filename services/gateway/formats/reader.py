@@ -115,9 +115,11 @@ class Reader:
             yield
 
     def skip(self, *marks: str) -> Steps[str]:
-        """Read the mark that follows; "" if none of them does."""
+        """Read the mark that follows; "" if none of them does. What the text's end cut off of one is read too."""
         mark = yield from self.next_is(*marks)
-        self.take(len(mark))
+        rest = "" if mark else self._text[self._at :]
+        cut = self._ended and any(mark.startswith(rest) for mark in marks)
+        self.take(len(rest) if cut else len(mark))
         return mark
 
     def rest(self, give: Callable[[str], None]) -> Steps[None]:

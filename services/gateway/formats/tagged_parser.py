@@ -90,6 +90,7 @@ class TaggedParser:
         self._sink.thought("")
         # Some models repeat the mark that their prompt ends with.
         self._sink.thought((yield from self._reader.spaces()))
-        yield from self._reader.skip(span.start)
+        if (yield from self._reader.next_is(span.start)):
+            self._reader.take(len(span.start))
         yield from self._reader.until(Marks((span.end,)), self._sink.thought)
         self._sink.text("")
