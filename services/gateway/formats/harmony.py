@@ -12,7 +12,7 @@ from typing import Final
 from services.gateway.formats.enforcing import enforceable_tools
 from services.gateway.formats.format import Span, callable_tools
 from services.gateway.formats.json_call import pass_object
-from services.gateway.formats.lark import TEXT, Lark, TokenOf, json_value, literal
+from services.gateway.formats.lark import Lark, TokenOf, json_value, literal
 from services.gateway.formats.reader import Marks, Reader, Steps
 from services.gateway.formats.sink import NewId, Sink, random_id
 from services.gateway.formats.thinking import ThinkingStyle
@@ -29,7 +29,8 @@ RETURN: Final = "<|return|>"
 MARKS: Final = (START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN)
 
 _HEADER_END: Final = Marks((MESSAGE, END, CALL, RETURN))
-_BODY_END: Final = Marks((START, END, CALL, RETURN, CHANNEL))
+_ENDS: Final = (START, END, CALL, RETURN, CHANNEL)
+_BODY_END: Final = Marks(_ENDS)
 _RECIPIENT: Final = re.compile(r"to=(?:functions\.)?([^\s<]+)")
 
 
@@ -69,16 +70,17 @@ class HarmonyFormat:
         lark = Lark(self._token)
         channel, message = lark.mark(CHANNEL), lark.mark(MESSAGE)
         again = f'{lark.mark(START)} "assistant"'
-        thought = lark.rule("thought", f'{channel} "analysis" {message} {lark.through(END)} {again}')
+        body = lark.text(*_ENDS)
+        rest = f"{lark.through(END, body)} {again}"
+        thought = lark.rule("thought", f'{channel} "analysis" {message} {rest}')
         before, ends = thought, []
         if choice.mode != "required":
-            ends.append(f'{channel} "final" {message} {"@output" if output else TEXT}')
-            preamble = lark.rule("preamble", f'{channel} "commentary" {message} {lark.through(END)} {again}')
+            ends.append(f'{channel} "final" {message} {"@output" if output else body}')
+            preamble = lark.rule("preamble", f'{channel} "commentary" {message} {rest}')
             before = f"({thought} | {preamble})" if allowed else thought
         if allowed:
             ends.append(self._call(lark, allowed))
-        rest = f"{lark.through(END)} {again} " if opened else ""
-        return lark.source(f"{rest}{before}* ({' | '.join(ends)})")
+        return lark.source(f"{rest if opened else ''} {before}* ({' | '.join(ends)})")
 
     def _call(self, lark: Lark, tools: Sequence[Tool]) -> str:
         named = (

@@ -5,13 +5,13 @@ What a control token stands for can only be written as that token; any other mar
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from services.gateway.requests import Tool
 
 TokenOf = Callable[[str], int | None]  # the id of the control token with exactly this text
-TEXT: Final = "TEXT"
 SPACED: Final = (", ", ": ")  # as chat templates write JSON
 _ANY: Final = "(?s:.*)"
 
@@ -21,33 +21,50 @@ class Lark:
 
     def __init__(self, token: TokenOf) -> None:
         self._token = token
-        self._rules: dict[str, str] = {TEXT: f"/{_ANY}/"}
+        self._rules: dict[str, str] = {}
 
     def mark(self, text: str) -> str:
         token = self._token(text)
         return literal(text) if token is None else f"<[{token}]>"
-
-    def is_token(self, text: str) -> bool:
-        """Whether free text cannot hold the mark, because it is a control token."""
-        return self._token(text) is not None
 
     def rule(self, name: str, body: str) -> str:
         """A rule of that name; `name` may carry options in brackets."""
         self._rules[name] = body
         return name.partition("[")[0]
 
-    def through(self, mark: str, text: str = TEXT) -> str:
-        """Any text up to and including the first such mark."""
-        if self.is_token(mark):
+    def text(self, *without: str, beginning: str = "") -> str:
+        """Any text that holds none of these marks and does not begin, but for white space, as the expression says.
+
+        Also a mark that is a control token is left out as text: who reads the answer cannot tell one from the other.
+        """
+        body = f"/{_ANY}/"
+        if without:
+            body += f" & ~/{_ANY}({'|'.join(map(expression, without))}){_ANY}/"
+        if beginning:
+            body += rf" & ~/\s*{beginning}{_ANY}/"
+        known = next((name for name, other in self._rules.items() if other == body), None)
+        return known or self.rule(f"TEXT_{len(self._rules)}", body)
+
+    def through(self, mark: str, text: str = "") -> str:
+        """Text (`text`, or any) up to and including the first such mark."""
+        text = text or self.text(mark)
+        if self._token(mark) is not None:
             return f"{text} {self.mark(mark)}"
         return self.rule(f"through_{len(self._rules)}[lazy]", f"{text} {literal(mark)}")
 
-    def text_without(self, name: str, beginning: str) -> str:
-        """Any text that does not begin so (a regular expression), white space before it aside."""
-        return self.rule(name, rf"/{_ANY}/ & ~/\s*{beginning}{_ANY}/")
+    def span(self, start: str, end: str) -> str:
+        """Any text between two marks, and these."""
+        if self._token(start) is None and self._token(end) is None:
+            return self.rule(f"span_{len(self._rules)}[lazy]", f"{literal(start)} {self.text(end)} {literal(end)}")
+        return f"{self.mark(start)} {self.through(end)}"
 
     def source(self, start: str) -> str:
         return "\n".join([f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items())]) + "\n"
+
+
+def expression(text: str) -> str:
+    """The regular expression of a text."""
+    return re.escape(text).replace("/", r"\/")
 
 
 def literal(text: str) -> str:
@@ -60,7 +77,12 @@ def json_value(schema: Mapping[str, Any], separators: tuple[str, str] = SPACED) 
     return f"%json {json.dumps({'x-guidance': style, **schema})}"
 
 
-def call_object(tool: Tool, arguments: str) -> str:
-    """A call as one JSON object; `arguments` is the key of its arguments."""
-    head = f'{{"name": {literal(tool.name)}, "{arguments}": '
-    return f'{literal(head)} {json_value(tool.parameters)} "}}"'
+def call_object(tool: Tool, arguments: str, *, words: bool = False) -> str:
+    """A call as one JSON object; `arguments` is the key of its arguments.
+
+    `words`: in the words that any JSON consists of, where another object may stand in its place: the lexer takes the
+    longest word, so one long one would win over all others. For the same reason it has to be one beside free text.
+    """
+    head = ["{", '"name"', ": ", literal(tool.name), ", ", f'"{arguments}"', ": "]
+    begin = " ".join(map(literal, head)) if words else literal("".join(head))
+    return f'{begin} {json_value(tool.parameters)} "}}"'

@@ -11,6 +11,7 @@ from services.gateway.formats.sink import Sink
 from services.gateway.requests import Tool
 
 _TAG: Final = "<|python_tag|>"
+_BARE: Final = r"\{\s*\"name\""  # an answer may be JSON, but what begins like a call has to be one
 
 
 class Llama3:
@@ -29,14 +30,14 @@ class Llama3:
         return complete
 
     def calls(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool) -> str:
-        one = lark.rule("call", " | ".join(call_object(tool, "parameters") for tool in tools))
-        if lark.is_token(_TAG):
-            one = f"{lark.mark(_TAG)}? {one}"
-        return f'{one} ("; " {one})*' if parallel else one
+        return _calls(lark, tools, parallel=parallel, words=True)
 
-    def mixed(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool, begin: str) -> str:
-        calls = self.calls(lark, tools, parallel=parallel)
-        plain = lark.text_without("PLAIN", r"\{\s*\"name\"")
-        if lark.is_token(_TAG):
-            return f"{plain} | {plain}? {calls}"
-        return f"{plain} | {calls}"
+    def mixed(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool, beginning: str) -> str:
+        calls = _calls(lark, tools, parallel=parallel, words=False)
+        text = lark.text(_TAG, beginning=f"({'|'.join(filter(None, [beginning, _BARE]))})")
+        return f"{text} | {calls} | {lark.through(_TAG, text)} {calls}"
+
+
+def _calls(lark: Lark, tools: Sequence[Tool], *, parallel: bool, words: bool) -> str:
+    one = lark.rule("call", " | ".join(call_object(tool, "parameters", words=words) for tool in tools))
+    return f'{one} ("; " {one})*' if parallel else one

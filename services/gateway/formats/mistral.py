@@ -41,10 +41,11 @@ class Mistral(OpenedCalls):
             return super().calls(lark, tools, parallel=parallel)
         return f"{lark.mark(_OPEN)} {self._list(lark, tools, parallel=parallel)}"
 
-    def mixed(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool, begin: str) -> str:
+    def mixed(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool, beginning: str) -> str:
         if not self.lists:
-            return super().mixed(lark, tools, parallel=parallel, begin=begin)
-        return f"{begin} | {lark.through(_OPEN, begin)} {self._list(lark, tools, parallel=parallel)}"
+            return super().mixed(lark, tools, parallel=parallel, beginning=beginning)
+        text = lark.text(_OPEN, beginning=beginning)
+        return f"{text} | {lark.through(_OPEN, text)} {self._list(lark, tools, parallel=parallel)}"
 
     def _list(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool) -> str:
         """All calls are in one list, which ends the answer."""

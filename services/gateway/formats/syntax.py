@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from services.gateway.formats.lark import TEXT, Lark
+from services.gateway.formats.lark import Lark
 from services.gateway.formats.tagged_parser import CallReader
 from services.gateway.requests import Tool
 
@@ -18,14 +18,15 @@ class CallSyntax(CallReader, Protocol):
     def calls(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool) -> str:
         """Calls and nothing else: one, or any number if `parallel`."""
 
-    def mixed(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool, begin: str) -> str:
-        """Text (the terminal `begin` where the answer begins) with calls in it, or without."""
+    def mixed(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool, beginning: str) -> str:
+        """Text, which does not begin with the expression `beginning`, with calls in it or without."""
 
 
 class OpenedCalls:
     """The grammar of calls that a mark opens wherever it stands. `separator` stands between two calls."""
 
-    opener: str
+    openers: tuple[str, ...]
+    opener: str  # the one that models are trained to write
     separator: str
 
     def body(self, lark: Lark, tools: Sequence[Tool]) -> str:
@@ -36,9 +37,11 @@ class OpenedCalls:
         one = lark.rule("call", f"{lark.mark(self.opener)} {self.body(lark, tools)}")
         return f"{one} ({self.separator} {one})*" if parallel else one
 
-    def mixed(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool, begin: str) -> str:
+    def mixed(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool, beginning: str) -> str:
         body = lark.rule("body", self.body(lark, tools))
+        begin = lark.text(*self.openers, beginning=beginning)
         first = f"{lark.through(self.opener, begin)} {body}"
         if not parallel:
             return f"{begin} | {first}"
-        return f"{begin} | {first} ({lark.through(self.opener)} {body})* {TEXT}"
+        text = lark.text(*self.openers)
+        return f"{begin} | {first} ({lark.through(self.opener, text)} {body})* {text}"

@@ -6,7 +6,7 @@ from typing import Final
 
 from services.gateway.formats.enforcing import enforceable_tools
 from services.gateway.formats.format import Span, callable_tools
-from services.gateway.formats.lark import TEXT, Lark, TokenOf, literal
+from services.gateway.formats.lark import Lark, TokenOf, expression
 from services.gateway.formats.sink import NewId, Sink, random_id
 from services.gateway.formats.syntax import CallSyntax
 from services.gateway.formats.tagged_parser import TaggedParser
@@ -78,10 +78,9 @@ class TaggedFormat:
             return lark.source(f"{before} ({self._syntax.calls(lark, allowed, parallel=choice.parallel)})")
         if output:
             return lark.source(f"{before} (@output | {self._syntax.calls(lark, allowed, parallel=choice.parallel)})")
-        begin = TEXT
-        if self.span is not None and not opened and not lark.is_token(self.span.start):
-            begin = lark.text_without("BEGIN", self.span.start.replace("[", r"\[").replace("]", r"\]"))
-        return lark.source(f"{before} ({self._syntax.mixed(lark, allowed, parallel=choice.parallel, begin=begin)})")
+        beginning = expression(self.span.start) if self.span is not None and not opened else ""
+        mixed = self._syntax.mixed(lark, allowed, parallel=choice.parallel, beginning=beginning)
+        return lark.source(f"{before} ({mixed})")
 
     def _before(self, lark: Lark, opened: bool) -> str:
         """The thinking that may come first, or must where the prompt has begun it."""
@@ -90,8 +89,4 @@ class TaggedFormat:
             return ""
         if opened:
             return f"{lark.through(span.end)} {_GAP}"
-        if lark.is_token(span.start) or lark.is_token(span.end):
-            thought = f"{lark.mark(span.start)} {lark.through(span.end)}"
-        else:
-            thought = lark.rule("thought[lazy]", f"{literal(span.start)} {TEXT} {literal(span.end)}")
-        return f"({thought} {_GAP})?"
+        return f"({lark.span(span.start, span.end)} {_GAP})?"
