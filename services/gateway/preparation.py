@@ -129,9 +129,9 @@ async def render(request: GenerationRequest, directory: ModelDirectory) -> str:
 def _context(
     request: GenerationRequest, prompt: Conversation, lexicon: Lexicon
 ) -> tuple[dict[str, object], tuple[Tool, ...]]:
-    """What the template has to know beside the messages: its variables, and the tools that may be called."""
+    """What the template has to know beside the messages: its variables, and the tools."""
     variables = {**lexicon.format.variables(request.reasoning), **prompt.template_variables}
-    return variables, request.tools if request.tool_choice.mode != "none" else ()
+    return variables, request.tools  # also where none may be called: the prefix stays what the target has cached
 
 
 @contextmanager

@@ -68,10 +68,12 @@ class TaggedFormat:
 
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, output: bool, opened: bool) -> str:
         allowed = enforceable_tools(tools, choice)
-        if not allowed and not output:
+        if not allowed and not output and not tools:
             return ""
         lark = Lark(self._token)
         before = self._before(lark, opened)
+        if not allowed and not output:  # the prompt tells of tools, so that one may be called against the choice
+            return lark.source(f"{before} {lark.text(*self._syntax.openers)}")
         if not allowed:
             return lark.source(f"{before} @output")
         if choice.mode == "required":

@@ -240,7 +240,17 @@ def test_an_output_may_follow_the_thinking_and_stand_in_for_calls(
 def test_without_tools_or_output_anything_goes(name: str) -> None:
     format = FORMATS[name](no_tokens)
     assert format.grammar((), ToolChoice(), output=False, opened=False) == ""
-    assert format.grammar(TOOLS, ToolChoice(mode="none"), output=False, opened=True) == ""
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "harmony"])
+def test_where_no_tool_may_be_called_no_call_can_be_written(
+    name: str, tokens: bool, vocabulary: MarkedVocabulary, grammars: Grammars
+) -> None:
+    lark = _format(name, vocabulary, tokens).grammar(TOOLS, ToolChoice(mode="none"), output=False, opened=False)
+    assert allowed(vocabulary, grammars, lark, f"{THOUGHTS.get(name, '')}Fine.")
+    if not CALLS[name].startswith("{"):  # as plain an object as any
+        assert not allowed(vocabulary, grammars, lark, f"Fine. {CALLS[name]}")
 
 
 @pytest.mark.parametrize("name", FORMATS)
