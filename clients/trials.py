@@ -76,7 +76,7 @@ def _llm(*arguments: str) -> Callable[[Place], list[str]]:
         settings = place.home / "llm"
         settings.mkdir(parents=True, exist_ok=True)
         (settings / "extra-openai-models.yaml").write_text(json.dumps([model]))
-        return [str(place.programs / "llm"), "-m", "ours", "--key", "none", *arguments]
+        return [str(place.programs / "llm"), "-m", "ours", "--key", "none", "-o", "max_tokens", "256", *arguments]
 
     return command
 

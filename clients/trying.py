@@ -74,7 +74,7 @@ def judge(task: Task, done: Done, work: Path, timeout_s: float) -> Verdict:
 
 def _complaint(done: Done) -> str:
     """The last line that speaks of an error, or else the last line."""
-    lines = [line.strip() for line in f"{done.errors}\n{done.output}".splitlines() if line.strip()]
+    lines = [line.strip() for line in f"{done.output}\n{done.errors}".splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return (errors or lines or ["it said nothing"])[-1]
 

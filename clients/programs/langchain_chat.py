@@ -27,7 +27,12 @@ PRODUCT = {
 
 def main(url: str, model: str, task: str, prompt: str = "", api: str = "") -> None:
     chat = ChatOpenAI(
-        model=model, base_url=f"{url}/v1", api_key="none", max_retries=0, use_responses_api=api == "responses"
+        model=model,
+        base_url=f"{url}/v1",
+        api_key="none",
+        max_retries=0,
+        max_tokens=256,
+        use_responses_api=api == "responses",
     )
     if task == "text":
         print("".join(chunk.text for chunk in chat.stream("hi")))

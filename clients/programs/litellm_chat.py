@@ -21,7 +21,8 @@ MULTIPLY = {
 
 def main(url: str, model: str, provider: str, task: str, prompt: str = "hi") -> None:
     base = url if provider == "anthropic" else f"{url}/v1"
-    options: dict[str, Any] = {"model": f"{provider}/{model}", "api_base": base, "api_key": "none", "num_retries": 0}
+    options: dict[str, Any] = {"model": f"{provider}/{model}", "api_base": base, "api_key": "none"}
+    options |= {"num_retries": 0, "max_tokens": 256}
     messages: list[Any] = [{"role": "user", "content": prompt}]
     if task == "text":
         chunks = litellm.completion(messages=messages, stream=True, **options)

@@ -193,7 +193,7 @@ def _npm(package: str) -> str:
 
 CLIENTS: Final[Mapping[str, Client]] = {
     "claude": Client(program="claude", install=_npm("@anthropic-ai/claude-code"), opening=20_000, recipe=_claude),
-    "codex": Client(program="codex", install=_npm("@openai/codex"), opening=10_000, recipe=_codex),
+    "codex": Client(program="codex", install=_npm("@openai/codex"), opening=9_000, recipe=_codex),
     "opencode": Client(program="opencode", install=_npm("opencode-ai"), opening=8_000, recipe=_opencode),
     "continue": Client(program="cn", install=_npm("@continuedev/cli"), opening=1_400, recipe=_continue),
     "aider": Client(program="aider", install="pipx install aider-chat", opening=700, recipe=_aider),
