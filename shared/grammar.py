@@ -154,8 +154,10 @@ def lark_of_gbnf(source: str) -> str:
     renamed = _GBNF_WORD.sub(lambda word: "start-rule" if word[0] == "start" else word[0], source)
     try:
         return gbnf_to_lark(renamed)
+    except RecursionError:
+        raise GrammarError("the grammar is too deeply nested") from None
     except Exception as error:  # the converter raises bare ones
-        raise GrammarError(str(error) or "the grammar is too deeply nested") from None
+        raise GrammarError(str(error)) from None
 
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ class ToyVocabulary:
     """Texts for the toy's tokens: characters of JSON, some of its words, a mark, and padding without a text."""
 
     n_tokens = VOCABULARY
-    eog = (EOG,)
+    eog: tuple[int, ...] = (EOG,)
     special = frozenset({EOG, MARK})
 
     def __init__(self) -> None:
@@ -44,11 +44,12 @@ class ToyVocabulary:
 
     def tokenize(self, text: str, *, parse_special: bool = True) -> list[int]:
         """The longest token first."""
-        data, tokens = text.encode(), []
-        while data:
-            size = next(size for size in range(len(data), 0, -1) if data[:size] in self._tokens)
-            tokens.append(self._tokens[data[:size]])
-            data = data[size:]
+        data, tokens, at = text.encode(), [], 0
+        longest = max(map(len, self._tokens))
+        while at < len(data):
+            size = next(size for size in range(longest, 0, -1) if data[at : at + size] in self._tokens)
+            tokens.append(self._tokens[data[at : at + size]])
+            at += size
         return tokens
 
     def text(self, tokens: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
 """Which part of a JSON Schema cannot be enforced: its path and keyword, found by building ever smaller parts of it."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ _MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", 
 _LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SINGLES: Final = ("items", "additionalProperties")
 _DEFINITIONS: Final = ("$defs", "definitions")
-_TRIES: Final = 300  # builds of a part; each takes as long as that part is large
+_FEW: Final = 16  # parts to be tried one by one; of more, half of them are tried together
 _UNKNOWN: Final = re.compile(r'Unimplemented keys: \["([^"]+)"')
 
 
@@ -34,7 +34,6 @@ class _Search:
         self._root = schema
         self._definitions = {name: schema[name] for name in _DEFINITIONS if name in schema}
         self._refusal = refusal
-        self._tries = _TRIES
 
     def run(self) -> Fault | None:
         node, path = self._root, Path()
@@ -52,11 +51,14 @@ class _Search:
         self, node: Mapping[str, Any], path: Path, seen: set[Path]
     ) -> tuple[Mapping[str, Any], Path, str] | None:
         """A part of `node` that is at fault by itself, its path from the root, and why."""
-        for below, part in self._parts(node, path):
-            if below not in seen and _target(part) not in seen:
-                reason = self._try(part)
-                if reason:
-                    return part, below, reason
+        parts = [(at, part) for at, part in self._parts(node, path) if at not in seen and _target(part) not in seen]
+        while len(parts) > _FEW:
+            half = len(parts) // 2
+            parts = parts[:half] if self._try(_together(parts[:half])) else parts[half:]
+        for at, part in parts:
+            reason = self._try(part)
+            if reason:
+                return part, at, reason
         return None
 
     def _parts(self, node: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
@@ -84,9 +86,6 @@ class _Search:
 
     def _try(self, part: Mapping[str, Any]) -> str:
         """Why a part cannot be enforced; what it refers to stays within reach."""
-        if self._tries == 0:
-            return ""
-        self._tries -= 1
         return self._refusal({**self._definitions, **part})
 
     def _keyword(self, node: Mapping[str, Any], reason: str) -> str:
@@ -98,6 +97,12 @@ class _Search:
             if not self._try({name: value for name, value in node.items() if name != keyword}):
                 return keyword
         return ""
+
+
+def _together(parts: Sequence[tuple[Path, Mapping[str, Any]]]) -> Mapping[str, Any]:
+    """A schema that cannot be enforced if one of the parts cannot."""
+    properties = {str(index): part for index, (_, part) in enumerate(parts)}
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def _target(node: Mapping[str, Any]) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from services.verifier.thinking import ThinkingBudget
-from services.verifier.trie import Node
+from services.verifier.trie import Node, Verdict
 from shared.grammar import GrammarError, Grammars, Matcher
 from shared.messages import Job
 from shared.sampling import Mask
@@ -91,7 +91,11 @@ class Constraint:
         due = self._due
         if due or self._grammar is None:
             return due
-        return self._grammar.forced
+        forced = self._grammar.forced
+        if self._grammar.failed:
+            self._recover()
+            return ()
+        return forced
 
     def mask(self) -> Mask | None:
         """Which tokens may come next where none is forced; None: any. All false: a dead end."""
@@ -103,14 +107,14 @@ class Constraint:
             mask = self._grammar.mask()
         return mask
 
-    def allows(self, node: Node, token: int) -> bool:
-        """Whether a guess of `token` behind `node` of the trie could be right."""
+    def verdict(self, node: Node, token: int) -> Verdict:
+        """Whether a guess of `token` behind `node` of the trie can be right."""
         if not self._stand_at(node):
-            return False
+            return Verdict.FORBIDDEN
         forced = self.forced()
         if forced:
-            return token == forced[0]
-        return self._grammar is None or self._grammar.allows([token]) == 1
+            return Verdict.FORCED if token == forced[0] else Verdict.FORBIDDEN
+        return Verdict.FREE if self._admits([token]) else Verdict.FORBIDDEN
 
     def forced_behind(self, node: Node) -> Sequence[int]:
         """The tokens that must come behind `node` of the trie."""

@@ -114,7 +114,9 @@ class Generation:
         return cls(
             claim=claim,
             slot=slot,
-            trie=Trie(job.prompt, output, allows=constraint.allows if constraint is not None else None),
+            trie=Trie(job.prompt, output, rule=constraint.verdict)
+            if constraint is not None
+            else Trie(job.prompt, output),
             context=[*job.prompt, *output],
             speculation=speculation,
             cached=len(slot.tokens),

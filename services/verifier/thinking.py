@@ -31,7 +31,7 @@ class ThinkingBudget:
         state, close = self._states[-1], self._thinking.close
         if state.closed:
             return close[state.closed :]
-        if state.began is None or state.spent + len(self._tokens) - state.began < self._thinking.budget:
+        if state.began is None or state.spent + self._inside(state.began) < self._thinking.budget:
             return ()
         return close if admits(close) else ()
 
@@ -60,6 +60,14 @@ class ThinkingBudget:
         """The span has ended with a mark of so many tokens, which do not count."""
         assert state.began is not None, "only an open span ends"
         return _State(None, state.spent + len(self._tokens) - mark - state.began)
+
+    def _inside(self, began: int) -> int:
+        """Tokens of the open span, but for those that may become its end."""
+        end, size = self._thinking.end, len(self._tokens) - began
+        for length in range(min(size, len(end) - 1), 0, -1):
+            if self._ends_with(end[:length]):
+                return size - length
+        return size
 
     def _ends_with(self, mark: tuple[int, ...]) -> bool:
         return bool(mark) and tuple(self._tokens[-len(mark) :]) == mark

@@ -6,6 +6,7 @@ if its first tokens turned out true; a commit moves the root and keeps what hang
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import NamedTuple
 
 from shared import prefix
@@ -20,6 +21,14 @@ class Guess(NamedTuple):
 
     score: float
     rank: int = 0
+
+
+class Verdict(Enum):
+    """Whether a token can be right at a place: not at all, like others, or as the only one."""
+
+    FORBIDDEN = auto()
+    FREE = auto()
+    FORCED = auto()
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +50,7 @@ class Node:
 class Trie:
     """Guesses after the committed prefix. `max_nodes` bounds what a talkative drafter can make us keep.
 
-    `allows` says of a token behind a node whether it can be right at all; one that cannot never enters the trie.
+    `rule` says of a token behind a node whether it can be right at all; one that cannot never enters the trie.
     """
 
     def __init__(
@@ -49,7 +58,7 @@ class Trie:
         prompt: Sequence[int],
         committed: Sequence[int] = (),
         max_nodes: int = 512,
-        allows: Callable[[Node, int], bool] | None = None,
+        rule: Callable[[Node, int], Verdict] = lambda node, token: Verdict.FREE,
     ) -> None:
         start = prefix.extend_all(prefix.EMPTY, prompt)
         self._committed: list[int] = []
@@ -57,7 +66,7 @@ class Trie:
         self.root = Node(token=-1, offset=-1, hash=start, parent=None)
         self._nodes: dict[int, Node] = {}
         self._max_nodes = max_nodes
-        self._allows = allows
+        self._rule = rule
         self.advance(committed)
 
     @property
@@ -126,22 +135,31 @@ class Trie:
         """Nothing else than `tokens` may follow `node`; whether that is news."""
         size = len(self._nodes)
         for token in tokens:
-            child = self._child(node, token)
+            child = self._child(node, token, forced=True)
             if child is None:
                 break
-            child.forced = True
             node = child
         return len(self._nodes) > size
 
     def _guessed(self, node: Node, token: int) -> Node | None:
-        known = token in node.children or self._allows is None or self._allows(node, token)
-        return self._child(node, token) if known else None
+        if token in node.children:
+            return node.children[token]
+        verdict = self._rule(node, token)
+        if verdict is Verdict.FORBIDDEN:
+            return None
+        return self._child(node, token, verdict is Verdict.FORCED)
 
-    def _child(self, node: Node, token: int) -> Node | None:
+    def _child(self, node: Node, token: int, forced: bool) -> Node | None:
         """The child of `node` for `token`, made if there is room for it."""
         child = node.children.get(token)
         if child is None and len(self._nodes) < self._max_nodes:
-            child = Node(token=token, offset=node.offset + 1, hash=prefix.extend(node.hash, token), parent=node)
+            child = Node(
+                token=token,
+                offset=node.offset + 1,
+                hash=prefix.extend(node.hash, token),
+                parent=node,
+                forced=forced,
+            )
             node.children[token] = child
             self._nodes[child.hash] = child
         return child

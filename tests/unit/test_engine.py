@@ -14,7 +14,7 @@ from services.verifier.generation import Generation
 from shared import prefix
 from shared.acceptance import COPIED
 from shared.jobs import Claim
-from shared.messages import Finish, Job, Proposal, Sampling, Speculation, TokenLogprob
+from shared.messages import Chunk, Finish, Job, Proposal, Sampling, Speculation, TokenLogprob
 from shared.speedup import RowCosts
 from tests.toys import EOG, VOCABULARY, ToyTarget, drafter_card, job, plain_answer
 
@@ -35,6 +35,7 @@ class Bench:
         self.engine.drafters.update([drafter_card(name, model=name) for name in drafters])
         self.answers: dict[str, list[int]] = {}
         self.finishes: dict[str, Finish] = {}
+        self.chunks: list[Chunk] = []
 
     def spend(self, ms: float) -> None:
         self.now += ms / 1000
@@ -65,6 +66,7 @@ class Bench:
         for gain in self.engine.settle(plan):
             if gain.chunk is None:
                 continue
+            self.chunks.append(gain.chunk)
             name = gain.generation.job.request_id
             assert gain.base == len(self.answers[name])
             self.answers[name] += gain.chunk.tokens
