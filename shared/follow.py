@@ -28,10 +28,10 @@ class LogLost(RuntimeError):
 class Feed:
     """One request's log as it comes: `wake` is called, in the follower's task, whenever there is more to take."""
 
-    def __init__(self, key: str, offset: int, wake: Callable[[], None], resume: Callable[["Feed"], None]) -> None:
+    def __init__(self, key: bytes, offset: int, wake: Callable[[], None], resume: Callable[["Feed"], None]) -> None:
         self.key = key
         # Entries end at offset+1 or later, or are the terminal chunk at `<offset>-2`.
-        self.cursor = f"{offset}-1"
+        self.cursor = f"{offset}-1".encode()
         self._offset = offset
         self._wake = wake
         self._resume = resume
@@ -53,7 +53,7 @@ class Feed:
 
     def deliver(self, entries: Entries) -> None:
         """Add log entries, at least one; after a loss they mean nothing any more."""
-        self.cursor = entries[-1][0].decode()
+        self.cursor = entries[-1][0]
         for entry_id, fields in entries:
             if self._lost is None:
                 self._add(entry_id, fields)
@@ -83,15 +83,16 @@ class LogFollower:
         self._redis = redis
         self._blocking = blocking
         self._wake_key = keys.wake(instance)
-        self._wake_cursor = "0-0"
-        self._feeds: dict[str, Feed] = {}
-        self._cursors: dict[str, str] = {}  # of the feeds that take more
+        # Bytes, as Redis wants and gives them: each read names every log.
+        self._feeds: dict[bytes, Feed] = {}
+        self._cursors: dict[bytes, bytes] = {}  # of the feeds that take more
+        self._woken = {self._wake_key.encode(): b"0-0"}
         self._changed = asyncio.Event()
         self._joined = asyncio.Event()
 
     def join(self, request_id: str, wake: Callable[[], None], offset: int = 0) -> Feed:
         """Follow a request from token `offset` on, until `leave`. One reader per request."""
-        feed = Feed(keys.log(request_id), offset, wake, self._follow)
+        feed = Feed(keys.log(request_id).encode(), offset, wake, self._follow)
         self._feeds[feed.key] = feed
         self._follow(feed)
         return feed
@@ -122,9 +123,7 @@ class LogFollower:
                 await self._joined.wait()
             try:
                 async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    reply = await self._blocking.xread(
-                        {**self._cursors, self._wake_key: self._wake_cursor}, count=BACKLOG, block=BLOCK_MS
-                    )
+                    reply = await self._blocking.xread(self._cursors | self._woken, count=BACKLOG, block=BLOCK_MS)
                 reconnect.succeeded()
             except ResponseError as error:
                 if not str(error).startswith("UNBLOCKED"):
@@ -135,15 +134,15 @@ class LogFollower:
                 await reconnect.failed(error)
                 await self._check_all()
                 continue
-            for raw_key, entries in reply or []:
-                self._deliver(raw_key.decode(), entries)
+            for key, entries in reply or []:
+                self._deliver(key, entries)
             if time.monotonic() - checked >= BLOCK_MS / 1000:
                 await self._check_all()
                 checked = time.monotonic()
 
-    def _deliver(self, key: str, entries: Entries) -> None:
-        if key == self._wake_key:
-            self._wake_cursor = entries[-1][0].decode()
+    def _deliver(self, key: bytes, entries: Entries) -> None:
+        if key in self._woken:
+            self._woken[key] = entries[-1][0]
             return
         feed = self._feeds.get(key)
         if feed is None:
@@ -162,7 +161,7 @@ class LogFollower:
         try:
             pipeline = self._redis.pipeline(transaction=False)
             for feed in watched:
-                pipeline.exists(feed.key.removesuffix(":log") + ":job")
+                pipeline.exists(feed.key.decode().removesuffix(":log") + ":job")
             present = await pipeline.execute()
         except (RedisError, OSError):
             return

@@ -153,6 +153,8 @@ def _summary(streams: Sequence[Arrivals], commits: Mapping[int, Commits], sample
     flowing = window(streams)
     latencies = added_ms(commits, streams, flowing)
     within = [sample for sample in samples if sample[0] in flowing]
+    if len(within) < 2:
+        raise StackError("the machine was too busy to measure anything; try again, or with more --seconds")
     (begin, before), (end, after) = within[0], within[-1]
     measured = Window(begin, end)
     used = {name: after[name] - before[name] for name in after}

@@ -5,13 +5,14 @@ Dialects sit on top; nothing here knows HTTP or JSON.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
 import structlog
 from redis.exceptions import RedisError
 
+from services.gateway.cancelling import Cancellations
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, too_many, unavailable
 from services.gateway.generation import Choice, Event, Finished, deadline_passed
 from services.gateway.preparation import Prepared
@@ -23,7 +24,6 @@ from shared.scripts import Outcome
 
 logger = structlog.get_logger()
 
-_CANCEL_S: Final = 1.0  # a job that nobody cancels ends by itself; a leaving client must not be waited for
 _GRACE_S: Final = 5.0  # the verifier ends a request at its deadline; this is for when there is none any more
 
 
@@ -57,8 +57,8 @@ class _Running:
 class Answer:
     """The events of all choices of one request, as they come. `close` it at the end."""
 
-    def __init__(self, store: JobStore, follower: LogFollower, prepared: Prepared) -> None:
-        self._store = store
+    def __init__(self, cancellations: Cancellations, follower: LogFollower, prepared: Prepared) -> None:
+        self._cancellations = cancellations
         self._follower = follower
         self._stirred: dict[int, None] = {}  # choices that have something to take, in the order in which it came
         self._waiter: asyncio.Future[None] | None = None
@@ -82,8 +82,9 @@ class Answer:
             del self._stirred[index]
             one = self._running[index]
             self._sort(one.take(), events)
-            if one.choice.ended:
-                await self._cancel(one)  # a stop string ends a choice whose job would go on
+            if one.choice.ended and not one.over:  # by a stop string
+                one.over = True
+                self._cancellations.begin([one.job])
         if self._failure is not None and not events:
             raise self._failure
         return events
@@ -93,8 +94,7 @@ class Answer:
         self._deadline.cancel()
         for one in self._running:
             self._follower.leave(one.feed)
-        # All at once: a second cancellation of the handler must not spare those that come later.
-        await asyncio.gather(*(self._cancel(one) for one in self._running if not one.over))
+        await self._cancellations.finish([one.job for one in self._running if not one.over])
 
     def _sort(self, items: Sequence[Event | ApiError], events: list[Event]) -> None:
         for item in items:
@@ -103,11 +103,6 @@ class Answer:
                 return
             events.append(item)
             self.open -= isinstance(item, Finished)
-
-    async def _cancel(self, one: _Running) -> None:
-        if not one.over:
-            one.over = True
-            await _cancel(self._store, one.job.request_id)
 
     async def _wait(self, timeout_s: float | None) -> None:
         waiter = self._waiter = self._loop.create_future()
@@ -140,6 +135,7 @@ class Generator:
         self._broker = broker
         self._follower = follower
         self._limit = limit
+        self._cancellations = Cancellations(broker)
 
     @asynccontextmanager
     async def run(self, prepared: Prepared) -> AsyncIterator[Answer]:
@@ -149,7 +145,7 @@ class Generator:
         """
         store = JobStore(self._broker.redis, self._broker.blocking, prepared.model.name)
         await self._submit(store, prepared.jobs)
-        answer = Answer(store, self._follower, prepared)
+        answer = Answer(self._cancellations, self._follower, prepared)
         try:
             yield answer
         finally:
@@ -168,12 +164,4 @@ class Generator:
             raise unavailable(REDIS_DOWN) from error
         finally:
             if not admitted:
-                for job in tried:
-                    await _cancel(store, job.request_id)
-
-
-async def _cancel(store: JobStore, request_id: str) -> None:
-    with suppress(TimeoutError, RedisError, OSError):
-        async with asyncio.timeout(_CANCEL_S):
-            # A second cancellation of the handler must not leave the job running.
-            await asyncio.shield(store.cancel(request_id))
+                await self._cancellations.finish(tried)

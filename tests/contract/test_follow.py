@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared import keys
+from shared import codec, keys
 from shared.broker import Broker
-from shared.follow import LogFollower, LogLost
+from shared.follow import BACKLOG, LogFollower, LogLost
 from shared.jobs import Append, JobStore
 from shared.messages import Chunk, Finish
 from tests.following import follow
@@ -122,3 +122,29 @@ async def test_a_lost_log_is_noticed_while_others_go_on(
         await reader
     await commit(busy, "busy", offset, (), Finish.STOP)
     assert await other == list(range(offset))
+
+
+async def test_a_log_is_read_no_further_than_a_slow_reader_can_take_and_then_to_its_end(
+    broker: Broker, follower: LogFollower
+) -> None:
+    store, count = await start(broker, "r1"), 3 * BACKLOG
+    appends = [Append(request_id="r1", epoch=1, base=base, chunk=Chunk(tokens=(base,))) for base in range(count)]
+    await store.commit(appends)
+    await commit(store, "r1", count, (), Finish.STOP)
+    stirred = asyncio.Event()
+    feed = follower.join("r1", stirred.set)
+    await stirred.wait()
+    # The other log was read after this one, so this one's backlog is what it stays.
+    await start(broker, "r2")
+    await broker.redis.xadd(keys.log("r2"), {"c": codec.encode(Chunk(tokens=(1,), finish=Finish.STOP))}, id="1-1")  # type: ignore[attr-defined]
+    assert await tokens_of(follower, "r2") == [1]
+    first = feed.take()
+    assert BACKLOG <= len(first) < 2 * BACKLOG
+    tokens = [token for chunk in first for token in chunk.tokens]
+    while len(tokens) < count:
+        stirred.clear()
+        tokens += [token for chunk in feed.take() for token in chunk.tokens]
+        if len(tokens) < count:
+            await stirred.wait()
+    assert tokens == list(range(count))
+    follower.leave(feed)
