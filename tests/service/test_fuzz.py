@@ -115,9 +115,10 @@ def test_values_of_every_kind_in_every_field_are_answered(
     ],
     ids=str,
 )
-def test_strange_headers_are_answered(gateway: str, session: requests.Session, headers: dict[str, str]) -> None:
+def test_strange_headers_are_answered(gateway: str, headers: dict[str, str]) -> None:
     body = json.dumps(hostile.BASE).encode()
-    response = session.post(f"{gateway}/v1/chat/completions", data=body, headers=headers, timeout=TIMEOUT_S)
+    # On a connection of its own: the server closes one whose body it cannot read.
+    response = requests.post(f"{gateway}/v1/chat/completions", data=body, headers=headers, timeout=TIMEOUT_S)
     assert response.status_code < 500
 
 
