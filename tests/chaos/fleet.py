@@ -29,6 +29,7 @@ from shared.models import model_name
 from shared.registry import Registry
 from tests.chaos.proxy import Proxy
 from tests.chaos.questions import N_CTX
+from tests.chaos.records import End
 from tests.ports import free_port
 
 LEASE_S: Final = 2.0
@@ -83,7 +84,7 @@ class Service:
         self.name = name
         self.kind = kind
         self.proxy = proxy
-        self.unasked: list[str] = []  # ends that nobody asked for
+        self.unasked: list[End] = []
         self._child = Child(program, folder / f"{name}.log")
         self._killed = False
 
@@ -97,7 +98,8 @@ class Service:
             await self._child.start()
             status = await self._child.wait()
             if not self._killed:
-                self.unasked.append(f"{self.name} ended by itself with {status}: {self._child.error_line()}")
+                now = asyncio.get_running_loop().time()
+                self.unasked.append(End(name=self.name, moment=now, status=status, said=self._child.error_line()))
             self._killed = False
             await asyncio.sleep(_AGAIN_S)
 
@@ -132,7 +134,9 @@ class Service:
 class Fleet:
     """All processes. Use it as an async context manager; it is entered when requests can be served."""
 
-    def __init__(self, target: Path, draft: Path, folder: Path) -> None:
+    def __init__(self, target: Path, draft: Path, folder: Path, slots: int) -> None:
+        """A verifier has `slots`; Redis' data and all logs lie in `folder`."""
+        self._slots = slots
         self.server = Server(folder)
         self.services: dict[str, Service] = {}
         self.gateways: dict[str, str] = {}  # addresses by name
@@ -165,7 +169,7 @@ class Fleet:
             port = free_port()
             self.gateways[name] = f"http://{LOOPBACK}:{port}"
             await self._add(name, "gateway", "--port", str(port))
-        small = ("--ctx", str(N_CTX), "--parallel", "8", "--threads", "1")
+        small = ("--ctx", str(N_CTX), "--parallel", str(self._slots), "--threads", "1")
         lease = ("--lease", str(LEASE_S), "--exactness", "strict")
         for name in ("verifier-1", "verifier-2"):
             await self._add(name, "verifier", "--target-model", str(self._target), *small, *lease)

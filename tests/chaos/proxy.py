@@ -18,6 +18,7 @@ class Proxy:
         self._replies = 0
         self._connections: set[asyncio.Task[None]] = set()
         self.lost = 0
+        self.holding = 0  # pieces that wait for `heal`
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -67,7 +68,9 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool) -> None:
         with suppress(OSError):
             while data := await reader.read(_PIECE):
+                self.holding += 1
                 await self._flowing.wait()
+                self.holding -= 1
                 if replies and self._loses():
                     return
                 writer.write(data)

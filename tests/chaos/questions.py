@@ -62,7 +62,7 @@ def questions(count: int, seed: int) -> list[Question]:
             text=_TEXTS[index % len(_TEXTS)],
             seed=source.randrange(2**32),
             temperature=source.choice((0.0, 0.7, 1.0)),
-            max_tokens=source.randint(12, 48),
+            max_tokens=source.randint(8, 32),
         )
         for index in range(count)
     ]

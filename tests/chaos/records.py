@@ -49,6 +49,16 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """A process that ended although nobody had killed it."""
+
+    name: str
+    moment: float
+    status: int
+    said: str  # its last words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One fault, from when it struck to when what it broke was there again."""
 

@@ -12,7 +12,7 @@ from tests.chaos.faults import schedule, strike
 from tests.chaos.fleet import START_S, Fleet
 from tests.chaos.questions import questions, references
 from tests.chaos.records import Ending, Fault, Request
-from tests.chaos.verdict import faulty
+from tests.chaos.verdict import deaths, faulty
 
 _SETTLED_S: Final = 15.0  # after the last request: for jobs that nobody reads, whose cancel was lost
 
@@ -45,7 +45,7 @@ async def run(plan: Plan, folder: Path, tell: Callable[[str], object]) -> Seen:
     tell("computing the right answers")
     right = await asyncio.to_thread(references, plan.target, asked)
     tell("starting the fleet")
-    async with Fleet(plan.target, plan.draft, folder) as fleet:
+    async with Fleet(plan.target, plan.draft, folder, slots=plan.clients) as fleet:
         clients = Clients(fleet.gateways, asked, plan.clients, plan.seed)
         asking = asyncio.create_task(clients.run())
         try:
@@ -58,7 +58,7 @@ async def run(plan: Plan, folder: Path, tell: Callable[[str], object]) -> Seen:
         violations = faulty(clients.requests, faults, right) + await _aftermath(fleet, tell)
     violations += [f"{fault.kind} of {fault.target}: {fault.note}" for fault in faults if "TOO LATE" in fault.note]
     for service in fleet.services.values():
-        violations += service.unasked
+        violations += deaths(service.unasked, faults)
     if not any(request.ending is Ending.FINISHED for request in clients.requests):
         violations.append("nothing was answered")
     zombies = sum(service.said("request_lost", outcome="stale") for service in fleet.of_kind("verifier"))

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from shared import usage
 from tests.chaos.questions import Reference
-from tests.chaos.records import Ending, Fault, Kind, Request
+from tests.chaos.records import End, Ending, Fault, Kind, Request
 
 # How long after the repair a fault may still be felt: services look for Redis again after 5 s at the latest.
 AFTER_S: Final = 6.0
@@ -34,6 +35,16 @@ def faulty(requests: Sequence[Request], faults: Sequence[Fault], right: Sequence
         felt = [fault for fault in faults if overlaps(request, fault)]
         lines += [f"{_name(request)}: {why}" for why in _wrong(request, felt, right[request.question])]
     return lines
+
+
+def deaths(ends: Sequence[End], faults: Sequence[Fault]) -> list[str]:
+    """Every process that should not have ended: only one that starts while Redis is away may give up."""
+    return [
+        f"{end.name} ended by itself with {end.status}: {end.said}"
+        for end in ends
+        if end.status != usage.BAD_OPTION
+        or not any(fault.kind in _REDIS and fault.began <= end.moment <= fault.ended + AFTER_S for fault in faults)
+    ]
 
 
 def _wrong(request: Request, felt: Sequence[Fault], reference: Reference) -> list[str]:
