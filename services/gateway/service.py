@@ -17,6 +17,7 @@ from services.gateway.app import build
 from services.gateway.gateway import Gateway
 from services.gateway.generator import Generator
 from services.gateway.guard import Guard
+from services.gateway.limits import Limits
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
 from services.gateway.response_store import ResponseStore
@@ -42,6 +43,8 @@ class Settings:
     host: str
     port: int
     max_requests: int
+    max_requests_per_key: int = 0  # 0: what others leave it
+    max_live_tokens: int = 0  # 0: 32 times what the verifiers hold
     request_timeout_s: float
     api_keys: Sequence[str] = ()
     heartbeat_s: float = HEARTBEAT_S
@@ -82,13 +85,19 @@ def _assemble(
     return Gateway(
         broker=clients,
         directory=directory,
-        generator=Generator(clients, follower, instance, settings.max_requests),
+        generator=Generator(clients, follower, instance, _limits(settings)),
         guard=Guard(settings.api_keys),
         metrics=Metrics(lambda: directory.last, lambda: activity.running),
         stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
         timeout_ms=int(settings.request_timeout_s * 1000),
         activity=activity,
         heartbeat_s=settings.heartbeat_s,
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        requests=settings.max_requests, per_caller=settings.max_requests_per_key, tokens=settings.max_live_tokens
     )
 
 
