@@ -20,6 +20,7 @@ from services.gateway.guard import Guard
 from services.gateway.limits import Limits
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
+from services.gateway.pulse import Pulse
 from services.gateway.response_store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
@@ -32,6 +33,7 @@ from shared.registry import Registry
 
 logger = structlog.get_logger()
 
+FAREWELL_S: Final = 1.0  # for answers that did not end in time to tell their clients
 CLOSE_S: Final = 2.0  # for handlers that are cancelled after the drain to cancel their jobs
 
 
@@ -58,20 +60,20 @@ async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Futur
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
         gateway = _assemble(settings, instance, clients, registry, follower)
-        async with _listen(settings, gateway) as url, asyncio.TaskGroup() as group:
+        async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
             card = _Card(instance, url, gateway.activity)
-            loops = [
-                group.create_task(follower.run(), name="log follower"),
-                group.create_task(lifecycle.heartbeat(registry, card), name="heartbeat"),
-            ]
+            loops.start(follower.run(), name="log follower")
+            loops.start(lifecycle.heartbeat(registry, card), name="heartbeat")
+            loops.start(gateway.pulse.run(), name="pulse")
             logger.info("gateway_started", url=url)
             if started is not None:
                 started.set_result(url)
             await stop.wait()
             logger.info("gateway_draining", running=gateway.activity.running)
             await gateway.activity.drain(settings.drain_s)
-            for loop in loops:
-                loop.cancel()
+            gateway.generator.end()
+            await gateway.activity.drain(FAREWELL_S)
+            loops.cancel()
         with suppress(RedisError, OSError):
             await registry.leave(instance)
     logger.info("gateway_stopped")
@@ -82,6 +84,7 @@ def _assemble(
 ) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
+    pulse = Pulse()
     return Gateway(
         broker=clients,
         directory=directory,
@@ -90,6 +93,8 @@ def _assemble(
         metrics=Metrics(lambda: directory.last, lambda: activity.running),
         stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
         timeout_ms=int(settings.request_timeout_s * 1000),
+        follower=follower,
+        pulse=pulse,
         activity=activity,
         heartbeat_s=settings.heartbeat_s,
     )

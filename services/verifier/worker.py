@@ -25,7 +25,7 @@ from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
 from services.verifier.readers import Readers
 from services.verifier.round import Round
-from shared import codec, drafts, models
+from shared import codec, drafts, lifecycle, models
 from shared.broker import DISCONNECTED, Broker, Reconnect
 from shared.grammar import Grammars
 from shared.jobs import Append, Claim, JobStore, Renewal
@@ -89,18 +89,16 @@ class Worker:
         await self._store.ensure_group()
         await self._introductions.publish()
         await self._inbox.open()
-        async with asyncio.TaskGroup() as group:
-            new = group.create_task(self._claims.run_new(), name="new")
-            orphans = group.create_task(self._claims.run_orphans(), name="orphans")
-            readers = Readers(self._store, self._registry)
-            others = [
-                group.create_task(readers.run(), name="readers"),
-                group.create_task(self._committer.run(), name="committer"),
-                group.create_task(self._inbox.run(self._receive), name="inbox"),
-                group.create_task(self._stay_known(), name="registry"),
-            ]
-            rounds = group.create_task(self._rounds(), name="rounds")
+        async with lifecycle.Loops() as loops:
+            new = loops.start(self._claims.run_new(), name="new")
+            orphans = loops.start(self._claims.run_orphans(), name="orphans")
+            loops.start(Readers(self._store, self._registry).run(), name="readers")
+            loops.start(self._committer.run(), name="committer")
+            loops.start(self._inbox.run(self._receive), name="inbox")
+            loops.start(self._stay_known(), name="registry")
+            rounds = loops.start(self._rounds(), name="rounds")
             await stop.wait()
+            loops.let_end()
             await self._claims.stop(new, orphans)
             self._draining = True
             self._wake()
@@ -108,8 +106,7 @@ class Worker:
                 async with asyncio.timeout(DRAIN_S):
                     await asyncio.shield(rounds)
                     await self._hand_back()
-            for task in (rounds, *others):
-                task.cancel()
+            loops.cancel()
         self._thread.shutdown()
 
     def _wake(self) -> None:
