@@ -27,9 +27,7 @@ async def test_probes_have_the_names_that_orchestrators_use(
             assert (status, body["status"]) in ((200, "ok"), (200, "ready"))
 
 
-async def test_a_held_up_loop_is_not_alive(
-    valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_held_up_loop_is_not_alive(valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stack(valkey_url, vocabulary) as s:
         monkeypatch.setattr(Pulse, "lag", 7.5)
         assert await probe(s, "/livez") == (503, {"status": "slow", "lag_s": 7.5})
@@ -54,7 +52,7 @@ async def test_requests_that_stand_still_are_told(
         async with s.session.post(f"{s.url}/v1/chat/completions", json=body) as response:
             await response.content.readuntil(b"Hi")
             async with asyncio.timeout(10):
-                while (await probe(s, "/health/progress"))[0] == 200:
+                while (await probe(s, "/health/progress"))[0] == 200:  # noqa: ASYNC110 - time passes
                     await asyncio.sleep(0.01)
             monkeypatch.setattr(routes, "STALLED_S", 60.0)
             assert await probe(s, "/health/progress") == (200, {"status": "ok", "running": 1, "silence_s": 0})
@@ -62,6 +60,6 @@ async def test_requests_that_stand_still_are_told(
             going.set()
             await response.read()
         async with asyncio.timeout(10):
-            while (await probe(s, "/health/progress"))[1]["running"]:
+            while (await probe(s, "/health/progress"))[1]["running"]:  # noqa: ASYNC110 - it ends in the gateway
                 await asyncio.sleep(0)
         assert (await probe(s, "/health/progress"))[0] == 200

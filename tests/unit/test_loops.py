@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -22,30 +23,39 @@ async def fails() -> None:
     raise ValueError("broken")
 
 
+async def errors(service: Coroutine[Any, Any, None]) -> tuple[Exception, ...]:
+    """What ended it."""
+    with pytest.raises(ExceptionGroup) as caught:
+        await service
+    return caught.value.exceptions
+
+
 @pytest.mark.parametrize(("loop", "kind"), [(returns, LoopEnded), (fails, ValueError)])
 async def test_a_loop_that_ends_ends_all(loop: Callable[[], Awaitable[None]], kind: type[Exception]) -> None:
     async def run() -> None:
         await loop()
 
-    with pytest.raises(ExceptionGroup) as caught:
+    async def service() -> None:
         async with asyncio.timeout(5), Loops() as loops:
             loops.start(forever(), name="other")
             loops.start(run(), name="this one")
             await forever()
-    [error] = caught.value.exceptions
+
+    [error] = await errors(service())
     assert isinstance(error, kind)
     assert str(error) in ("this one", "broken")
 
 
 async def test_a_loop_that_is_cancelled_ends_all() -> None:
-    with pytest.raises(ExceptionGroup) as caught:
+    async def service() -> None:
         async with asyncio.timeout(5), Loops() as loops:
             loops.start(forever(), name="other")
             victim = loops.start(forever(), name="this one")
             await asyncio.sleep(0)
             victim.cancel()
             await forever()
-    assert [str(error) for error in caught.value.exceptions] == ["this one"]
+
+    assert [str(error) for error in await errors(service())] == ["this one"]
 
 
 async def test_when_a_service_stops_its_loops_may_end() -> None:
@@ -58,10 +68,12 @@ async def test_when_a_service_stops_its_loops_may_end() -> None:
 
 
 async def test_a_failure_while_a_service_stops_is_one() -> None:
-    with pytest.raises(ExceptionGroup):
+    async def service() -> None:
         async with Loops() as loops:
             loops.let_end()
             loops.start(fails(), name="one")
+
+    assert [type(error) for error in await errors(service())] == [ValueError]
 
 
 async def test_whoever_cancels_the_service_sees_a_cancellation() -> None:
@@ -78,12 +90,13 @@ async def test_whoever_cancels_the_service_sees_a_cancellation() -> None:
 
 
 async def test_an_error_of_the_service_itself_is_not_hidden() -> None:
-    with pytest.raises(ExceptionGroup) as caught:
+    async def service() -> None:
         async with Loops() as loops:
             loops.start(forever(), name="one")
             await asyncio.sleep(0)
             raise KeyError("own")
-    assert [type(error) for error in caught.value.exceptions] == [KeyError]
+
+    assert [type(error) for error in await errors(service())] == [KeyError]
 
 
 def test_a_process_that_lost_a_loop_exits_with_1() -> None:
