@@ -93,8 +93,9 @@ class Answer:
         self._deadline.cancel()
         for one in self._running:
             self._follower.leave(one.feed)
-        # All at once: a second cancellation of the handler must not spare those that come later.
-        await asyncio.gather(*(self._cancel(one) for one in self._running if not one.over))
+        # All at once and shielded: a second cancellation of the handler must spare none of them, not even one that has
+        # not begun. It comes at once where a write has found the client gone, before the server has.
+        await asyncio.shield(asyncio.gather(*(self._cancel(one) for one in self._running if not one.over)))
 
     def _sort(self, items: Sequence[Event | ApiError], events: list[Event]) -> None:
         for item in items:
