@@ -77,7 +77,7 @@ def names(request_id: str, model: str) -> list[str]:
     return [keys.job(request_id), keys.log(request_id), keys.admitted(model), keys.jobs(model)]
 
 
-# ARGV: request id, group, payload, limit, timeout ms
+# ARGV: request id, group, payload, limit, timeout ms, reader
 SUBMIT: Final = Script(
     _NOW
     + f"""
@@ -88,7 +88,7 @@ local deadline = now + ARGV[5]
 redis.call('ZADD', KEYS[3], deadline, ARGV[1])
 local entry = redis.call('XADD', KEYS[4], '*', 'r', ARGV[1])
 redis.call('HSET', KEYS[1], 'payload', ARGV[3], 'epoch', 0, 'committed', 0, 'lease', 0, 'attempts', 0,
-  'state', 'running', 'deadline', deadline, 'entry', entry)
+  'state', 'running', 'deadline', deadline, 'entry', entry, 'reader', ARGV[6])
 redis.call('PEXPIRE', KEYS[1], ARGV[5] + {ENDED_TTL_MS})
 redis.call('PEXPIRE', KEYS[3], {STREAM_TTL_MS})
 redis.call('PEXPIRE', KEYS[4], {STREAM_TTL_MS})

@@ -129,10 +129,14 @@ class Answer:
 
 
 class Generator:
-    """Runs prepared requests on one Redis; at most `limit` jobs per model are live at once."""
+    """Runs prepared requests on one Redis; at most `limit` jobs per model are live at once.
 
-    def __init__(self, broker: Broker, follower: LogFollower, limit: int) -> None:
+    They are read for as long as the card of `instance`, this gateway, is renewed.
+    """
+
+    def __init__(self, broker: Broker, follower: LogFollower, instance: str, limit: int) -> None:
         self._broker = broker
+        self._instance = instance
         self._follower = follower
         self._limit = limit
         self._cancellations = Cancellations(broker)
@@ -157,7 +161,7 @@ class Generator:
         try:
             for job in jobs:
                 tried.append(job)
-                if await store.submit(job, self._limit) is Outcome.FULL:
+                if await store.submit(job, self._limit, self._instance) is Outcome.FULL:
                     raise too_many()
             admitted = True
         except (RedisError, OSError) as error:

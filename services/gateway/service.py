@@ -54,7 +54,7 @@ async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Futur
     async with broker.connect(settings.redis) as clients:
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
-        gateway = _assemble(settings, clients, registry, follower)
+        gateway = _assemble(settings, instance, clients, registry, follower)
         async with _listen(settings, gateway) as url, asyncio.TaskGroup() as group:
             card = _Card(instance, url, gateway.activity)
             loops = [
@@ -74,13 +74,15 @@ async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Futur
     logger.info("gateway_stopped")
 
 
-def _assemble(settings: Settings, clients: broker.Broker, registry: Registry, follower: LogFollower) -> Gateway:
+def _assemble(
+    settings: Settings, instance: str, clients: broker.Broker, registry: Registry, follower: LogFollower
+) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
     return Gateway(
         broker=clients,
         directory=directory,
-        generator=Generator(clients, follower, settings.max_requests),
+        generator=Generator(clients, follower, instance, settings.max_requests),
         guard=Guard(settings.api_keys),
         metrics=Metrics(lambda: directory.last, lambda: activity.running),
         stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
