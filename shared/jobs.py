@@ -77,7 +77,10 @@ class JobStore:
         return scripts.outcome(await scripts.SUBMIT.run(self._redis, self._names(job.request_id), arguments))
 
     async def cancel(self, request_id: str) -> Outcome:
-        """End a request now; its verifier learns at its next commit. A request that ended before is left as it is."""
+        """End a request now; its verifier learns at its next commit. A request that ended before is left as it is.
+
+        One that does not exist (`GONE`) is not submitted either, should its submission have been overtaken.
+        """
         return await self._cancel(request_id, _CANCELLED)
 
     async def _cancel(self, request_id: str, last: bytes) -> Outcome:

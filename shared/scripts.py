@@ -18,6 +18,7 @@ from shared.commands import Pipeline, Redis
 
 STREAM_TTL_MS: Final = 24 * 3600 * 1000  # idle model streams vanish after a day; every submit renews it
 ENDED_TTL_MS: Final = 600 * 1000  # an ended log stays readable for resumption
+OVERTAKEN_TTL_MS: Final = 60 * 1000  # longer than a submit that was sent can be on its way
 MAX_ATTEMPTS: Final = 3  # claims without one commit before a job counts as poison
 
 
@@ -173,12 +174,16 @@ return 'ok'
 """
 )
 
-# ARGV: request id, group, terminal chunk
+# ARGV: request id, group, terminal chunk. A cancel may overtake its submit on the way, which then must not begin.
 CANCEL: Final = Script(
     _FINISH
     + f"""
 local job = redis.call('HMGET', KEYS[1], 'state', 'committed')
-if not job[1] then return 'gone' end
+if not job[1] then
+  redis.call('HSET', KEYS[1], 'state', 'cancelled')
+  redis.call('PEXPIRE', KEYS[1], {OVERTAKEN_TTL_MS})
+  return 'gone'
+end
 if job[1] ~= 'running' then return job[1] end
 finish('cancelled', job[2] .. '-2', ARGV[3], {ENDED_TTL_MS})
 return 'ok'

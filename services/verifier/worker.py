@@ -25,7 +25,7 @@ from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
 from services.verifier.readers import Readers
 from services.verifier.round import Round
-from shared import codec, drafts, models
+from shared import codec, drafts, lifecycle, models
 from shared.broker import DISCONNECTED, Broker, Reconnect
 from shared.grammar import Grammars
 from shared.jobs import Append, Claim, JobStore, Renewal
@@ -86,9 +86,8 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`; then give every claim back, so that another verifier goes on, and leave."""
-        await self._store.ensure_group()
-        await self._introductions.publish()
-        await self._inbox.open()
+        # Loading took long, and Redis may have gone meanwhile.
+        await lifecycle.insist("start", self._enter, stop)
         async with asyncio.TaskGroup() as group:
             new = group.create_task(self._claims.run_new(), name="new")
             orphans = group.create_task(self._claims.run_orphans(), name="orphans")
@@ -111,6 +110,11 @@ class Worker:
             for task in (rounds, *others):
                 task.cancel()
         self._thread.shutdown()
+
+    async def _enter(self) -> None:
+        await self._store.ensure_group()
+        await self._introductions.publish()
+        await self._inbox.open()
 
     def _wake(self) -> None:
         self._news.set()
