@@ -175,7 +175,7 @@ class LogFollower:
             await self._changed.wait()
             self._changed.clear()
             try:
-                pipeline = self._redis.pipeline(transaction=False)
+                pipeline = self._redis.pipeline(transaction=True)  # or the key might be left without its TTL
                 pipeline.xadd(self._wake_key, {"w": b""}, maxlen=1)
                 pipeline.pexpire(self._wake_key, _WAKE_TTL_MS)
                 await pipeline.execute()
