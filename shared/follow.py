@@ -5,7 +5,6 @@ chunk last. If Redis loses the log or goes back in time, it gets `LogLost` inste
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -116,7 +115,8 @@ class LogFollower:
 
     async def _read(self) -> None:
         reconnect = Reconnect("log follower")
-        checked = time.monotonic()
+        clock = asyncio.get_running_loop().time
+        checked = clock()
         while True:
             if not self._feeds:
                 self._joined.clear()
@@ -136,9 +136,9 @@ class LogFollower:
                 continue
             for key, entries in reply or []:
                 self._deliver(key, entries)
-            if time.monotonic() - checked >= BLOCK_MS / 1000:
+            if clock() - checked >= BLOCK_MS / 1000:
                 await self._check_all()
-                checked = time.monotonic()
+                checked = clock()
 
     def _deliver(self, key: bytes, entries: Entries) -> None:
         if key in self._woken:
@@ -175,7 +175,7 @@ class LogFollower:
             await self._changed.wait()
             self._changed.clear()
             try:
-                pipeline = self._redis.pipeline(transaction=False)
+                pipeline = self._redis.pipeline(transaction=True)  # or the key might be left without its TTL
                 pipeline.xadd(self._wake_key, {"w": b""}, maxlen=1)
                 pipeline.pexpire(self._wake_key, _WAKE_TTL_MS)
                 await pipeline.execute()

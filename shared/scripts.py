@@ -98,24 +98,29 @@ return 'ok'
 )
 
 # ARGV: request id, group, owner, lease ms, chunk for a passed deadline, chunk for a poison job
+# An owner that asks again never heard that it got the job: it gets a new epoch at once, and no attempt has failed.
 CLAIM: Final = Script(
     _NOW
     + _FINISH
     + f"""
-local job = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'committed', 'lease', 'deadline', 'attempts', 'payload')
+local job = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'committed', 'lease', 'deadline', 'attempts', 'payload',
+  'owner')
 if not job[1] then return {{'gone'}} end
 if job[2] ~= 'running' then return {{'finished'}} end
 if now >= tonumber(job[5]) then
   finish('finished', job[3] .. '-2', ARGV[5], {ENDED_TTL_MS})
   return {{'deadline'}}
 end
-if tonumber(job[4]) > now then return {{'held'}} end
-if tonumber(job[6]) >= {MAX_ATTEMPTS} then
-  finish('finished', job[3] .. '-2', ARGV[6], {ENDED_TTL_MS})
-  return {{'poison'}}
+if tonumber(job[4]) > now then
+  if job[8] ~= ARGV[3] then return {{'held'}} end
+else
+  if tonumber(job[6]) >= {MAX_ATTEMPTS} then
+    finish('finished', job[3] .. '-2', ARGV[6], {ENDED_TTL_MS})
+    return {{'poison'}}
+  end
+  redis.call('HINCRBY', KEYS[1], 'attempts', 1)
 end
 redis.call('HINCRBY', KEYS[1], 'epoch', 1)
-redis.call('HINCRBY', KEYS[1], 'attempts', 1)
 redis.call('HSET', KEYS[1], 'owner', ARGV[3], 'lease', now + ARGV[4])
 return {{'ok', job[1] + 1, tonumber(job[3]), job[7], tonumber(job[5]) - now}}
 """
