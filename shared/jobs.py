@@ -92,7 +92,10 @@ class JobStore:
         return scripts.outcome(await scripts.SUBMIT.run(self._redis, self._names(job.request_id), arguments))
 
     async def cancel(self, request_id: str) -> Outcome:
-        """End a request now; its verifier learns at its next commit. A request that ended before is left as it is."""
+        """End a request now; its verifier learns at its next commit. A request that ended before is left as it is.
+
+        One that does not exist (`GONE`) is not submitted either, should its submission have been overtaken.
+        """
         return await self._cancel(request_id, _CANCELLED)
 
     async def _cancel(self, request_id: str, last: bytes) -> Outcome:
@@ -119,12 +122,14 @@ class JobStore:
     async def ensure_group(self) -> None:
         """Make the consumer group if it is missing and keep the stream alive."""
         stream = keys.jobs(self._model)
+        pipeline = self._redis.pipeline(transaction=True)  # or a stream might be made that never expires
+        pipeline.xgroup_create(stream, keys.GROUP, id="0", mkstream=True)
+        pipeline.pexpire(stream, scripts.STREAM_TTL_MS)
         try:
-            await self._redis.xgroup_create(stream, keys.GROUP, id="0", mkstream=True)
+            await pipeline.execute()
         except ResponseError as error:
-            if not str(error).startswith("BUSYGROUP"):
+            if "BUSYGROUP" not in str(error):
                 raise
-        await self._redis.pexpire(stream, scripts.STREAM_TTL_MS)
 
     async def orphans(self, owner: str, count: int = 64) -> list[str]:
         """Ids of jobs that some verifier was given and that have not ended; most are still held.
@@ -209,7 +214,7 @@ class JobStore:
     async def _commit(
         self, appends: Sequence[Append], renewals: Sequence[Renewal], hints: Sequence[tuple[str, Hint]]
     ) -> list[Outcome]:
-        pipeline = self._redis.pipeline(transaction=False)
+        pipeline = self._redis.pipeline(transaction=True)  # or an inbox might be left without its TTL
         first = drafts.queue(pipeline, hints)
         for append in appends:
             chunk = append.chunk

@@ -132,6 +132,18 @@ async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     await main(stop)
 
 
+async def insist(what: str, action: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+    """Do it, again and again while Redis is away, until it is done or `stop` is set; it may be repeated."""
+    reconnect = Reconnect(what)
+    while not stop.is_set():
+        try:
+            await action()
+            return reconnect.succeeded()
+        except DISCONNECTED as error:
+            await reconnect.failed(error)
+    return None
+
+
 async def nothing() -> None:
     """What a heartbeat does besides, unless told otherwise."""
 

@@ -50,9 +50,8 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Draft until `stop`, then leave; nobody depends on us."""
-        await self._inbox.open()
-        await self._registry.beat(self._current_card())
-        await self._greet()
+        # Loading took long, and Redis may have gone meanwhile.
+        await lifecycle.insist("start", self._enter, stop)
         beats = lifecycle.heartbeat(self._registry, self._current_card, self._tidy)
         async with lifecycle.Loops() as loops:
             loops.start(self._inbox.run(self._receive), name="inbox")
@@ -69,6 +68,12 @@ class Worker:
             await self._registry.leave(self._instance)
             await self._greet()
         self._thread.shutdown()
+
+    async def _enter(self) -> None:
+        await self._keep()
+        await self._inbox.open()
+        await self._registry.beat(self._current_card())
+        await self._greet()
 
     def _current_card(self) -> DrafterCard:
         return replace(self._card, sessions=self._proposer.sessions, tokens_per_second=self._rate)

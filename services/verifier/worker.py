@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -51,8 +52,13 @@ class Worker:
         instance: str,
         lease_ms: int = 10_000,
         trees: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Without `trees` a request's drafts are one chain, as for a target that allows no more."""
+        """Without `trees` a request's drafts are one chain, as for a target that allows no more.
+
+        `clock` counts seconds from anywhere and never goes back; it is not compared with another process's.
+        """
+        self._clock = clock
         self._redis = broker.redis
         self._loaded = loaded
         self._instance = instance
@@ -60,7 +66,13 @@ class Worker:
         self._model = models.model_name(loaded.model.path)
         vocabulary = loaded.model.vocabulary
         self._engine = Engine(
-            loaded.context, loaded.costs, vocabulary.eog, min_rows=loaded.min_rows, speculation=speculation, trees=trees
+            loaded.context,
+            loaded.costs,
+            vocabulary.eog,
+            min_rows=loaded.min_rows,
+            speculation=speculation,
+            trees=trees,
+            clock=clock,
         )
         self._store = JobStore(broker.redis, broker.blocking, self._model, lease_ms)
         self._claims = Claims(
@@ -86,9 +98,8 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`; then give every claim back, so that another verifier goes on, and leave."""
-        await self._store.ensure_group()
-        await self._introductions.publish()
-        await self._inbox.open()
+        # Loading took long, and Redis may have gone meanwhile.
+        await lifecycle.insist("start", self._enter, stop)
         async with lifecycle.Loops() as loops:
             new = loops.start(self._claims.run_new(), name="new")
             orphans = loops.start(self._claims.run_orphans(), name="orphans")
@@ -109,6 +120,11 @@ class Worker:
             loops.cancel()
         self._thread.shutdown()
 
+    async def _enter(self) -> None:
+        await self._store.ensure_group()
+        await self._introductions.publish()
+        await self._inbox.open()
+
     def _wake(self) -> None:
         self._news.set()
 
@@ -119,7 +135,7 @@ class Worker:
         engine = self._engine
         while not self._draining:
             self._news.clear()
-            began = time.perf_counter()
+            began = self._clock()
             batch = self._reap()
             if batch or self._claims or self._joined or engine.assignment.due:
                 await self._arrange(batch)
@@ -134,12 +150,12 @@ class Worker:
                 await loop.run_in_executor(self._thread, engine.run, round)
                 self._take_proposals()
                 await self._committer.put(self._settle(engine.settle(round)))
-            engine.counters.add("busy_us", int((time.perf_counter() - began) * 1e6))
+            engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
 
     async def _wait_for_drafts(self, wait_ms: float) -> Round:
         """Plan again at each arrival until rows are worth more than waiting, at the latest when the time is up."""
-        deadline = time.perf_counter() + wait_ms / 1000
-        while (remaining := deadline - time.perf_counter()) > 0 and not (self._draining or self._claims):
+        deadline = self._clock() + wait_ms / 1000
+        while (remaining := deadline - self._clock()) > 0 and not (self._draining or self._claims):
             with suppress(TimeoutError):
                 async with asyncio.timeout(remaining):
                     await self._news.wait()
@@ -223,7 +239,7 @@ class Worker:
                 continue
             append = Append(request_id=request_id, epoch=epoch, base=gain.base, chunk=chunk)
             batch.appends.append((generation, append))
-            self._committed.append((time.monotonic(), len(chunk.tokens)))
+            self._committed.append((self._clock(), len(chunk.tokens)))
             if chunk.finish is not Finish.NONE:
                 batch.hints += self._end(generation)
                 continue
@@ -262,7 +278,7 @@ class Worker:
     def _receive(self, replies: list[Reply]) -> None:
         proposals = [reply for reply in replies if isinstance(reply, Proposal)]
         if proposals:
-            self._proposals.append((time.perf_counter() * 1000, proposals))
+            self._proposals.append((self._clock() * 1000, proposals))
             self._wake()
         if len(proposals) < len(replies):
             self._look_around.set()
@@ -291,7 +307,7 @@ class Worker:
 
     def _card(self) -> VerifierCard:
         engine, loaded = self._engine, self._loaded
-        now = time.monotonic()
+        now = self._clock()
         recent = sum(tokens for moment, tokens in self._committed if now - moment < RATE_WINDOW_S)
         positions = engine.counters.accepted_per_position
         return VerifierCard(

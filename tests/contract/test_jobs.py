@@ -268,3 +268,17 @@ async def test_a_hint_to_a_drafter_that_left_does_not_stay_for_ever(broker: Brok
     await claimed(store)
     await store.commit([append(1, 0, [4])], hints=[("gone", Close(request_id="r1"))])
     assert await broker.redis.pttl(keys.inbox("gone")) > 0  # type: ignore[attr-defined]
+
+
+async def test_a_submission_that_its_cancel_overtook_does_not_begin(broker: Broker) -> None:
+    """It was written to one connection and the cancel to another."""
+    store = store_of(broker)
+    await store.ensure_group()
+    assert await store.cancel("r1") is Outcome.GONE
+    assert await store.submit(job(), 10) is Outcome.DUPLICATE
+    assert await store.live() == []
+    assert await store.next_job(OWNER, 10) is None
+    assert await store.claim("r1", OWNER) is Outcome.GONE
+    assert await store.cancel("r1") is Outcome.CANCELLED
+    assert await log_of(broker) == []
+    assert await broker.redis.pttl(keys.job("r1")) > 0  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from services.verifier.worker import Worker as Verifier
 from shared.broker import Broker
 from shared.lifecycle import LoopEnded
 from shared.messages import Speculation
-from tests.service.test_verifier import toy
+from tests.toy_loaded import toy
 from tests.toys import drafter_card
 
 LOOPS = {

@@ -15,7 +15,7 @@ from shared.broker import Broker
 from shared.messages import Chunk, DrafterCard, Finish, GatewayCard, Job
 from tests.ports import free_port
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, Step, fixed, stack
-from tests.service.test_verifier import ENDLESS, reference, toy
+from tests.service.test_verifier import ENDLESS, reference
 from tests.stack import Processes, client, verifier
 
 CROWD = 20

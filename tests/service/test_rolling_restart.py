@@ -12,7 +12,7 @@ from services.drafter.model_proposer import ModelProposer
 from shared import codec
 from shared.broker import Broker
 from tests.releases import mixed
-from tests.service.test_verifier import ENDLESS, reference, toy
+from tests.service.test_verifier import ENDLESS, reference
 from tests.stack import Answer, Client, client, drafter, verifier
 from tests.toys import ToyTarget
 
