@@ -17,6 +17,7 @@ from tests.ports import free_port
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, Step, fixed, stack
 from tests.service.test_verifier import ENDLESS, reference
 from tests.stack import Processes, client, verifier
+from tests.toy_loaded import toy
 
 CROWD = 20
 END = b"data: [DONE]\n\n"

@@ -14,6 +14,7 @@ from shared.broker import Broker
 from tests.releases import mixed
 from tests.service.test_verifier import ENDLESS, reference
 from tests.stack import Answer, Client, client, drafter, verifier
+from tests.toy_loaded import toy
 from tests.toys import ToyTarget
 
 TOKENS = 100
