@@ -193,7 +193,7 @@ class System:
     async def _gateway(self, process: Process, link: Link, stop: asyncio.Event) -> None:
         follower = LogFollower(link.broker.redis, link.broker.blocking, process.name)
         card = GatewayCard(id=process.name, host="h", pid=1, url="", streams=0)
-        self._front = process, Generator(link.broker, follower, LIMIT)
+        self._front = process, Generator(link.broker, follower, process.name, LIMIT)
         async with asyncio.TaskGroup() as group:
             group.create_task(follower.run())
             group.create_task(lifecycle.heartbeat(Registry(link.broker.redis), lambda: card))
