@@ -207,12 +207,15 @@ class JobStore:
         try:
             return await self._commit(appends, renewals, hints)
         except NoScriptError:
-            for script in (scripts.COMMIT, scripts.RENEW):
-                await self._redis.script_load(script.source)
-            return await self._commit(appends, renewals, ())
+            # Redis has restarted. It may do so again, so nothing relies on what it was just taught.
+            return await self._commit(appends, renewals, (), known=False)
 
     async def _commit(
-        self, appends: Sequence[Append], renewals: Sequence[Renewal], hints: Sequence[tuple[str, Hint]]
+        self,
+        appends: Sequence[Append],
+        renewals: Sequence[Renewal],
+        hints: Sequence[tuple[str, Hint]],
+        known: bool = True,
     ) -> list[Outcome]:
         pipeline = self._redis.pipeline(transaction=True)  # or an inbox might be left without its TTL
         first = drafts.queue(pipeline, hints)
@@ -220,10 +223,10 @@ class JobStore:
             chunk = append.chunk
             arguments = [append.request_id, keys.GROUP, append.epoch, append.base, len(chunk.tokens)]
             arguments += [codec.encode(chunk), self._lease_ms, int(chunk.finish is not Finish.NONE)]
-            scripts.COMMIT.queue(pipeline, self._names(append.request_id), arguments)
+            scripts.COMMIT.queue(pipeline, self._names(append.request_id), arguments, known)
         for renewal in renewals:
             arguments = [renewal.request_id, keys.GROUP, renewal.epoch, self._lease_ms]
-            scripts.RENEW.queue(pipeline, self._names(renewal.request_id), arguments)
+            scripts.RENEW.queue(pipeline, self._names(renewal.request_id), arguments, known)
         replies = await pipeline.execute()
         return [scripts.outcome(reply) for reply in replies[first:]]
 

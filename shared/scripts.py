@@ -112,9 +112,12 @@ class Script:
         except NoScriptError:
             return await redis.eval(self.source, len(names), *names, *arguments)
 
-    def queue(self, pipeline: Pipeline, names: list[str], arguments: list[Any]) -> None:
-        """Add a call to a pipeline. The caller loads the script and repeats if the server answers NOSCRIPT."""
-        pipeline.evalsha(self.digest, len(names), *names, *arguments)
+    def queue(self, pipeline: Pipeline, names: list[str], arguments: list[Any], known: bool) -> None:
+        """Add a call to a pipeline. If the server answers NOSCRIPT, the caller repeats it as one not `known` there."""
+        if known:
+            pipeline.evalsha(self.digest, len(names), *names, *arguments)
+        else:
+            pipeline.eval(self.source, len(names), *names, *arguments)
 
 
 def names(request_id: str, model: str) -> list[str]:
@@ -252,7 +255,7 @@ CANCEL: Final = Script(
     _FINISH
     + f"""
 local job = redis.call('HMGET', KEYS[1], 'state', 'committed')
-if not job[1] then
+if not job[2] then
   redis.call('HSET', KEYS[1], 'state', 'cancelled')
   redis.call('PEXPIRE', KEYS[1], {OVERTAKEN_TTL_MS})
   return 'gone'

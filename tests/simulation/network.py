@@ -9,10 +9,10 @@ breaks any first part may have been executed, unless it is a transaction.
 import asyncio
 import random
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final, cast
 
 import fakeredis
@@ -63,7 +63,7 @@ class Weather:
 CALM: Final = Weather()
 
 
-@dataclass(slots=True)
+@dataclass
 class _Read:
     """A blocking read that waits."""
 
@@ -71,9 +71,9 @@ class _Read:
     reply: Callable[[object], None]
     open: bool = True
 
-    @property
-    def streams(self) -> Mapping[str, str]:
-        return cast(Mapping[str, str], self.command.arguments[-1])
+    @cached_property
+    def streams(self) -> frozenset[bytes]:
+        return frozenset(map(_encode, self.command.arguments[-1]))
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Server:
         if self.tell is not None:
             self.tell(f"{said} -> {reply!r}")
         for key in command.keys:
-            for read in [read for read in self.reads if key in read.streams]:
+            for read in [read for read in self.reads if _encode(key) in read.streams]:
                 self._try(read)
         return reply
 
