@@ -193,8 +193,7 @@ class Engine:
         now_ms = self._clock() * 1000
         self.counters.add("decodes", 1)
         self.counters.add("decode_us", int(round.decode_ms * 1000))
-        if not round.prefill_rows and round.entries:
-            self.costs.observe(len(round.rows), round.decode_ms)
+        self._planner.ended(round)
         gains = [self._settle(entry, now_ms) for entry in round.entries]
         if round.prefill_rows or any(gain.chunk is None or gain.chunk.finish is not Finish.NONE for gain in gains):
             self._pace.interrupted()

@@ -11,6 +11,7 @@ from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.pace import Pace
+from services.verifier.pieces import Pieces
 from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate, Choice, choose
 from services.verifier.tree import sequences
 from services.verifier.trie import Node
@@ -21,11 +22,6 @@ from shared.sequences import Sequences
 from shared.speedup import RowCosts
 from shared.target import Target
 
-# A prefill piece may take this long: leases, cancellations and newcomers wait for the end of a decode.
-PREFILL_MS: Final = 2000.0
-# While others decode, a piece may make their round this much longer than a plain one, but is no smaller than this.
-SHARED_PREFILL_FACTOR: Final = 3.0
-SHARED_PREFILL_ROWS: Final = 16
 # Rounds without a verified draft after which a request's model drafters rest.
 QUIET_ROUNDS: Final = 16
 
@@ -88,12 +84,13 @@ class Planner:
         self._min_rows = min_rows
         self._counters = counters
         self._pace = pace
+        self._pieces = Pieces(costs, min_rows, target.max_rows)
 
     def plan(self, running: Sequence[Generation], drafters: Drafters, now_ms: float, may_wait: bool) -> Round:
         """The next decode, or how long to wait for drafts first."""
         decoding = [generation for generation in running if generation.uncomputed == 1]
         prefilling = [generation for generation in running if generation.uncomputed > 1]
-        budget = self._prefill_budget(len(decoding))
+        budget = self._pieces.rows(len(decoding))
         prefill_rows = min(sum(generation.uncomputed for generation in prefilling), budget)
         rankings = [generation.rank(drafters, self._eog, self._leaves) for generation in decoding]
         candidates = [
@@ -128,13 +125,12 @@ class Planner:
         choice = choose([candidate], self._costs, others, False, self._target.max_rows, True, self._pace.rate)
         return 1 + round((choice.wait_ms - arrival.first_ms) / arrival.step_ms) if choice.wait_ms else 0
 
-    def _prefill_budget(self, decoding: int) -> int:
-        """Rows of prefill in the next decode."""
-        if not decoding:
-            return min(self._target.max_rows, max(self._min_rows, self._costs.rows_within(PREFILL_MS)))
-        patience_ms = min(PREFILL_MS, SHARED_PREFILL_FACTOR * self._costs(decoding))
-        rows = self._costs.rows_within(patience_ms) - decoding
-        return min(self._target.max_rows // 2, max(SHARED_PREFILL_ROWS, rows))
+    def ended(self, round: Round) -> None:
+        """A round was run; what it took is learned from."""
+        if round.prefill_rows:
+            self._pieces.observe(len(round.rows), len(round.rows) == round.prefill_rows, round.decode_ms)
+        elif round.entries:
+            self._costs.observe(len(round.rows), round.decode_ms)
 
     def _widths(
         self, decoding: list[Generation], candidates: list[Candidate], choice: Choice, prefill_rows: int

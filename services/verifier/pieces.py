@@ -1,0 +1,50 @@
+"""How much of a prompt one decode reads: never so much that requests which run get their tokens at half the speed.
+
+Row costs are measured on short contexts, and a prompt's rows get dearer with every token before them. So the decodes
+that read prompts are measured too, and what they take beyond the table is expected of the next. Pure.
+"""
+
+from typing import Final
+
+from shared.speedup import RowCosts
+
+# A piece may take this long: leases, cancellations and newcomers wait for the end of a decode.
+PREFILL_MS: Final = 2000.0
+# A decode that others wait for may take this many times what it would without the piece. The promise is twice, also for
+# the slowest decode of a hundred, and pieces are sized by what decodes take on average.
+SHARED_FACTOR: Final = 1.75
+_WEIGHT: Final = 0.25  # a prompt gets deeper by little from piece to piece
+_JUMP: Final = 2.0  # one decode says no more than that the truth lies twice as far
+
+
+class Pieces:
+    """Sizes the pieces of one target's prompts."""
+
+    def __init__(self, costs: RowCosts, min_rows: int, max_rows: int) -> None:
+        """No piece has fewer than `min_rows`, and no decode more than `max_rows`."""
+        self._costs = costs
+        self._min_rows = min_rows
+        self._max_rows = max_rows
+        self._alone = 1.0  # how many times what the table says a decode takes that only reads prompts
+        self._shared = 1.0  # and one that also decodes
+
+    def rows(self, decoding: int) -> int:
+        """Of prompts in a decode beside `decoding` requests. At least one, or prompts would starve in their turn."""
+        if not decoding:
+            return min(self._max_rows, max(self._min_rows, self._costs.rows_within(PREFILL_MS / self._alone)))
+        patience_ms = min(PREFILL_MS, SHARED_FACTOR * self._costs(decoding))
+        rows = self._costs.rows_within(patience_ms / self._shared) - decoding
+        return min(self._max_rows // 2, max(self._min_rows, rows))
+
+    def observe(self, rows: int, alone: bool, ms: float) -> None:
+        """A decode of `rows` rows, some of them a prompt's, took `ms`."""
+        ratio = ms / self._costs(rows)
+        if alone:
+            self._alone = _towards(self._alone, ratio)
+        else:
+            self._shared = _towards(self._shared, ratio)
+
+
+def _towards(known: float, seen: float) -> float:
+    bounded = min(max(seen, known / _JUMP), known * _JUMP)
+    return max(1.0, known + _WEIGHT * (bounded - known))

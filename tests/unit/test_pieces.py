@@ -1,0 +1,108 @@
+"""While a prompt of 4,000 tokens arrives, requests that run get their tokens at no less than half the speed."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from services.verifier.engine import Engine
+from services.verifier.generation import Generation
+from services.verifier.pieces import PREFILL_MS, Pieces
+from shared.jobs import Claim
+from shared.messages import Speculation
+from shared.rows import Rows
+from shared.speedup import RowCosts
+from tests.toys import EOG, VOCABULARY, ToyTarget, job
+
+PROMPT = 4000
+# Milliseconds by rows, and what a row costs per 1,000 tokens before it.
+MACHINES: dict[str, tuple[dict[int, float], float]] = {
+    "a large model on a GPU": ({1: 25.0, 8: 25.5, 64: 27.0, 256: 45.0, 512: 85.0}, 0.005),
+    "a small model on a GPU": ({1: 2.0, 8: 2.2, 64: 3.0, 512: 9.0}, 0.002),
+    "two cores": ({1: 20.0, 2: 25.0, 4: 34.0, 8: 50.0, 16: 90.0, 32: 170.0}, 0.4),
+    "eight cores": ({1: 60.0, 2: 62.0, 4: 70.0, 8: 95.0, 16: 150.0, 32: 260.0}, 0.5),
+}
+
+
+class Machine(ToyTarget):
+    """A target whose decodes take what rows cost, and more where much came before; it answers the same for ever."""
+
+    def __init__(self, table: Mapping[int, float], depth_ms: float) -> None:
+        logits = np.eye(VOCABULARY, dtype=np.float32)[7]
+        super().__init__(n_ctx=2 * PROMPT, sequences=8, max_rows=512, model=lambda tokens: logits)
+        self._costs = RowCosts(table)
+        self._depth_ms = depth_ms / 1000
+        self.now_ms = 0.0
+
+    def decode(self, rows: Rows) -> None:
+        super().decode(rows)
+        self.now_ms += self._costs(len(rows)) + self._depth_ms * sum(rows.positions)
+
+
+class Paced:
+    """A real engine over such a machine, in the machine's time."""
+
+    def __init__(self, table: dict[int, float], depth_ms: float) -> None:
+        self._target = Machine(table, depth_ms)
+        self.engine = Engine(self._target, RowCosts(table), [EOG], clock=lambda: self._target.now_ms / 1000)
+
+    def admit(self, name: str, prompt: list[int]) -> Generation:
+        request = job(name, prompt, PROMPT, speculation=Speculation.OFF)
+        return self.engine.admit(Claim(job=request, epoch=1, committed=0, remaining_ms=1 << 40), [])
+
+    def round(self) -> float:
+        """Milliseconds between two tokens of whatever decodes."""
+        began = self._target.now_ms
+        plan = self.engine.plan()
+        self.engine.run(plan)
+        self.engine.settle(plan)
+        return self._target.now_ms - began
+
+
+def p99(values: list[float]) -> float:
+    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_running_streams_keep_half_their_speed_while_a_long_prompt_arrives(machine: str, streams: int) -> None:
+    bench = Paced(*MACHINES[machine])
+    for index in range(streams):
+        bench.admit(f"stream {index}", [5, 6, index + 7] * 100)
+    while any(generation.uncomputed > 1 for generation in bench.engine.running):
+        bench.round()
+    plain = p99([bench.round() for _ in range(100)])
+    newcomer = bench.admit("newcomer", [9] * PROMPT)
+    gaps = []
+    while newcomer.uncomputed > 1:
+        gaps.append(bench.round())
+    assert p99(gaps) <= 2 * plain
+    # The newcomer is not starved in its turn: a good part of the time is its own.
+    assert sum(gap - plain for gap in gaps) >= 0.25 * sum(gaps)
+
+
+def test_a_prompt_gets_on_where_a_single_row_is_too_dear() -> None:
+    pieces = Pieces(RowCosts({1: 10.0, 2: 40.0}), min_rows=1, max_rows=512)
+    assert pieces.rows(1) == 1
+    strict = Pieces(RowCosts({1: 10.0, 2: 40.0}), min_rows=2, max_rows=512)
+    assert strict.rows(1) == 2
+
+
+def test_a_piece_alone_takes_no_longer_than_leases_allow_however_deep_it_is() -> None:
+    costs = RowCosts({1: 10.0, 100: 1000.0})
+    pieces = Pieces(costs, min_rows=1, max_rows=4096)
+    assert pieces.rows(0) == 200
+    for _ in range(30):
+        rows = pieces.rows(0)
+        pieces.observe(rows, alone=True, ms=3 * costs(rows))
+    assert 3 * costs(pieces.rows(0)) <= PREFILL_MS * 1.05
+    assert pieces.rows(1) == Pieces(costs, min_rows=1, max_rows=4096).rows(1)  # what is shared is measured apart
+
+
+def test_one_slow_decode_is_not_believed() -> None:
+    costs = RowCosts({1: 10.0, 64: 20.0})
+    pieces = Pieces(costs, min_rows=1, max_rows=512)
+    before = pieces.rows(1)
+    pieces.observe(before, alone=False, ms=100 * costs(before))
+    assert pieces.rows(1) >= before // 2
