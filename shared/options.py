@@ -39,6 +39,14 @@ class CacheType(StrEnum):
     Q4_0 = "q4_0"
 
 
+class Traces(StrEnum):
+    """Where traces go: nowhere, to an OpenTelemetry collector, or to standard error."""
+
+    OFF = "off"
+    OTLP = "otlp"
+    CONSOLE = "console"
+
+
 class Level(StrEnum):
     """The least important log lines that are still written."""
 
@@ -86,6 +94,12 @@ ExactnessLevel = Annotated[
 GpuLayers = Annotated[int, _option("--gpu-layers", env="GPU_LAYERS", help="Layers on the GPU; -1: all.", min=-1)]
 TensorSplit = Annotated[
     str, _option("--tensor-split", env="TENSOR_SPLIT", help="Shares per GPU, such as 3,1; empty: one device.")
+]
+TraceExport = Annotated[
+    Traces,
+    _option(
+        "--traces", env="TRACES", help="OpenTelemetry traces; a collector is named by OTEL_EXPORTER_OTLP_ENDPOINT."
+    ),
 ]
 LogLevel = Annotated[
     Level, _option("--log-level", env="LOG_LEVEL", help="The least important log lines.", case_sensitive=False)

@@ -40,6 +40,7 @@ def main(
     max_requests: MaxRequests = 256,
     api_key: ApiKeys = [],  # noqa: B006 - typer copies it
     request_timeout: RequestTimeout = 3600.0,
+    traces: options.TraceExport = options.Traces.OFF,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> None:
     """Speak HTTP to clients for the models that verifiers on this Redis serve."""
@@ -51,6 +52,7 @@ def main(
         max_requests=max_requests,
         request_timeout_s=request_timeout,
         api_keys=[key for key in api_key if key],
+        traces=traces,
     )
     _settle()
     lifecycle.run(lambda stop: serve(settings, stop))

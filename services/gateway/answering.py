@@ -20,6 +20,7 @@ from services.gateway.preparation import Prepared, prepare
 from services.gateway.sse import ClientGone, EventStream
 from services.gateway.stores import Stores
 from shared.broker import DISCONNECTED
+from shared.tracing import Span, Tracer, traceparent
 
 logger = structlog.get_logger()
 
@@ -39,7 +40,7 @@ class Endpoint:
         """Answer, whole or streamed. Raises `ApiError` only before headers."""
         gateway = request.app[GATEWAY]
         with gateway.activity.enter():
-            account = Account(gateway.metrics, request[REQUEST_ID])
+            account = Account(gateway.metrics, request[REQUEST_ID], _span(request, gateway.tracer))
             try:
                 return await self._answer(request, gateway, account)
             except ApiError as error:
@@ -54,7 +55,7 @@ class Endpoint:
     async def _answer(self, request: web.Request, gateway: Gateway, account: Account) -> web.StreamResponse:
         call = self._dialect.parse(await read_body(request))
         stores = gateway.stores.of(request[CALLER])
-        prepared = await _prepare(call, gateway, stores)
+        prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
         account.prepare(prepared)
         headers = _warn(call.warnings, request[REQUEST_ID])
         identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
@@ -67,6 +68,13 @@ class Endpoint:
             except ClientGone:
                 account.leave()
             return stream.response
+
+
+def _span(request: web.Request, tracer: Tracer) -> Span:
+    """Of the whole request, named as OpenTelemetry names those of HTTP servers."""
+    route = request.match_info.route.resource
+    name = f"{request.method} {route.canonical}" if route else request.method
+    return tracer.span(name, traceparent(request.headers.get("traceparent")), serves=True)
 
 
 async def read_body(request: web.Request) -> bytes:

@@ -13,6 +13,7 @@ from services.gateway.models import ModelDirectory
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from shared.broker import Broker
+from shared.tracing import NoTracer, Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Gateway:
     stores: Stores
     timeout_ms: int
     activity: Activity = field(default_factory=Activity)
+    tracer: Tracer = field(default_factory=NoTracer)
     heartbeat_s: float = HEARTBEAT_S
 
 

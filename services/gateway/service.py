@@ -23,10 +23,11 @@ from services.gateway.response_store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from services.gateway.turns import TurnStore
-from shared import broker, lifecycle
+from shared import broker, lifecycle, tracing
 from shared.errors import StartError
 from shared.follow import LogFollower
 from shared.messages import GatewayCard
+from shared.options import Traces
 from shared.registry import Registry
 
 logger = structlog.get_logger()
@@ -44,6 +45,7 @@ class Settings:
     max_requests: int
     request_timeout_s: float
     api_keys: Sequence[str] = ()
+    traces: Traces = Traces.OFF
     heartbeat_s: float = HEARTBEAT_S
     drain_s: float = lifecycle.DRAIN_S
 
@@ -51,10 +53,21 @@ class Settings:
 async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
     """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
     instance = lifecycle.instance_name("gateway")
+    with tracing.tracer(settings.traces, "gateway", instance) as tracer:
+        await _serve(settings, instance, tracer, stop, started)
+
+
+async def _serve(
+    settings: Settings,
+    instance: str,
+    tracer: tracing.Tracer,
+    stop: asyncio.Event,
+    started: "asyncio.Future[str] | None",
+) -> None:
     async with broker.connect(settings.redis) as clients:
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
-        gateway = _assemble(settings, clients, registry, follower)
+        gateway = _assemble(settings, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, asyncio.TaskGroup() as group:
             card = _Card(instance, url, gateway.activity)
             loops = [
@@ -74,7 +87,9 @@ async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Futur
     logger.info("gateway_stopped")
 
 
-def _assemble(settings: Settings, clients: broker.Broker, registry: Registry, follower: LogFollower) -> Gateway:
+def _assemble(
+    settings: Settings, tracer: tracing.Tracer, clients: broker.Broker, registry: Registry, follower: LogFollower
+) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
     return Gateway(
@@ -86,6 +101,7 @@ def _assemble(settings: Settings, clients: broker.Broker, registry: Registry, fo
         stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
         timeout_ms=int(settings.request_timeout_s * 1000),
         activity=activity,
+        tracer=tracer,
         heartbeat_s=settings.heartbeat_s,
     )
 

@@ -23,6 +23,7 @@ from services.verifier.engine import FIRST_LEAD, Engine, Gain
 from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
+from services.verifier.records import Records
 from services.verifier.round import Round
 from shared import codec, drafts, models
 from shared.broker import DISCONNECTED, Broker, Reconnect
@@ -31,6 +32,7 @@ from shared.jobs import Append, Claim, JobStore, Renewal
 from shared.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
 from shared.registry import HEARTBEAT_S, Registry
 from shared.scripts import Outcome
+from shared.tracing import NoTracer, Tracer
 
 logger = structlog.get_logger()
 
@@ -50,6 +52,7 @@ class Worker:
         instance: str,
         lease_ms: int = 10_000,
         trees: bool = True,
+        tracer: Tracer | None = None,
     ) -> None:
         """Without `trees` a request's drafts are one chain, as for a target that allows no more."""
         self._redis = broker.redis
@@ -79,6 +82,7 @@ class Worker:
         self._news = asyncio.Event()  # something for the round loop: a claim, a proposal, a loss, a stop
         self._look_around = asyncio.Event()
         self._joined = False  # drafters came or went since the round loop last looked
+        self._records = Records(tracer or NoTracer())
         self._draining = False
         self._created = int(time.time())
         self._committed: deque[tuple[float, int]] = deque(maxlen=4096)
@@ -159,7 +163,8 @@ class Worker:
             if misfit:
                 await self._turn_away(one.claim, len(one.output), misfit)
             else:
-                await loop.run_in_executor(self._thread, self._engine.admit, one.claim, one.output, one.constraint)
+                admit = partial(self._engine.admit, one.claim, one.output, one.constraint)
+                self._records.begin(await loop.run_in_executor(self._thread, admit), one.at_ns)
         self._joined = False
         opened, closed = self._engine.reassign()
         batch.hints += [(name, Close(request_id=generation.job.request_id)) for generation, name in closed]
@@ -195,6 +200,7 @@ class Worker:
                 request_id=generation.job.request_id, epoch=generation.claim.epoch, base=generation.offset, chunk=_LATE
             )
             batch.appends.append((generation, late))
+            self._records.saw(generation, _LATE)
             batch.hints += self._end(generation)
         for generation in [generation for generation in self._engine.running if generation.lost]:
             batch.hints += self._end(generation)
@@ -203,6 +209,7 @@ class Worker:
     def _end(self, generation: Generation) -> list[tuple[str, Hint]]:
         request_id = generation.job.request_id
         self._engine.drop(generation)
+        self._records.end(generation)
         self._claims.done(request_id)
         return [(name, Close(request_id=request_id)) for name in generation.sessions]
 
@@ -223,6 +230,7 @@ class Worker:
                 continue
             append = Append(request_id=request_id, epoch=epoch, base=gain.base, chunk=chunk)
             batch.appends.append((generation, append))
+            self._records.saw(generation, chunk)
             self._committed.append((time.monotonic(), len(chunk.tokens)))
             if chunk.finish is not Finish.NONE:
                 batch.hints += self._end(generation)
