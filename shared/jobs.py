@@ -52,6 +52,14 @@ class Renewal:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Jobs that no verifier was given yet, and for how long the first of them has waited."""
+
+    waiting: int
+    oldest_ms: int
+
+
 class JobStore:
     """Jobs and logs of one model on one Redis. `redis` must not block; `blocking` is for `next_job` alone."""
 
@@ -74,6 +82,11 @@ class JobStore:
         """End a request now; its verifier learns at its next commit. A request that ended before is left as it is."""
         arguments = [request_id, keys.GROUP, _CANCELLED]
         return scripts.outcome(await scripts.CANCEL.run(self._redis, self._names(request_id), arguments))
+
+    async def queue(self) -> Queue:
+        """What waits now. Jobs of a verifier that died are not among it: they are delivered."""
+        waiting, oldest_ms = await scripts.QUEUE.run(self._redis, [keys.jobs(self._model)], [keys.GROUP])
+        return Queue(int(waiting), int(oldest_ms))
 
     # ------------------------------------------------------------ verifier
 

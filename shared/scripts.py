@@ -185,6 +185,24 @@ return 'ok'
 """
 )
 
+# KEYS: jobs. ARGV: group. How many jobs no verifier was given yet, and for how many ms the first of them has waited.
+QUEUE: Final = Script(
+    _NOW
+    + """
+local length = redis.call('XLEN', KEYS[1])
+if length == 0 then return {0, 0} end
+local last, pending = '0-0', 0
+for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local fields = {}
+  for at = 1, #group, 2 do fields[group[at]] = group[at + 1] end
+  if fields['name'] == ARGV[1] then last, pending = fields['last-delivered-id'], fields['pending'] end
+end
+local first = redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', 1)[1]
+if not first then return {0, 0} end
+return {length - pending, math.max(0, now - tonumber(string.match(first[1], '^%d+')))}
+"""
+)
+
 
 def outcome(reply: Any) -> Outcome:
     """A script's reply, or the first element of it, as an `Outcome`."""

@@ -7,7 +7,7 @@ import pytest
 
 from shared import keys
 from shared.broker import Broker
-from shared.jobs import Append, Claim, JobStore, Renewal, read_job, read_log
+from shared.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
 from shared.messages import Chunk, Close, Finish
 from shared.scripts import Outcome
 from tests.toys import job
@@ -268,3 +268,36 @@ async def test_a_hint_to_a_drafter_that_left_does_not_stay_for_ever(broker: Brok
     await claimed(store)
     await store.commit([append(1, 0, [4])], hints=[("gone", Close(request_id="r1"))])
     assert await broker.redis.pttl(keys.inbox("gone")) > 0  # type: ignore[attr-defined]
+
+
+async def test_the_queue_is_what_no_verifier_was_given_yet(broker: Broker) -> None:
+    store = store_of(broker)
+    assert await store.queue() == Queue(0, 0)
+    await store.submit(job("a"), 10)
+    assert (await store.queue()).waiting == 1  # also while no verifier has made the group
+    await store.ensure_group()
+    for name in ("b", "c", "d"):
+        await store.submit(job(name), 10)
+    assert (await store.queue()).waiting == 4
+    assert await store.next_job(OWNER, 10) == "a"
+    await store.cancel("c")
+    assert (await store.queue()).waiting == 2
+    assert await store.next_job(OWNER, 10) == "b"
+    await store.cancel("a")
+    assert (await store.queue()).waiting == 1
+    assert await store.next_job(OWNER, 10) == "d"
+    assert await store.queue() == Queue(0, 0)
+
+
+async def test_a_wait_lasts_by_redis_own_clock(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    seconds, _ = await broker.redis.time()  # type: ignore[attr-defined]
+    for ago, name in ((90, "a"), (30, "b")):
+        entry = f"{(seconds - ago) * 1000}-0"
+        await broker.redis.xadd(keys.jobs("toy"), {"r": name}, id=entry)  # type: ignore[attr-defined]
+    queue = await store.queue()
+    assert queue.waiting == 2
+    assert 89_000 <= queue.oldest_ms <= 120_000
+    assert await store.next_job(OWNER, 10) == "a"
+    assert 29_000 <= (await store.queue()).oldest_ms <= 60_000

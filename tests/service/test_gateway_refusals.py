@@ -108,6 +108,9 @@ async def test_without_redis_it_is_503_and_alive(vocabulary: bytes) -> None:
             for path, status in (("/ready", 503), ("/health", 200), ("/metrics", 200)):
                 async with s.session.get(s.url + path) as response:
                     assert response.status == status
+                    text = await response.text()
+            assert "draftmesh_redis_up 0.0" in text
+            assert "draftmesh_num_requests_waiting{" not in text  # nobody knows
 
 
 async def test_unknown_routes_and_methods(valkey_url: str, vocabulary: bytes) -> None:
@@ -166,5 +169,9 @@ async def test_metrics_show_requests_and_the_fleet(valkey_url: str, vocabulary: 
         'draftmesh_prefix_cache_queries_total{model="smol"} 60.0',
         'draftmesh_prefix_cache_hits_total{model="smol"} 24.0',
         'draftmesh_exactness_info{level="law",model="smol"} 1.0',
+        "draftmesh_redis_up 1.0",
+        'draftmesh_num_requests_waiting{model="smol"} 0.0',
+        'draftmesh_oldest_waiting_seconds{model="smol"} 0.0',
+        "draftmesh_redis_max_memory_bytes 0.0",
     ):
         assert line in text
