@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check bench versus load paced clients clean clean-all
+.PHONY: help install up demo lint test check bench versus load paced clients chaos clean clean-all
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,9 @@ paced: $(STAMP) ## measure around an emulated GPU-class target
 
 clients: $(STAMP) ## install real clients (4 GB, in the cache), try each against the gateway; writes docs/clients.md
 	@exec $(BIN)/python -m clients $(ARGS)
+
+chaos: $(STAMP) ## ten minutes of killed processes, lost replies and restarts of Redis under load
+	@exec $(BIN)/python -m tests.chaos $(ARGS)
 
 clean: ## remove caches and build outputs, keep .venv
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache build dist bench/results

@@ -19,6 +19,9 @@ _POISON = codec.encode(
     Chunk(tokens=(), finish=Finish.ERROR, detail="The request was given up after several verifiers failed on it.")
 )
 _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
+_UNREAD = codec.encode(
+    Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway that asked for this gave no sign of life for too long.")
+)
 
 
 _REMEMBERED_ENTRIES = 4096
@@ -54,10 +57,22 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Jobs that no verifier was given yet, and for how long the first of them has waited."""
+    """Jobs that no verifier took yet, and for how long the first of them has waited."""
 
     waiting: int
     oldest_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Who asks, in letters and digits, and how much is let in; 0: as much as fits. "" are all who cannot be told apart.
+
+    A job's tokens are those that it may come to occupy: its prompt and the longest answer that it allows.
+    """
+
+    caller: str = ""
+    limit: int = 0  # live jobs of this caller
+    tokens: int = 0  # of all live jobs of the model
 
 
 class JobStore:
@@ -73,19 +88,28 @@ class JobStore:
 
     # ------------------------------------------------------------ gateway
 
-    async def submit(self, job: Job, limit: int) -> Outcome:
-        """Admit and queue a job: `OK`, `DUPLICATE` if its id was submitted before, `FULL` above `limit` live jobs."""
-        arguments = [job.request_id, keys.GROUP, codec.encode(job), limit, job.timeout_ms]
+    async def submit(self, job: Job, limit: int, reader: str = "", admission: Admission | None = None) -> Outcome:
+        """Admit and queue a job: `OK`, or `DUPLICATE` if its id was submitted before.
+
+        `FULL` above `limit` live jobs or the tokens that `admission` allows, `OVER` if the caller has its share.
+        `reader` is the gateway that follows the log: once it is dead the job may be abandoned. "" is never missed.
+        """
+        asked = admission or Admission()
+        arguments = [job.request_id, keys.GROUP, codec.encode(job), limit, job.timeout_ms, reader]
+        arguments += [asked.caller, len(job.prompt) + job.max_tokens, asked.limit, asked.tokens]
         return scripts.outcome(await scripts.SUBMIT.run(self._redis, self._names(job.request_id), arguments))
 
     async def cancel(self, request_id: str) -> Outcome:
         """End a request now; its verifier learns at its next commit. A request that ended before is left as it is."""
-        arguments = [request_id, keys.GROUP, _CANCELLED]
+        return await self._cancel(request_id, _CANCELLED)
+
+    async def _cancel(self, request_id: str, last: bytes) -> Outcome:
+        arguments = [request_id, keys.GROUP, last]
         return scripts.outcome(await scripts.CANCEL.run(self._redis, self._names(request_id), arguments))
 
     async def queue(self) -> Queue:
-        """What waits now. Jobs of a verifier that died are not among it: they are delivered."""
-        waiting, oldest_ms = await scripts.QUEUE.run(self._redis, [keys.jobs(self._model)], [keys.GROUP])
+        """What waits now. Jobs of a verifier that died are not among it: they were taken once."""
+        waiting, oldest_ms = await scripts.QUEUE.run(self._redis, [keys.lanes(self._model)], [])
         return Queue(int(waiting), int(oldest_ms))
 
     # ------------------------------------------------------------ verifier
@@ -140,6 +164,25 @@ class JobStore:
             self._entries.clear()  # a later orphan check brings back what still matters
         self._entries.update(ids)
         return list(ids)
+
+    async def waiting(self) -> int:
+        """How many jobs no verifier took yet."""
+        return await self._redis.zcard(keys.lanes(self._model))
+
+    async def live(self) -> list[str]:
+        """Ids of the admitted jobs, waiting and held; one whose deadline passed may still be among them."""
+        return [name.decode() for name in await self._redis.zrange(keys.admitted(self._model), 0, -1)]
+
+    async def readers(self, request_ids: Sequence[str]) -> list[str]:
+        """The reader of each of these jobs; "" for one that has none or is gone."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for request_id in request_ids:
+            pipeline.hget(keys.job(request_id), "reader")
+        return [(value or b"").decode() for value in await pipeline.execute()]
+
+    async def abandon(self, request_id: str) -> Outcome:
+        """End a request that nobody reads any more, as `cancel` does; whoever reads it after all gets an error."""
+        return await self._cancel(request_id, _UNREAD)
 
     async def claim(self, request_id: str, owner: str) -> Claim | Outcome:
         """Raise the epoch and take the lease, or say why not. A passed deadline or poison ends the job here."""

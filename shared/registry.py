@@ -7,6 +7,7 @@ the digest of their bytes as deflated vocabulary-only GGUFs, so that another mac
 import asyncio
 import hashlib
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,14 @@ class Registry:
         pipeline.delete(keys.card(instance), keys.inbox(instance))
         pipeline.srem(keys.cards(), instance)
         await pipeline.execute()
+
+    async def ages_ms(self, instances: Sequence[str]) -> dict[str, int]:
+        """How long ago each of these processes last renewed its card; those whose card has expired are left out."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for instance in instances:
+            pipeline.pttl(keys.card(instance))
+        left = zip(instances, await pipeline.execute(), strict=True)
+        return {instance: CARD_TTL_MS - ttl for instance, ttl in left if ttl >= 0}
 
     async def list(self) -> list[Card]:
         """The living, ordered by id. Cards of an unknown version are left out."""

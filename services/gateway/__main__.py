@@ -15,8 +15,28 @@ MaxRequests = Annotated[
     typer.Option(
         "--max-requests",
         envvar="DRAFTMESH_MAX_REQUESTS",
-        help="Requests per model that may run or wait at once; more are answered with 429.",
+        help="Requests per model that may run or wait at once; more are answered with 503.",
         min=1,
+    ),
+]
+MaxRequestsPerKey = Annotated[
+    int,
+    typer.Option(
+        "--max-requests-per-key",
+        envvar="DRAFTMESH_MAX_REQUESTS_PER_KEY",
+        help="Requests per model that one API key may have at once; more are answered with 429. 0: up to seven times"
+        " as many as there are places left.",
+        min=0,
+    ),
+]
+MaxLiveTokens = Annotated[
+    int,
+    typer.Option(
+        "--max-live-tokens",
+        envvar="DRAFTMESH_MAX_LIVE_TOKENS",
+        help="Tokens, prompts and longest answers together, of all requests of a model at once; 0: 32 times what its"
+        " verifiers hold.",
+        min=0,
     ),
 ]
 ApiKeys = Annotated[
@@ -38,6 +58,8 @@ def main(
     host: options.Host = "127.0.0.1",
     port: options.Port = options.DEFAULT_PORT,
     max_requests: MaxRequests = 256,
+    max_requests_per_key: MaxRequestsPerKey = 0,
+    max_live_tokens: MaxLiveTokens = 0,
     api_key: ApiKeys = [],  # noqa: B006 - typer copies it
     request_timeout: RequestTimeout = 3600.0,
     traces: options.TraceExport = options.Traces.OFF,
@@ -50,6 +72,8 @@ def main(
         host=host,
         port=port,
         max_requests=max_requests,
+        max_requests_per_key=max_requests_per_key,
+        max_live_tokens=max_live_tokens,
         request_timeout_s=request_timeout,
         api_keys=[key for key in api_key if key],
         traces=traces,

@@ -59,7 +59,7 @@ class Endpoint:
         account.prepare(prepared)
         headers = _warn(call.warnings, request[REQUEST_ID])
         identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
-        async with gateway.generator.run(prepared) as answer:
+        async with gateway.generator.run(prepared, request[CALLER]) as answer:
             if not call.streaming:
                 return await _whole(call, identity, answer, account, stores, headers)
             stream = EventStream(request, self._dialect.content_type, headers=headers, heartbeat_s=gateway.heartbeat_s)

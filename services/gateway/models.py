@@ -42,6 +42,7 @@ class ServedModel:
     fingerprint: str
     vocabulary: str  # where its vocabulary and chat template lie
     n_ctx: int  # the smallest of its verifiers: any of them may claim the request
+    n_cells: int  # tokens that all its verifiers hold at once
     created: int
     exactness: str
 
@@ -237,6 +238,7 @@ def _serve(cards: Sequence[VerifierCard]) -> ServedModel:
         fingerprint=oldest.fingerprint,
         vocabulary=oldest.vocabulary,
         n_ctx=min(card.n_ctx for card in peers),
+        n_cells=sum(card.n_ctx * card.slots for card in peers),
         created=oldest.created,
         exactness=peers[0].exactness if len({card.exactness for card in peers}) == 1 else "law",
     )

@@ -21,12 +21,12 @@ _MEANINGS: Final = {
     401: "No valid API key",
     404: "There is no such model or object",
     413: "The body is too large",
-    429: "Too many requests are running or waiting; come back after Retry-After",
+    429: "This API key has as many requests as it may have now; come back after Retry-After",
     499: "The request was cancelled",
     500: "Generation failed",
-    503: "No verifier or no Redis now; come back after Retry-After",
+    503: "No room, no verifier or no Redis now; come back after Retry-After",
     504: "The request's deadline passed",
-    529: "No verifier or no Redis now; come back after Retry-After",
+    529: "No room, no verifier or no Redis now; come back after Retry-After",
 }
 _JSON: Final = "application/json"
 _TEXT: Final[JsonSchemaValue] = {"type": "string"}

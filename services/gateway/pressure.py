@@ -42,7 +42,7 @@ class Pressure(Collector):
         up.add_metric([], self._up)
         yield up
         waiting = GaugeMetricFamily(
-            "draftmesh_num_requests_waiting", "Requests that no verifier was given yet.", labels=["model"]
+            "draftmesh_num_requests_waiting", "Requests that no verifier took yet.", labels=["model"]
         )
         oldest = GaugeMetricFamily(
             "draftmesh_oldest_waiting_seconds", "For how long the first of them has waited.", labels=["model"]

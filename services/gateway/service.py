@@ -17,6 +17,7 @@ from services.gateway.app import build
 from services.gateway.gateway import Gateway
 from services.gateway.generator import Generator
 from services.gateway.guard import Guard
+from services.gateway.limits import Limits
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
 from services.gateway.response_store import ResponseStore
@@ -43,6 +44,8 @@ class Settings:
     host: str
     port: int
     max_requests: int
+    max_requests_per_key: int = 0  # 0: what others leave it
+    max_live_tokens: int = 0  # 0: 32 times what the verifiers hold
     request_timeout_s: float
     api_keys: Sequence[str] = ()
     traces: Traces = Traces.OFF
@@ -67,7 +70,7 @@ async def _serve(
     async with broker.connect(settings.redis) as clients:
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
-        gateway = _assemble(settings, tracer, clients, registry, follower)
+        gateway = _assemble(settings, instance, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, asyncio.TaskGroup() as group:
             card = _Card(instance, url, gateway.activity)
             loops = [
@@ -88,14 +91,19 @@ async def _serve(
 
 
 def _assemble(
-    settings: Settings, tracer: tracing.Tracer, clients: broker.Broker, registry: Registry, follower: LogFollower
+    settings: Settings,
+    instance: str,
+    tracer: tracing.Tracer,
+    clients: broker.Broker,
+    registry: Registry,
+    follower: LogFollower,
 ) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
     return Gateway(
         broker=clients,
         directory=directory,
-        generator=Generator(clients, follower, settings.max_requests),
+        generator=Generator(clients, follower, instance, _limits(settings)),
         guard=Guard(settings.api_keys),
         metrics=Metrics(lambda: directory.last, lambda: activity.running),
         stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
@@ -103,6 +111,12 @@ def _assemble(
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        requests=settings.max_requests, per_caller=settings.max_requests_per_key, tokens=settings.max_live_tokens
     )
 
 

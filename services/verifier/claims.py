@@ -1,6 +1,7 @@
 """Takes jobs while there are free slots: new ones at once, those of a lost verifier when their lease has ended."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ class Claims:
         self._constrain = constrain
         self._ready: list[Claimed] = []
         self._claiming = asyncio.Lock()
+        self._looked = -math.inf  # for orphans, when
         self._room = asyncio.Event()
         self._room.set()
 
@@ -82,6 +84,10 @@ class Claims:
                 continue
             try:
                 async with asyncio.timeout(BLOCK_MS / 1000 * 2):
+                    if time.monotonic() - self._looked >= ORPHAN_CHECK_S:
+                        # We were full: a request that had begun comes before those that still wait.
+                        await self._claim_orphans()
+                        continue
                     request_id = await self._store.next_job(self._instance, BLOCK_MS)
                 reconnect.succeeded()
                 if request_id is not None:
@@ -96,11 +102,15 @@ class Claims:
             await asyncio.sleep(ORPHAN_CHECK_S)
             try:
                 if len(self._held) < self._slots:
-                    for request_id in await self._store.orphans(self._instance):
-                        await self._claim(request_id)
+                    await self._claim_orphans()
                 reconnect.succeeded()
             except DISCONNECTED as error:
                 await reconnect.failed(error)
+
+    async def _claim_orphans(self) -> None:
+        self._looked = time.monotonic()
+        for request_id in await self._store.orphans(self._instance):
+            await self._claim(request_id)
 
     async def stop(self, *loops: "asyncio.Task[None]") -> None:
         """End the loops, but not between taking a claim and knowing of it: its lease would have to run out."""

@@ -23,6 +23,7 @@ from services.verifier.engine import FIRST_LEAD, Engine, Gain
 from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
+from services.verifier.readers import Readers
 from services.verifier.records import Records
 from services.verifier.round import Round
 from shared import codec, drafts, models
@@ -95,7 +96,9 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             new = group.create_task(self._claims.run_new(), name="new")
             orphans = group.create_task(self._claims.run_orphans(), name="orphans")
+            readers = Readers(self._store, self._registry)
             others = [
+                group.create_task(readers.run(), name="readers"),
                 group.create_task(self._committer.run(), name="committer"),
                 group.create_task(self._inbox.run(self._receive), name="inbox"),
                 group.create_task(self._stay_known(), name="registry"),

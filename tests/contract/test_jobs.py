@@ -270,34 +270,29 @@ async def test_a_hint_to_a_drafter_that_left_does_not_stay_for_ever(broker: Brok
     assert await broker.redis.pttl(keys.inbox("gone")) > 0  # type: ignore[attr-defined]
 
 
-async def test_the_queue_is_what_no_verifier_was_given_yet(broker: Broker) -> None:
+async def test_the_queue_is_what_no_verifier_took_yet(broker: Broker) -> None:
     store = store_of(broker)
-    assert await store.queue() == Queue(0, 0)
-    await store.submit(job("a"), 10)
-    assert (await store.queue()).waiting == 1  # also while no verifier has made the group
     await store.ensure_group()
-    for name in ("b", "c", "d"):
+    assert await store.queue() == Queue(0, 0)
+    for name in ("a", "b", "c", "d"):
         await store.submit(job(name), 10)
     assert (await store.queue()).waiting == 4
-    assert await store.next_job(OWNER, 10) == "a"
+    assert isinstance(await store.claim("a", OWNER), Claim)
     await store.cancel("c")
     assert (await store.queue()).waiting == 2
-    assert await store.next_job(OWNER, 10) == "b"
     await store.cancel("a")
+    await store.claim("b", OWNER)
     assert (await store.queue()).waiting == 1
-    assert await store.next_job(OWNER, 10) == "d"
+    await store.cancel("d")
     assert await store.queue() == Queue(0, 0)
 
 
-async def test_a_wait_lasts_by_redis_own_clock(broker: Broker) -> None:
-    store = store_of(broker)
-    await store.ensure_group()
-    seconds, _ = await broker.redis.time()  # type: ignore[attr-defined]
-    for ago, name in ((90, "a"), (30, "b")):
-        entry = f"{(seconds - ago) * 1000}-0"
-        await broker.redis.xadd(keys.jobs("toy"), {"r": name}, id=entry)  # type: ignore[attr-defined]
+async def test_a_wait_lasts_by_redis_own_clock_whoever_waits(broker: Broker) -> None:
+    store, redis = store_of(broker), broker.redis
+    seconds, _ = await redis.time()  # type: ignore[attr-defined]
+    for ago, caller in ((30, ""), (90, "cafe"), (60, "beef")):
+        place = f"{caller} {(seconds - ago) * 1_000_000} {caller or 'r1'}"
+        await redis.zadd(keys.lanes("toy"), {place: 0})  # type: ignore[attr-defined]
     queue = await store.queue()
-    assert queue.waiting == 2
+    assert queue.waiting == 3
     assert 89_000 <= queue.oldest_ms <= 120_000
-    assert await store.next_job(OWNER, 10) == "a"
-    assert 29_000 <= (await store.queue()).oldest_ms <= 60_000

@@ -6,24 +6,16 @@ from pathlib import Path
 import pytest
 
 from services.drafter.model_proposer import ModelProposer
-from services.launcher.pair import requantise
 from services.verifier.load import Loaded, TargetSettings, load
 from shared import options
-from shared.folders import cache_folder
 from shared.llama import Context, Model, Vocabulary
+from tests.requantised import requantised
 
 
 @pytest.fixture(scope="session")
 def drafts(model_path: Path) -> dict[str, Path]:
     """Copies of the target in 8 and 4 bits, kept in the cache between runs."""
-    folder = cache_folder() / "tests"
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {}
-    for quant in ("Q8_0", "Q4_0"):
-        paths[quant] = folder / f"{model_path.stem}-as-{quant}.gguf"
-        if not paths[quant].exists():
-            requantise(model_path, paths[quant], quant)
-    return paths
+    return {quant: requantised(model_path, quant) for quant in ("Q8_0", "Q4_0")}
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import asyncio
 import io
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, cast
 
 import openai
@@ -13,9 +14,9 @@ from services.gateway.service import Settings, serve
 from shared import keys
 from shared.errors import StartError
 from shared.llama import Model
-from shared.messages import VerifierCard
+from shared.messages import Job, VerifierCard
 from tests.server import valkey_server
-from tests.service.scripted import MESSAGES, MODEL, card, speaking, stack
+from tests.service.scripted import MESSAGES, MODEL, Stack, Step, card, fixed, speaking, stack
 
 
 @pytest.mark.parametrize(
@@ -77,13 +78,54 @@ async def test_models_are_listed_and_unknown_ones_named(valkey_url: str, vocabul
         assert (status, body["error"]["code"]) == (404, "model_not_found")
 
 
-async def test_above_the_limit_is_429_and_leaves_nothing_behind(valkey_url: str, vocabulary: bytes) -> None:
-    async with stack(valkey_url, vocabulary, lambda _: [asyncio.Event()], max_requests=1) as s:
-        async with s.session.post(f"{s.url}/v1/chat/completions", json={"messages": MESSAGES, "n": 2}) as response:
-            assert response.status == 429
+@pytest.mark.parametrize(
+    ("limits", "status", "code"),
+    [
+        ({"max_requests": 1}, 503, "queue_full"),
+        ({"max_requests_per_key": 1}, 429, "rate_limit_exceeded"),
+        ({"max_live_tokens": 600}, 503, "queue_full"),
+    ],
+)
+async def test_above_a_limit_it_asks_to_come_back_and_leaves_nothing_behind(
+    valkey_url: str, vocabulary: bytes, limits: dict[str, Any], status: int, code: str
+) -> None:
+    async with stack(valkey_url, vocabulary, fixed(asyncio.Event()), **limits) as s:
+        body = {"messages": MESSAGES, "n": 2, "max_tokens": 400}
+        async with s.session.post(f"{s.url}/v1/chat/completions", json=body) as response:
+            assert response.status == status
             assert 1 <= int(response.headers["Retry-After"]) <= 3
-            assert (await response.json())["error"]["code"] == "rate_limit_exceeded"
+            assert (await response.json())["error"]["code"] == code
         assert await cast(Any, s.clients.redis).zcard(keys.admitted(MODEL)) == 0
+
+
+async def test_a_key_that_queues_much_leaves_room_and_its_turn_to_another(
+    valkey_url: str, vocabulary: bytes, model: Model
+) -> None:
+    going, begun = asyncio.Event(), asyncio.Event()
+
+    def script(_: Job) -> list[Step]:
+        begun.set()
+        return [going, *speaking(model, "Hi")(_)]
+
+    async def ask(s: Stack, key: str) -> int:
+        headers = {"Authorization": f"Bearer {key}"}
+        body = {"messages": MESSAGES, "user": key, "max_tokens": 5 if key == "modest" else 6}
+        async with s.session.post(f"{s.url}/v1/chat/completions", json=body, headers=headers) as response:
+            return response.status
+
+    async with stack(valkey_url, vocabulary, script, max_requests=16) as s:
+        greedy = [asyncio.create_task(ask(s, "greedy")) for _ in range(16)]
+        for refused in islice(asyncio.as_completed(greedy), 2):
+            await refused
+        await begun.wait()
+        modest = asyncio.create_task(ask(s, "modest"))
+        redis = cast(Any, s.clients.redis)
+        while await redis.zcard(keys.admitted(MODEL)) < 15:  # noqa: ASYNC110 - another process fills it
+            await asyncio.sleep(0)
+        going.set()
+        assert await modest == 200
+        assert sorted(await asyncio.gather(*greedy)) == [200] * 14 + [429] * 2
+        assert 5 in [job.max_tokens for job in s.verifier.jobs[:3]]
 
 
 @pytest.mark.parametrize("cards", [(), (card(draining=True),)])

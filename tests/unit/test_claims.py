@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-from services.verifier.claims import Claims
+from services.verifier.claims import ORPHAN_CHECK_S, Claims
 from shared.jobs import Claim
 from tests.toys import job
 
@@ -13,6 +13,19 @@ class Store:
 
     def __init__(self) -> None:
         self.claimed: list[str] = []
+        self.waiting: list[str] = []
+        self.orphaned: list[str] = []
+
+    async def until(self, count: int) -> None:
+        while len(self.claimed) < count:  # noqa: ASYNC110 - as long as it takes the loop under test
+            await asyncio.sleep(0)
+
+    async def next_job(self, owner: str, block_ms: int) -> str | None:
+        return self.waiting.pop(0) if self.waiting else await asyncio.Future()
+
+    async def orphans(self, owner: str) -> list[str]:
+        found, self.orphaned = self.orphaned, []
+        return found
 
     async def claim(self, request_id: str, owner: str) -> Claim:
         await asyncio.sleep(0)
@@ -48,3 +61,20 @@ async def test_stopping_waits_for_a_claim_under_way() -> None:
     await one.stop(loop)
     assert store.claimed == ["r0"]
     assert one.take().claim.job.request_id == "r0"
+
+
+async def test_a_lost_verifiers_job_comes_before_those_that_wait_when_a_slot_gets_free() -> None:
+    """Or it would starve as long as there is always somebody waiting."""
+    one, store = claims(slots=2)
+    store.waiting = [f"w{index}" for index in range(9)]
+    loop = asyncio.create_task(one.run_new())
+    async with asyncio.timeout(5):
+        await store.until(2)
+        store.orphaned = ["lost"]
+        one._looked -= ORPHAN_CHECK_S  # both slots were taken for so long
+        one.done("w0")
+        await store.until(3)
+        one.done("w1")
+        await store.until(4)
+    loop.cancel()
+    assert store.claimed == ["w0", "w1", "lost", "w2"]

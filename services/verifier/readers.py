@@ -1,0 +1,89 @@
+"""Frees the requests of gateways that died: nobody would read their answers, and others wait for their places.
+
+A gateway is dead once its card was not renewed for `SILENT_S`, three heartbeats and more, as seen from here without a
+break: time in which Redis or we ourselves were away does not count, so an outage never costs a living gateway its
+requests. Each verifier watches the requests of its model, waiting and running, whoever holds them.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from shared.broker import DISCONNECTED, Reconnect
+from shared.jobs import JobStore
+from shared.registry import HEARTBEAT_S, Registry
+
+logger = structlog.get_logger()
+
+CHECK_S: Final = 1.0
+# With a check before and a round after it the requests are free within 10 s. A gateway that finds Redis back tries
+# again at the latest after 5 s, which must not be too late.
+SILENT_S: Final = 3.5 * HEARTBEAT_S
+_AWAY_CHECKS: Final = 3.0  # so many checks' time without one: we were stopped, or the whole machine was
+
+
+class Silence:
+    """Which of the processes asked about have been silent for too long. Pure; times are seconds of one clock."""
+
+    def __init__(self, limit_s: float, away_s: float) -> None:
+        self._limit_s = limit_s
+        self._away_s = away_s
+        self._heard: dict[str, float] = {}
+        self._asked = -math.inf
+
+    def dead(self, now: float, ages_s: Mapping[str, float]) -> set[str]:
+        """Those not heard of for the limit, given how long ago each was last heard; infinite for an expired card."""
+        if now - self._asked > self._away_s:
+            self.forget()
+        self._asked = now
+        # A process that is new here was perhaps never heard of: its silence begins now.
+        self._heard = {name: max(self._heard.get(name, now), now - age) for name, age in ages_s.items()}
+        return {name for name, heard in self._heard.items() if now - heard >= self._limit_s}
+
+    def forget(self) -> None:
+        """What was not heard meanwhile says nothing: every silence begins anew."""
+        self._heard = {}
+
+
+class Readers:
+    """Watches the gateways that read this model's requests."""
+
+    def __init__(self, store: JobStore, registry: Registry) -> None:
+        self._store = store
+        self._registry = registry
+        self._silence = Silence(SILENT_S, _AWAY_CHECKS * CHECK_S)
+        self._readers: dict[str, str] = {}  # of the live requests
+
+    async def run(self) -> None:
+        """Watch for ever; survives Redis going away and coming back."""
+        reconnect = Reconnect("readers")
+        while True:
+            await asyncio.sleep(CHECK_S)
+            try:
+                await self.check(time.monotonic())
+                reconnect.succeeded()
+            except DISCONNECTED as error:
+                self._silence.forget()
+                await reconnect.failed(error)
+
+    async def check(self, now: float) -> None:
+        """Look once, at `now` seconds of a steady clock. Raises redis-py's errors."""
+        await self._look_up(await self._store.live())
+        readers = sorted({reader for reader in self._readers.values() if reader})
+        ages = await self._registry.ages_ms(readers) if readers else {}
+        dead = self._silence.dead(now, {name: ages.get(name, math.inf) / 1000 for name in readers})
+        unread = [request_id for request_id, reader in self._readers.items() if reader in dead]
+        for request_id in unread:
+            await self._store.abandon(request_id)
+        if unread:
+            logger.warning("requests_unread", gateways=sorted(dead), requests=len(unread))
+
+    async def _look_up(self, live: list[str]) -> None:
+        known = {request_id: self._readers[request_id] for request_id in live if request_id in self._readers}
+        new = [request_id for request_id in live if request_id not in known]
+        found = await self._store.readers(new) if new else []
+        self._readers = known | dict(zip(new, found, strict=True))
