@@ -25,7 +25,7 @@ from shared.folders import cache_folder
 
 DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "clients.md"
 PLAYED_CTX: Final = 200_000
-REAL_CTX: Final = 4096  # what draftmesh up gives; small models tend to talk until it is full
+REAL_CTX: Final = 2048  # small models tend to talk until it is full, and not every client sets a limit
 _SPARE: Final = 256  # tokens for an answer
 
 console = Console(highlight=False, soft_wrap=True)

@@ -20,7 +20,7 @@ from services.gateway.guard import Guard
 from services.gateway.limits import Limits
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
-from services.gateway.response_store import ResponseStore
+from services.gateway.responses.store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from services.gateway.turns import TurnStore

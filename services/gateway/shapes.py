@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from services.gateway import messages_errors
 from services.gateway.errors import ApiError
+from services.gateway.messages import errors as messages_errors
 
 Family = Literal["openai", "anthropic", "ollama"]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from services.gateway.response_store import ResponseStore
+from services.gateway.responses.store import ResponseStore
 from services.gateway.turns import TurnStore
 
 

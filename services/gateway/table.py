@@ -2,20 +2,22 @@
 
 from typing import Final
 
-from services.gateway import model_routes, ollama_routes, response_routes, routes, server_routes, token_routes
-from services.gateway.chat import ChatCall
-from services.gateway.chat_request import ChatRequest
-from services.gateway.completions import CompletionCall
-from services.gateway.completions_request import CompletionRequest
+from services.gateway import model_routes, routes, server_routes, token_routes
+from services.gateway.chat.call import ChatCall
+from services.gateway.chat.request import ChatRequest
+from services.gateway.completions.call import CompletionCall
+from services.gateway.completions.request import CompletionRequest
 from services.gateway.counting import TokenCount
 from services.gateway.dialect import Dialect
-from services.gateway.messages import MessagesCall
-from services.gateway.messages_request import MessagesRequest
-from services.gateway.ollama import NDJSON, OllamaEndpoint, chat_call, generate_call
-from services.gateway.ollama_models import Shown
-from services.gateway.ollama_request import ChatBody, GenerateBody
-from services.gateway.responses import ResponsesCall
-from services.gateway.responses_request import ResponsesRequest
+from services.gateway.messages.call import MessagesCall
+from services.gateway.messages.request import MessagesRequest
+from services.gateway.ollama import routes as ollama_routes
+from services.gateway.ollama.call import NDJSON, OllamaEndpoint, chat_call, generate_call
+from services.gateway.ollama.models import Shown
+from services.gateway.ollama.request import ChatBody, GenerateBody
+from services.gateway.responses import routes as response_routes
+from services.gateway.responses.call import ResponsesCall
+from services.gateway.responses.request import ResponsesRequest
 from services.gateway.route import Route, both, generates, get, post
 
 _OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}

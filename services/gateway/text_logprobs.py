@@ -6,7 +6,7 @@ Tokens are read one by one by a parser of their own, so that the result does not
 from collections import defaultdict
 from typing import Any
 
-from services.gateway.chat_parts import logprobs
+from services.gateway.chat.parts import logprobs
 from services.gateway.generation import Piece
 from services.gateway.models import Lexicon
 from services.gateway.parts import Part, PartParser, Text

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from services.gateway.answering import read_body
 from services.gateway.bodies import checked, parse_object
-from services.gateway.chat_request import parse_chat
+from services.gateway.chat.request import parse_chat
 from services.gateway.errors import invalid
 from services.gateway.gateway import GATEWAY, Gateway
 from services.gateway.models import Lexicon, ServedModel

@@ -3,7 +3,7 @@
 import random
 from typing import Any, cast
 
-from services.gateway.response_store import TTL_MS, ResponseStore, StoredResponse
+from services.gateway.responses.store import TTL_MS, ResponseStore, StoredResponse
 from shared import keys
 from shared.broker import Broker
 

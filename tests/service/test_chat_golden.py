@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.chat import ChatCall
+from services.gateway.chat.call import ChatCall
 from shared.llama import Model
 from shared.messages import Chunk, Finish, TokenLogprob
 from tests import golden

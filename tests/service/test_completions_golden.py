@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from services.gateway.completions import CompletionCall
+from services.gateway.completions.call import CompletionCall
 from shared.llama import Model
 from shared.messages import Chunk, Finish, TokenLogprob
 from tests import golden

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.messages import MessagesCall
+from services.gateway.messages.call import MessagesCall
 from services.gateway.models import Lexicon
 from shared.llama import Model
 from shared.messages import Chunk, Finish

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ollama import AsyncClient, ResponseError
 
 from services.gateway.models import Lexicon
-from services.gateway.ollama import chat_call, generate_call
+from services.gateway.ollama.call import chat_call, generate_call
 from shared.llama import Model
 from shared.messages import Chunk, Finish, Job, Speculation, TokenLogprob
 from tests import golden

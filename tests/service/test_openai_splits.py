@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.chat import ChatCall
-from services.gateway.completions import CompletionCall
+from services.gateway.chat.call import ChatCall
+from services.gateway.completions.call import CompletionCall
 from services.gateway.models import Lexicon
 from shared.llama import Model
 from shared.messages import Finish

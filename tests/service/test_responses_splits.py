@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.responses import ResponsesCall
+from services.gateway.responses.call import ResponsesCall
 from shared.llama import Model
 from shared.messages import Finish
 from tests.service.responses_events import events, official

@@ -6,7 +6,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from services.gateway import response_store
+from services.gateway.responses import store as response_store
 from shared import keys
 from shared.llama import Model
 from shared.messages import Job

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.completions_request import parse_completion
+from services.gateway.completions.request import parse_completion
 from services.gateway.errors import ApiError
 from services.gateway.requests import Document, GenerationRequest
 

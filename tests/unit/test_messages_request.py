@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.gateway.errors import ApiError
-from services.gateway.messages_request import parse_messages
+from services.gateway.messages.request import parse_messages
 from services.gateway.requests import Conversation, GenerationRequest, Output, Reasoning, Tool, ToolChoice
 from shared.messages import Speculation
 

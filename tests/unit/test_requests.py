@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.chat_request import parse_chat
+from services.gateway.chat.request import parse_chat
 from services.gateway.errors import ApiError
 from services.gateway.models import ServedModel
 from services.gateway.preparation import jobs

@@ -7,8 +7,8 @@ from pydantic import TypeAdapter
 
 from services.gateway.errors import ApiError
 from services.gateway.requests import ToolChoice
-from services.gateway.responses_items import Item, messages, seal
-from services.gateway.responses_tools import tool_choice, toolbox
+from services.gateway.responses.items import Item, messages, seal
+from services.gateway.responses.tools import tool_choice, toolbox
 
 ITEMS: TypeAdapter[list[Item]] = TypeAdapter(list[Item])
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.gateway.volatile import without_billing, without_countdown
+from services.gateway.messages.volatile import without_billing, without_countdown
 
 COUNT = "<total_tokens>187655 tokens left</total_tokens>"
 

@@ -1,8 +1,8 @@
 """OpenAI's completions of a text, a dialect. An answer goes out as it is, marks of thinking and calls included."""
 
-from services.gateway.completions_collector import CompletionCollector
-from services.gateway.completions_framing import CompletionFraming
-from services.gateway.completions_request import parse_completion
+from services.gateway.completions.collector import CompletionCollector
+from services.gateway.completions.framing import CompletionFraming
+from services.gateway.completions.request import parse_completion
 from services.gateway.dialect import Identity, StatelessCall
 from services.gateway.requests import GenerationRequest
 

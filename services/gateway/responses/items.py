@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
 from pydantic_core import PydanticCustomError
 
 from services.gateway.call_ids import bare
-from services.gateway.responses_tools import flat_name
+from services.gateway.responses.tools import flat_name
 
 _TEXTS: Final = {
     "text": "text",

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from services.gateway.bodies import checked, parse_object
 from services.gateway.errors import invalid
 from services.gateway.fields import GenerationFields
-from services.gateway.ollama_messages import Message, ToolDefinition, linked
+from services.gateway.ollama.messages import Message, ToolDefinition, linked
 from services.gateway.requests import Conversation, Document, GenerationRequest, Output, Prompt, Reasoning, Tool
 from services.gateway.unbuilt import refuse_unbuilt
 

@@ -6,12 +6,12 @@ Source: Anthropic's API reference, "Messages" and "Streaming messages".
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from services.gateway import messages_errors
 from services.gateway.dialect import Identity, StatelessCall
 from services.gateway.errors import ApiError
 from services.gateway.generation import Event, Finished, Piece
-from services.gateway.messages_content import Content, ContentEvents
-from services.gateway.messages_request import MessagesRequest, parse_messages
+from services.gateway.messages import errors as messages_errors
+from services.gateway.messages.content import Content, ContentEvents
+from services.gateway.messages.request import MessagesRequest, parse_messages
 from services.gateway.requests import GenerationRequest
 from services.gateway.sse import event
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from services.gateway.completions_request import CompletionRequest
-from services.gateway.completions_text import LegacyLogprobs, echoed
+from services.gateway.completions.request import CompletionRequest
+from services.gateway.completions.text import LegacyLogprobs, echoed
 from services.gateway.dialect import Identity
 from services.gateway.generation import Delta, Event, Finished, Piece
 from services.gateway.openai_frames import head, traces

@@ -11,8 +11,8 @@ from services.gateway.described import Description, describe
 from services.gateway.errors import ApiError, invalid
 from services.gateway.gateway import GATEWAY
 from services.gateway.models import Lexicon, ServedModel
-from services.gateway.ollama import NDJSON
-from services.gateway.ollama_models import Listed, Running, listed, running, shown
+from services.gateway.ollama.call import NDJSON
+from services.gateway.ollama.models import Listed, Running, listed, running, shown
 from services.gateway.reply import Given, Reply, reply
 
 # Clients ask whether what they need is there: of those met, Codex wants 0.13.4 and the editors less.

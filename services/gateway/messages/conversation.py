@@ -6,7 +6,7 @@ from itertools import groupby
 
 from services.gateway.call_ids import bare
 from services.gateway.errors import invalid
-from services.gateway.messages_blocks import (
+from services.gateway.messages.blocks import (
     AssistantMessage,
     Block,
     Message,
@@ -16,8 +16,8 @@ from services.gateway.messages_blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from services.gateway.messages.volatile import without_billing, without_countdown
 from services.gateway.requests import Conversation
-from services.gateway.volatile import without_billing, without_countdown
 
 _Turn = tuple[str, list[Block]]  # a role and what it said
 

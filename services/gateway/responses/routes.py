@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from services.gateway.errors import ApiError, invalid
 from services.gateway.gateway import CALLER, GATEWAY
-from services.gateway.response_store import ResponseStore
+from services.gateway.responses.store import ResponseStore
 
 
 class Deleted(BaseModel):

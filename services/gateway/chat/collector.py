@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from services.gateway.chat_parts import called, logprobs
-from services.gateway.chat_request import ChatRequest
+from services.gateway.chat.parts import called, logprobs
+from services.gateway.chat.request import ChatRequest
 from services.gateway.dialect import Identity
 from services.gateway.generation import Delta, Event, Finished, Piece
 from services.gateway.openai_frames import head, traces

@@ -1,8 +1,8 @@
 """OpenAI's chat completions, a dialect."""
 
-from services.gateway.chat_collector import ChatCollector
-from services.gateway.chat_framing import ChatFraming
-from services.gateway.chat_request import parse_chat
+from services.gateway.chat.collector import ChatCollector
+from services.gateway.chat.framing import ChatFraming
+from services.gateway.chat.request import parse_chat
 from services.gateway.dialect import Identity, StatelessCall
 from services.gateway.requests import GenerationRequest
 

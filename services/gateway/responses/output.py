@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from services.gateway.call_ids import OPENAI
 from services.gateway.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
-from services.gateway.responses_items import seal
+from services.gateway.responses.items import seal
 from services.gateway.text_logprobs import TextLogprobs
 
 Event = dict[str, Any]  # `type` and what belongs to it; the framing numbers them

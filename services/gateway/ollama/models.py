@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from services.gateway.described import Description
 from services.gateway.models import Lexicon, ServedModel
-from services.gateway.ollama_framing import timestamp
+from services.gateway.ollama.framing import timestamp
 from services.gateway.reply import Reply
 
 # What runs is not unloaded when idle; clients read dates only.

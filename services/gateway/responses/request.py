@@ -15,8 +15,8 @@ from services.gateway.fields import GenerationFields
 from services.gateway.output_fields import ANY_OBJECT, OutputFields
 from services.gateway.reasoning_fields import ReasoningFields, ReasoningOptions
 from services.gateway.requests import Conversation, GenerationRequest, Output, ToolChoice
-from services.gateway.responses_items import Item, messages, unknown_kinds
-from services.gateway.responses_tools import Toolbox
+from services.gateway.responses.items import Item, messages, unknown_kinds
+from services.gateway.responses.tools import Toolbox
 from services.gateway.unbuilt import refuse_unbuilt
 
 _LOGPROBS = "message.output_text.logprobs"

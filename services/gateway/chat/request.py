@@ -6,7 +6,7 @@ A field that would change the answer but is not built is refused by name, never 
 from pydantic import Field
 
 from services.gateway.bodies import checked, parse_object
-from services.gateway.chat_messages import Message, continued
+from services.gateway.chat.messages import Message, continued
 from services.gateway.errors import invalid
 from services.gateway.fields import GenerationFields, StreamOptions
 from services.gateway.output_fields import OutputFields

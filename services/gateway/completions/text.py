@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from services.gateway.completions_request import Text
+from services.gateway.completions.request import Text
 from services.gateway.generation import Piece
 from services.gateway.models import Lexicon
 from services.gateway.openai_frames import LOWEST_LOGPROB

@@ -13,11 +13,11 @@ from redis.exceptions import RedisError
 from services.gateway.dialect import Identity
 from services.gateway.errors import ApiError, invalid
 from services.gateway.requests import GenerationRequest
-from services.gateway.response_store import ResponseStore, StoredResponse
-from services.gateway.responses_framing import Answered, ResponsesCollector, ResponsesFraming
-from services.gateway.responses_items import Item, ReferenceItem, UnknownItem
-from services.gateway.responses_request import parse_responses
-from services.gateway.responses_tools import tool_choice, toolbox
+from services.gateway.responses.framing import Answered, ResponsesCollector, ResponsesFraming
+from services.gateway.responses.items import Item, ReferenceItem, UnknownItem
+from services.gateway.responses.request import parse_responses
+from services.gateway.responses.store import ResponseStore, StoredResponse
+from services.gateway.responses.tools import tool_choice, toolbox
 from services.gateway.stores import Stores
 from shared.broker import DISCONNECTED
 

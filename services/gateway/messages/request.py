@@ -9,13 +9,13 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from services.gateway import messages_errors
 from services.gateway.bodies import checked, parse_object
 from services.gateway.errors import invalid
 from services.gateway.fields import GenerationFields
-from services.gateway.messages_blocks import Message, TextContent
-from services.gateway.messages_conversation import conversation
-from services.gateway.messages_tools import ToolChoiceField, ToolDefinition, chosen, left_out, offered
+from services.gateway.messages import errors as messages_errors
+from services.gateway.messages.blocks import Message, TextContent
+from services.gateway.messages.conversation import conversation
+from services.gateway.messages.tools import ToolChoiceField, ToolDefinition, chosen, left_out, offered
 from services.gateway.models import DEFAULT
 from services.gateway.output_fields import OutputFields
 from services.gateway.reasoning_fields import Effort

@@ -14,8 +14,8 @@ from services.gateway.answering import Endpoint, read_body
 from services.gateway.dialect import Dialect, Identity, StatelessCall
 from services.gateway.errors import ApiError
 from services.gateway.gateway import GATEWAY
-from services.gateway.ollama_framing import OllamaCollector, OllamaFraming, Said, Shape, as_message, as_response, head
-from services.gateway.ollama_request import ChatBody, GenerateBody, parse_chat, parse_generate
+from services.gateway.ollama.framing import OllamaCollector, OllamaFraming, Said, Shape, as_message, as_response, head
+from services.gateway.ollama.request import ChatBody, GenerateBody, parse_chat, parse_generate
 from services.gateway.requests import GenerationRequest
 
 NDJSON: Final = "application/x-ndjson"

@@ -10,9 +10,9 @@ from services.gateway.errors import ApiError
 from services.gateway.generation import Delta, Event, Finished, Piece
 from services.gateway.openai_frames import traces
 from services.gateway.parts import Part, Thought
-from services.gateway.responses_output import OutputItems
-from services.gateway.responses_request import ResponsesRequest
-from services.gateway.responses_tools import Toolbox, official_choice
+from services.gateway.responses.output import OutputItems
+from services.gateway.responses.request import ResponsesRequest
+from services.gateway.responses.tools import Toolbox, official_choice
 from services.gateway.text_logprobs import TextLogprobs
 
 

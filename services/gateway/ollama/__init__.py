@@ -1,0 +1,1 @@
+"""What Ollama's clients read."""
