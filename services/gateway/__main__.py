@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from services.gateway.service import Settings, serve
-from shared import lifecycle, logs, options, usage
+from shared import api_keys, lifecycle, logs, options, usage
 
 _COLLECT_AFTER: Final = 50_000  # objects made and not freed: a few MB
 
@@ -21,8 +21,14 @@ MaxRequests = Annotated[
 ]
 ApiKeys = Annotated[
     list[str],
+    typer.Option("--api-key", envvar="DRAFTMESH_API_KEY", help="Key that clients must send; repeat for several."),
+]
+PublishedHost = Annotated[
+    str,
     typer.Option(
-        "--api-key", envvar="DRAFTMESH_API_KEY", help="Key that clients must send; repeat for several. None: open."
+        "--published-host",
+        envvar="DRAFTMESH_PUBLISHED_HOST",
+        help="Address at which clients reach it, where that is not --host: a container's is not its own.",
     ),
 ]
 RequestTimeout = Annotated[
@@ -39,6 +45,9 @@ def main(
     port: options.Port = options.DEFAULT_PORT,
     max_requests: MaxRequests = 256,
     api_key: ApiKeys = [],  # noqa: B006 - typer copies it
+    api_keys_file: options.ApiKeysFile = "",
+    no_auth: options.NoAuth = False,
+    published_host: PublishedHost = "",
     request_timeout: RequestTimeout = 3600.0,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> None:
@@ -50,7 +59,10 @@ def main(
         port=port,
         max_requests=max_requests,
         request_timeout_s=request_timeout,
-        api_keys=[key for key in api_key if key],
+        api_keys=[api_keys.digest(key) for key in api_key if key],
+        api_keys_file=api_keys_file,
+        no_auth=no_auth,
+        published_host=published_host,
     )
     _settle()
     lifecycle.run(lambda stop: serve(settings, stop))

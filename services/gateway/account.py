@@ -18,9 +18,10 @@ logger = structlog.get_logger()
 class Account:
     """Open it when a request arrives, close it once when it ends."""
 
-    def __init__(self, metrics: Metrics, request_id: str) -> None:
+    def __init__(self, metrics: Metrics, request_id: str, answer_id: str) -> None:
         self._metrics = metrics
         self._request_id = request_id
+        self._answer_id = answer_id
         self._started = time.monotonic()
         self._first: float | None = None
         self._last: dict[int, float] = {}
@@ -80,6 +81,7 @@ class Account:
         logger.info(
             "request_finished",
             request_id=self._request_id,
+            answer_id=self._answer_id,
             model=model,
             prompt_tokens=prompt_tokens,
             completion_tokens=self._tokens,

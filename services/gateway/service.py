@@ -23,7 +23,7 @@ from services.gateway.responses.store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from services.gateway.turns import TurnStore
-from shared import broker, lifecycle
+from shared import api_keys, broker, lifecycle
 from shared.errors import StartError
 from shared.follow import LogFollower
 from shared.messages import GatewayCard
@@ -43,7 +43,10 @@ class Settings:
     port: int
     max_requests: int
     request_timeout_s: float
-    api_keys: Sequence[str] = ()
+    api_keys: Sequence[bytes] = ()  # digests, beside those in the file
+    api_keys_file: str = ""
+    no_auth: bool = False  # serve anyone, where no keys are given
+    published_host: str = ""  # where clients reach it; empty: at `host`
     heartbeat_s: float = HEARTBEAT_S
     drain_s: float = lifecycle.DRAIN_S
 
@@ -51,10 +54,11 @@ class Settings:
 async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
     """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
     instance = lifecycle.instance_name("gateway")
+    guard = _guard(settings)
     async with broker.connect(settings.redis) as clients:
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
-        gateway = _assemble(settings, clients, registry, follower)
+        gateway = _assemble(settings, clients, registry, follower, guard)
         async with _listen(settings, gateway) as url, asyncio.TaskGroup() as group:
             card = _Card(instance, url, gateway.activity)
             loops = [
@@ -74,14 +78,25 @@ async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Futur
     logger.info("gateway_stopped")
 
 
-def _assemble(settings: Settings, clients: broker.Broker, registry: Registry, follower: LogFollower) -> Gateway:
+def _guard(settings: Settings) -> Guard:
+    digests = list(settings.api_keys)
+    if settings.api_keys_file:
+        digests += api_keys.read(settings.api_keys_file).values()
+    option = "--published-host" if settings.published_host else "--host"
+    api_keys.require(settings.published_host or settings.host, bool(digests), settings.no_auth, option)
+    return Guard(digests, anyone=settings.no_auth)
+
+
+def _assemble(
+    settings: Settings, clients: broker.Broker, registry: Registry, follower: LogFollower, guard: Guard
+) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
     return Gateway(
         broker=clients,
         directory=directory,
         generator=Generator(clients, follower, settings.max_requests),
-        guard=Guard(settings.api_keys),
+        guard=guard,
         metrics=Metrics(lambda: directory.last, lambda: activity.running),
         stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
         timeout_ms=int(settings.request_timeout_s * 1000),

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from services.gateway.service import Settings, serve
 from shared import broker, keys
+from shared.api_keys import digest
 from shared.jobs import Append, Claim, JobStore, parse_entry
 from shared.llama import Model
 from shared.messages import Chunk, Finish, Job, Speculation, VerifierCard
@@ -165,7 +166,7 @@ async def stack(
             await registry.beat(one)
         stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
         options: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "max_requests": 8, "request_timeout_s": 60.0}
-        configured = Settings(redis=url, **{**options, "api_keys": [key] if key else [], **changes})
+        configured = Settings(redis=url, **{**options, "api_keys": [digest(key)] if key else [], **changes})
         gateway = group.create_task(serve(configured, stop, started))
         verifier = FakeVerifier(clients, script)
         loop = group.create_task(verifier.run())
