@@ -355,6 +355,21 @@ def new_key(
     typer.echo(api_keys.add(api_keys_file, name))
 
 
+@app.command("acl")
+def make_users(
+    address: Annotated[str, typer.Argument(help="The Redis as services reach it, such as redis://host:6379/0.")],
+    folder: Annotated[Path, typer.Argument(help="Where the files go: users.acl, and SERVICE.env per service.")],
+) -> None:
+    """Make a Redis user for each service, with its least rights and a password of its own.
+
+    Give users.acl to the server (aclfile), and each service the variable in its file.
+    """
+    from services.launcher import acl
+
+    for file in acl.write(folder, address):
+        typer.echo(file)
+
+
 def _become(service: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> NoReturn:
     """Turn this process into a service: signals and exit status are then the service's own."""
     command = (*service_command(service), *arguments)
