@@ -77,5 +77,10 @@ def responses_size() -> str:
 
 
 def vocabulary(digest: str) -> str:
-    """String: a deflated vocabulary-only GGUF, addressed by its content."""
+    """String: a target's deflated vocabulary-only GGUF, addressed by its content."""
     return f"{PREFIX}:vocabulary:{digest}"
+
+
+def draft_vocabulary(digest: str) -> str:
+    """String: the deflated texts of a draft model's tokens, addressed by their content."""
+    return f"{PREFIX}:draft-vocabulary:{digest}"

@@ -63,6 +63,13 @@ def _option(*names: str, env: str, help: str, **more: object) -> object:
 Redis = Annotated[str, _option("--redis", env="REDIS", help="Redis or Valkey that all processes share.")]
 Host = Annotated[str, _option("--host", env="HOST", help="Address to listen on.")]
 Port = Annotated[int, _option("--port", env="PORT", help="Port to listen on.", min=0, max=65535)]
+ApiKeysFile = Annotated[
+    str,
+    _option("--api-keys-file", env="API_KEYS_FILE", help="Digests of clients' keys; `draftmesh keys new` adds one."),
+]
+NoAuth = Annotated[
+    bool, _option("--no-auth", env="NO_AUTH", help="Serve anyone who reaches it where no keys are given.")
+]
 TargetModel = Annotated[
     str, _option("--target-model", env="TARGET_MODEL", help="GGUF path, hf:user/repo:QUANT, or 'default'.")
 ]

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 from services.drafter.proposer import Proposer
 from services.drafter.worker import Worker as DrafterWorker
@@ -150,9 +151,11 @@ class Processes:
         self._url = url
         self.running: list[subprocess.Popen[bytes]] = []
 
-    def start(self, service: str, *options: str) -> "subprocess.Popen[bytes]":
+    def start(
+        self, service: str, *options: str, log: "int | IO[bytes]" = subprocess.DEVNULL
+    ) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-P", "-m", f"services.{service}", "--redis", self._url, *options]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stderr=log)
         self.running.append(process)
         return process
 

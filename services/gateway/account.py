@@ -19,9 +19,10 @@ logger = structlog.get_logger()
 class Account:
     """Open it when a request arrives, close it once when it ends."""
 
-    def __init__(self, metrics: Metrics, request_id: str, span: Span) -> None:
+    def __init__(self, metrics: Metrics, request_id: str, answer_id: str, span: Span) -> None:
         self._metrics = metrics
         self._request_id = request_id
+        self._answer_id = answer_id
         self._span = span
         self._started = time.monotonic()
         self._first: float | None = None
@@ -92,6 +93,7 @@ class Account:
         logger.info(
             "request_finished",
             request_id=self._request_id,
+            answer_id=self._answer_id,
             model=model,
             prompt_tokens=prompt_tokens,
             completion_tokens=self._tokens,

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from services.gateway.account import Account
 from services.gateway.dialect import Call, Dialect, Identity
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
-from services.gateway.gateway import CALLER, GATEWAY, REQUEST_ID, Gateway
+from services.gateway.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.generation import Event, Finished
 from services.gateway.generator import Answer
 from services.gateway.preparation import Prepared, prepare
@@ -40,7 +40,8 @@ class Endpoint:
         """Answer, whole or streamed. Raises `ApiError` only before headers."""
         gateway = request.app[GATEWAY]
         with gateway.activity.enter():
-            account = Account(gateway.metrics, request[REQUEST_ID], _span(request, gateway.tracer))
+            span = _span(request, gateway.tracer)
+            account = Account(gateway.metrics, request[REQUEST_ID], request[ANSWER_ID], span)
             try:
                 return await self._answer(request, gateway, account)
             except ApiError as error:
@@ -58,7 +59,7 @@ class Endpoint:
         prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
         account.prepare(prepared)
         headers = _warn(call.warnings, request[REQUEST_ID])
-        identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
+        identity = Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared)
         async with gateway.generator.run(prepared, request[CALLER]) as answer:
             if not call.streaming:
                 return await _whole(call, identity, answer, account, stores, headers)

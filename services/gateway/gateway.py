@@ -35,4 +35,5 @@ class Gateway:
 GATEWAY = web.AppKey("gateway", Gateway)
 DOCUMENT = web.AppKey("document", dict[str, Any])  # the OpenAPI document
 CALLER = web.RequestKey("caller", str)  # what `Guard.check` gave
-REQUEST_ID = web.RequestKey("request_id", str)
+REQUEST_ID = web.RequestKey("request_id", str)  # the client's own, or made up: for headers, errors and logs
+ANSWER_ID = web.RequestKey("answer_id", str)  # hexadecimal and always made up: what is stored is found by it

@@ -221,7 +221,11 @@ class ModelDirectory:
         async with self._loading:
             lexicon = self._lexicons.get(vocabulary)
             if lexicon is None:
-                data = await self._registry.fetch_vocabulary(vocabulary)
+                try:
+                    data = await self._registry.fetch_vocabulary(vocabulary)
+                except ValueError as error:
+                    logger.error("vocabulary_unusable", error=str(error))
+                    raise unavailable("The model's vocabulary in Redis is damaged; try again shortly.") from error
                 if data is None:
                     raise unavailable("The model's vocabulary is not published yet; try again shortly.")
                 lexicon = self._lexicons[vocabulary] = await asyncio.to_thread(_load, data)

@@ -19,6 +19,7 @@ _PARAMETER: Final = re.compile(r"{(\w+)(?::[^{}]*)?}")
 _MEANINGS: Final = {
     400: "The request is not valid; the message names the field",
     401: "No valid API key",
+    403: "Another site's page, where no key is asked for",
     404: "There is no such model or object",
     413: "The body is too large",
     429: "This API key has as many requests as it may have now; come back after Retry-After",
@@ -107,7 +108,7 @@ def _responses(route: Route, path: str, references: dict[object, JsonSchemaValue
 def _refusals(route: Route) -> set[int]:
     found = set(route.refusals)
     if not route.open:
-        found |= {401, 503}
+        found |= {401, 403, 503}
     if route.request is not None:
         found |= {400, 404, 413}
     if route.submits:

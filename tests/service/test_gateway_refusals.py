@@ -4,6 +4,7 @@ import asyncio
 import io
 from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast
 
 import openai
@@ -11,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from services.gateway.service import Settings, serve
-from shared import keys
+from shared import api_keys, keys
 from shared.errors import StartError
 from shared.llama import Model
 from shared.messages import Job, VerifierCard
@@ -217,3 +218,54 @@ async def test_metrics_show_requests_and_the_fleet(valkey_url: str, vocabulary: 
         "draftmesh_redis_max_memory_bytes 0.0",
     ):
         assert line in text
+
+
+@pytest.mark.parametrize("own", ["a", "trace-7_B" * 7, "0" * 64])
+async def test_a_client_s_own_request_id_comes_back(valkey_url: str, vocabulary: bytes, model: Model, own: str) -> None:
+    async with stack(valkey_url, vocabulary, speaking(model, "Hi")) as s:
+        ids = set()
+        for _ in range(2):
+            body = {"messages": MESSAGES}
+            headers = {"x-request-id": own}
+            async with s.session.post(f"{s.url}/v1/chat/completions", json=body, headers=headers) as response:
+                assert response.headers["x-request-id"] == response.headers["request-id"] == own
+                ids.add((await response.json())["id"])
+        assert len(ids) == 2  # what is stored under an id must not be a client's to choose
+        async with s.session.post(f"{s.url}/v1/messages", json={}, headers={"x-request-id": own}) as response:
+            assert (await response.json())["request_id"] == own
+
+
+async def test_a_request_id_of_another_shape_is_replaced(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        for bad in ("", " ", "0" * 65, "a b", "a/b", "é", "a;b", "<script>"):
+            async with s.session.get(s.url, headers={"x-request-id": bad}) as response:
+                assert response.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_gateway_for_other_machines_wants_keys() -> None:
+    nobody = Settings(redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout_s=1)
+    with pytest.raises(StartError, match=r"--host 0\.0\.0\.0"):
+        await serve(nobody, asyncio.Event())
+    published = Settings(
+        redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout_s=1, published_host="192.0.2.1"
+    )
+    with pytest.raises(StartError, match=r"--published-host 192\.0\.2\.1"):
+        await serve(published, asyncio.Event())
+
+
+async def test_pages_of_other_sites_stay_outside_where_no_key_is_asked_for(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        # A form may post JSON without asking first, so the answer to a preflight is not enough.
+        headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
+        async with s.session.post(f"{s.url}/v1/chat/completions", data=b"{}", headers=headers) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (403, "origin_not_allowed")
+        assert not s.verifier.jobs
+
+
+async def test_keys_of_a_file_open_the_gateway(valkey_url: str, vocabulary: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key = api_keys.add(file, "alice")
+    async with stack(valkey_url, vocabulary, api_keys_file=str(file)) as s:
+        for given, status in ((key, 200), (api_keys.digest(key).hex(), 401)):
+            async with s.session.get(f"{s.url}/v1/models", headers={"x-api-key": given}) as response:
+                assert response.status == status

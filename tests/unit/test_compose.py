@@ -76,6 +76,13 @@ def test_without_variables_the_default_model_answers_and_the_drafter_looks_up(mo
     assert parsed("drafter", monkeypatch)["draft_model"] == ""
 
 
+def test_a_gateway_that_is_published_beyond_this_machine_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = SERVICES["gateway"]["environment"]
+    assert environment["DRAFTMESH_PUBLISHED_HOST"] == SERVICES["gateway"]["ports"][0].removesuffix(":7071:7071")
+    options = parsed("gateway", monkeypatch)
+    assert (options["published_host"], options["no_auth"], options["api_key"]) == ("127.0.0.1", False, [])
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_every_variable_belongs_to_an_option(name: str) -> None:
     known = variables(parser(SERVICES[name]["command"][0]))
