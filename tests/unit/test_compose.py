@@ -1,6 +1,5 @@
 """compose.yaml is valid, its commands and variables are ours, and its containers stop and start as the services do."""
 
-import importlib
 import json
 import os
 import re
@@ -13,22 +12,14 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from shared import usage
 from shared.lifecycle import GRACE_S
+from tests.command_lines import parser, variables
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
-OURS = sorted(name for name in SERVICES if name != "valkey")
-
-
-def parser(service: str) -> Any:
-    """The command-line parser of a service's own entry point."""
-    return get_command(usage.command(importlib.import_module(f"services.{service}.__main__").main))
-
-
-def variables(command: Any) -> dict[str, Any]:
-    return {parameter.envvar: parameter for parameter in command.params if parameter.envvar}
+MONITORING = {"prometheus", "grafana"}
+OURS = sorted(SERVICES.keys() - {"valkey", *MONITORING})
 
 
 def default(value: object) -> str:
