@@ -83,19 +83,22 @@ def burst(lead: int, want: int) -> int:
 
 async def send(redis: Redis, messages: Iterable[tuple[str, Hint | Reply]]) -> None:
     """Put each message into the inbox of the instance named with it, in one round trip."""
-    pipeline = redis.pipeline(transaction=False)
+    pipeline = redis.pipeline(transaction=True)
     if queue(pipeline, messages):
         await pipeline.execute()
 
 
 def queue(pipeline: Pipeline, messages: Iterable[tuple[str, Hint | Reply]]) -> int:
-    """Add what sends the messages to a pipeline; returns how many commands that are."""
+    """Add what sends the messages to a pipeline; returns how many commands that are.
+
+    The pipeline should be a transaction: one that breaks halfway might leave an inbox that never expires.
+    """
     commands = 0
-    inboxes = set()
+    inboxes: dict[str, None] = {}  # in order, so that equal messages make equal commands
     for instance, message in messages:
         key = keys.inbox(instance)
         pipeline.xadd(key, {"m": codec.encode(message)}, maxlen=INBOX_MAXLEN, approximate=True)
-        inboxes.add(key)
+        inboxes[key] = None
         commands += 1
     for key in inboxes:
         pipeline.pexpire(key, INBOX_TTL_MS)  # an inbox whose owner is gone must not outlive it for long

@@ -100,7 +100,10 @@ class JobStore:
         return scripts.outcome(await scripts.SUBMIT.run(self._redis, self._names(job.request_id), arguments))
 
     async def cancel(self, request_id: str) -> Outcome:
-        """End a request now; its verifier learns at its next commit. A request that ended before is left as it is."""
+        """End a request now; its verifier learns at its next commit. A request that ended before is left as it is.
+
+        One that does not exist (`GONE`) is not submitted either, should its submission have been overtaken.
+        """
         return await self._cancel(request_id, _CANCELLED)
 
     async def _cancel(self, request_id: str, last: bytes) -> Outcome:
@@ -132,12 +135,14 @@ class JobStore:
     async def ensure_group(self) -> None:
         """Make the consumer group if it is missing and keep the stream alive."""
         stream = keys.jobs(self._model)
+        pipeline = self._redis.pipeline(transaction=True)  # or a stream might be made that never expires
+        pipeline.xgroup_create(stream, keys.GROUP, id="0", mkstream=True)
+        pipeline.pexpire(stream, scripts.STREAM_TTL_MS)
         try:
-            await self._redis.xgroup_create(stream, keys.GROUP, id="0", mkstream=True)
+            await pipeline.execute()
         except ResponseError as error:
-            if not str(error).startswith("BUSYGROUP"):
+            if "BUSYGROUP" not in str(error):
                 raise
-        await self._redis.pexpire(stream, scripts.STREAM_TTL_MS)
 
     async def orphans(self, owner: str, count: int = 64) -> list[str]:
         """Ids of jobs that some verifier was given and that have not ended; most are still held.
@@ -215,23 +220,26 @@ class JobStore:
         try:
             return await self._commit(appends, renewals, hints)
         except NoScriptError:
-            for script in (scripts.COMMIT, scripts.RENEW):
-                await self._redis.script_load(script.source)
-            return await self._commit(appends, renewals, ())
+            # Redis has restarted. It may do so again, so nothing relies on what it was just taught.
+            return await self._commit(appends, renewals, (), known=False)
 
     async def _commit(
-        self, appends: Sequence[Append], renewals: Sequence[Renewal], hints: Sequence[tuple[str, Hint]]
+        self,
+        appends: Sequence[Append],
+        renewals: Sequence[Renewal],
+        hints: Sequence[tuple[str, Hint]],
+        known: bool = True,
     ) -> list[Outcome]:
-        pipeline = self._redis.pipeline(transaction=False)
+        pipeline = self._redis.pipeline(transaction=True)  # or an inbox might be left without its TTL
         first = drafts.queue(pipeline, hints)
         for append in appends:
             chunk = append.chunk
             arguments = [append.request_id, keys.GROUP, append.epoch, append.base, len(chunk.tokens)]
             arguments += [codec.encode(chunk), self._lease_ms, int(chunk.finish is not Finish.NONE)]
-            scripts.COMMIT.queue(pipeline, self._names(append.request_id), arguments)
+            scripts.COMMIT.queue(pipeline, self._names(append.request_id), arguments, known)
         for renewal in renewals:
             arguments = [renewal.request_id, keys.GROUP, renewal.epoch, self._lease_ms]
-            scripts.RENEW.queue(pipeline, self._names(renewal.request_id), arguments)
+            scripts.RENEW.queue(pipeline, self._names(renewal.request_id), arguments, known)
         replies = await pipeline.execute()
         return [scripts.outcome(reply) for reply in replies[first:]]
 

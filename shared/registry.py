@@ -35,7 +35,7 @@ class Registry:
 
     async def beat(self, card: Card) -> None:
         """Publish the card and keep the process's inbox alive for another while."""
-        pipeline = self._redis.pipeline(transaction=False)
+        pipeline = self._redis.pipeline(transaction=True)  # or the set of cards might be left without its TTL
         pipeline.set(keys.card(card.id), codec.encode(card), px=CARD_TTL_MS)
         pipeline.sadd(keys.cards(), card.id)
         pipeline.pexpire(keys.cards(), CARD_TTL_MS * 6)

@@ -24,6 +24,7 @@ from shared.commands import Pipeline, Redis
 
 STREAM_TTL_MS: Final = 24 * 3600 * 1000  # idle model streams vanish after a day; every submit renews it
 ENDED_TTL_MS: Final = 600 * 1000  # an ended log stays readable for resumption
+OVERTAKEN_TTL_MS: Final = 60 * 1000  # longer than a submit that was sent can be on its way
 MAX_ATTEMPTS: Final = 3  # claims without one commit before a job counts as poison
 SHARE: Final = 7  # one caller alone gets seven eighths of everything, two get seven fifteenths each
 
@@ -111,9 +112,12 @@ class Script:
         except NoScriptError:
             return await redis.eval(self.source, len(names), *names, *arguments)
 
-    def queue(self, pipeline: Pipeline, names: list[str], arguments: list[Any]) -> None:
-        """Add a call to a pipeline. The caller loads the script and repeats if the server answers NOSCRIPT."""
-        pipeline.evalsha(self.digest, len(names), *names, *arguments)
+    def queue(self, pipeline: Pipeline, names: list[str], arguments: list[Any], known: bool) -> None:
+        """Add a call to a pipeline. If the server answers NOSCRIPT, the caller repeats it as one not `known` there."""
+        if known:
+            pipeline.evalsha(self.digest, len(names), *names, *arguments)
+        else:
+            pipeline.eval(self.source, len(names), *names, *arguments)
 
 
 def names(request_id: str, model: str) -> list[str]:
@@ -160,12 +164,13 @@ return 'ok'
 )
 
 # ARGV: request id, group, owner, lease ms, chunk for a passed deadline, chunk for a poison job
+# An owner that asks again never heard that it got the job: it gets a new epoch at once, and no attempt has failed.
 CLAIM: Final = Script(
     _NOW
     + _FINISH
     + f"""
 local job = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'committed', 'lease', 'deadline', 'attempts', 'payload',
-  'entry')
+  'owner', 'entry')
 if not job[1] then
   leave(ARGV[1])
   return {{'gone'}}
@@ -175,15 +180,18 @@ if now >= tonumber(job[5]) then
   finish('finished', job[3] .. '-2', ARGV[5], {ENDED_TTL_MS})
   return {{'deadline'}}
 end
-if tonumber(job[4]) > now then return {{'held'}} end
-if tonumber(job[6]) >= {MAX_ATTEMPTS} then
-  finish('finished', job[3] .. '-2', ARGV[6], {ENDED_TTL_MS})
-  return {{'poison'}}
+if tonumber(job[4]) > now then
+  if job[8] ~= ARGV[3] then return {{'held'}} end
+else
+  if tonumber(job[6]) >= {MAX_ATTEMPTS} then
+    finish('finished', job[3] .. '-2', ARGV[6], {ENDED_TTL_MS})
+    return {{'poison'}}
+  end
+  redis.call('HINCRBY', KEYS[1], 'attempts', 1)
 end
 redis.call('HINCRBY', KEYS[1], 'epoch', 1)
-redis.call('HINCRBY', KEYS[1], 'attempts', 1)
 redis.call('HSET', KEYS[1], 'owner', ARGV[3], 'lease', now + ARGV[4])
-if job[8] == '' then enter(KEYS[1], ARGV[1]) end
+if job[9] == '' then enter(KEYS[1], ARGV[1]) end
 depart(ARGV[1])
 return {{'ok', job[1] + 1, tonumber(job[3]), job[7], tonumber(job[5]) - now}}
 """
@@ -242,12 +250,16 @@ return 'ok'
 """
 )
 
-# ARGV: request id, group, terminal chunk
+# ARGV: request id, group, terminal chunk. A cancel may overtake its submit on the way, which then must not begin.
 CANCEL: Final = Script(
     _FINISH
     + f"""
 local job = redis.call('HMGET', KEYS[1], 'state', 'committed')
-if not job[1] then return 'gone' end
+if not job[2] then
+  redis.call('HSET', KEYS[1], 'state', 'cancelled')
+  redis.call('PEXPIRE', KEYS[1], {OVERTAKEN_TTL_MS})
+  return 'gone'
+end
 if job[1] ~= 'running' then return job[1] end
 finish('cancelled', job[2] .. '-2', ARGV[3], {ENDED_TTL_MS})
 return 'ok'

@@ -48,7 +48,6 @@ def main(
                 ModelDrafter, draft_model, draft_device, ctx, parallel, threads, gpu_layers
             )
             keeper = draft_keeper(Registry(broker.redis), drafter.texts)
-            await keeper.keep()
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
             await Worker(broker, drafter.proposer, drafter.card(instance, keeper.digest), keeper.keep).run(stop)
             drafter.close()

@@ -52,27 +52,30 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Draft until `stop`, then leave; nobody depends on us."""
-        await self._inbox.open()
-        await self._registry.beat(self._current_card())
-        await self._greet()
+        # Loading took long, and Redis may have gone meanwhile.
+        await lifecycle.insist("start", self._enter, stop)
         beats = lifecycle.heartbeat(self._registry, self._current_card, self._tidy)
-        async with asyncio.TaskGroup() as group:
-            loops = [
-                group.create_task(self._inbox.run(self._receive), name="inbox"),
-                group.create_task(beats, name="heartbeat"),
-                group.create_task(self._measure(), name="measure"),
-                group.create_task(self._draft(), name="draft"),
-            ]
+        async with lifecycle.Loops() as loops:
+            loops.start(self._inbox.run(self._receive), name="inbox")
+            loops.start(beats, name="heartbeat")
+            loops.start(self._measure(), name="measure")
+            drafting = loops.start(self._draft(), name="draft")
             await stop.wait()
+            loops.let_end()
             self._stopping = True
             self._news.set()
-            await loops[-1]
-            for task in loops:
-                task.cancel()
+            await drafting
+            loops.cancel()
         with contextlib.suppress(*DISCONNECTED):
             await self._registry.leave(self._instance)
             await self._greet()
         self._thread.shutdown()
+
+    async def _enter(self) -> None:
+        await self._keep()
+        await self._inbox.open()
+        await self._registry.beat(self._current_card())
+        await self._greet()
 
     def _current_card(self) -> DrafterCard:
         return replace(self._card, sessions=self._proposer.sessions, tokens_per_second=self._rate)

@@ -54,6 +54,7 @@ class Endpoint:
                 account.close()
 
     async def _answer(self, request: web.Request, gateway: Gateway, account: Account) -> web.StreamResponse:
+        _refuse_resumption(request)
         call = self._dialect.parse(await read_body(request))
         stores = gateway.stores.of(request[CALLER])
         prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
@@ -76,6 +77,17 @@ def _span(request: web.Request, tracer: Tracer) -> Span:
     route = request.match_info.route.resource
     name = f"{request.method} {route.canonical}" if route else request.method
     return tracer.span(name, traceparent(request.headers.get("traceparent")), serves=True)
+
+
+def _refuse_resumption(request: web.Request) -> None:
+    """No dialect resumes a stream: frames carry no ids, and a client that leaves ends its jobs."""
+    if "Last-Event-ID" in request.headers:
+        raise ApiError(
+            400,
+            "A stream cannot be resumed: what it came from ended when its client left. Send the request without"
+            " Last-Event-ID to start anew.",
+            code="not_resumable",
+        )
 
 
 async def read_body(request: web.Request) -> bytes:

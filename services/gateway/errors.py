@@ -54,6 +54,11 @@ def queue_full() -> ApiError:
     return unavailable("Too many requests are running or waiting for this model; try again shortly.", "queue_full")
 
 
+def draining() -> ApiError:
+    """A 503: this gateway stops. Behind a balancer the next try finds another."""
+    return unavailable("This gateway is shutting down; try again shortly.", "draining")
+
+
 def too_many() -> ApiError:
     """A 429: the caller has its share of what may run and wait."""
     return ApiError(

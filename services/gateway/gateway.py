@@ -10,9 +10,11 @@ from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
+from services.gateway.pulse import Pulse
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from shared.broker import Broker
+from shared.follow import LogFollower
 from shared.tracing import NoTracer, Tracer
 
 
@@ -27,6 +29,8 @@ class Gateway:
     metrics: Metrics
     stores: Stores
     timeout_ms: int
+    follower: LogFollower
+    pulse: Pulse
     activity: Activity = field(default_factory=Activity)
     tracer: Tracer = field(default_factory=NoTracer)
     heartbeat_s: float = HEARTBEAT_S

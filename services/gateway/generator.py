@@ -13,7 +13,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from services.gateway.cancelling import Cancellations
-from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, queue_full, too_many, unavailable
+from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, draining, queue_full, too_many, unavailable
 from services.gateway.generation import Choice, Event, Finished, deadline_passed
 from services.gateway.limits import Limits
 from services.gateway.preparation import Prepared
@@ -90,6 +90,11 @@ class Answer:
             raise self._failure
         return events
 
+    def fail(self, error: ApiError) -> None:
+        """End all choices with this, unless something ended them before."""
+        self._failure = self._failure or error
+        self._wake()
+
     async def close(self) -> None:
         """Stop reading and cancel what has not ended."""
         self._deadline.cancel()
@@ -125,8 +130,7 @@ class Answer:
             self._waiter.set_result(None)
 
     def _expire(self) -> None:
-        self._failure = self._failure or deadline_passed()
-        self._wake()
+        self.fail(deadline_passed())
 
 
 class Generator:
@@ -141,6 +145,14 @@ class Generator:
         self._follower = follower
         self._limits = limits
         self._cancellations = Cancellations(broker)
+        self._answers: set[Answer] = set()
+        self._ended = False
+
+    def end(self) -> None:
+        """End every answer with an error that says that this gateway stops, and refuse new ones."""
+        self._ended = True
+        for answer in self._answers:
+            answer.fail(draining())
 
     @asynccontextmanager
     async def run(self, prepared: Prepared, caller: str = "") -> AsyncIterator[Answer]:
@@ -148,12 +160,16 @@ class Generator:
 
         Raises a 429 or 503 `ApiError` before anything is yielded if they are not admitted.
         """
+        if self._ended:
+            raise draining()
         store = JobStore(self._broker.redis, self._broker.blocking, prepared.model.name)
         await self._submit(store, prepared.jobs, self._limits.admission(prepared.model, caller))
         answer = Answer(self._cancellations, self._follower, prepared)
+        self._answers.add(answer)
         try:
             yield answer
         finally:
+            self._answers.discard(answer)
             await answer.close()
 
     async def _submit(self, store: JobStore, jobs: Sequence[Job], admission: Admission) -> None:

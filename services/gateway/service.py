@@ -20,6 +20,7 @@ from services.gateway.guard import Guard
 from services.gateway.limits import Limits
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
+from services.gateway.pulse import Pulse
 from services.gateway.responses.store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
@@ -33,6 +34,7 @@ from shared.registry import Registry
 
 logger = structlog.get_logger()
 
+FAREWELL_S: Final = 1.0  # for answers that did not end in time to tell their clients
 CLOSE_S: Final = 2.0  # for handlers that are cancelled after the drain to cancel their jobs
 
 
@@ -76,20 +78,20 @@ async def _serve(
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
         gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
-        async with _listen(settings, gateway) as url, asyncio.TaskGroup() as group:
+        async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
             card = _Card(instance, url, gateway.activity)
-            loops = [
-                group.create_task(follower.run(), name="log follower"),
-                group.create_task(lifecycle.heartbeat(registry, card), name="heartbeat"),
-            ]
+            loops.start(follower.run(), name="log follower")
+            loops.start(lifecycle.heartbeat(registry, card), name="heartbeat")
+            loops.start(gateway.pulse.run(), name="pulse")
             logger.info("gateway_started", url=url)
             if started is not None:
                 started.set_result(url)
             await stop.wait()
             logger.info("gateway_draining", running=gateway.activity.running)
             await gateway.activity.drain(settings.drain_s)
-            for loop in loops:
-                loop.cancel()
+            gateway.generator.end()
+            await gateway.activity.drain(FAREWELL_S)
+            loops.cancel()
         with suppress(RedisError, OSError):
             await registry.leave(instance)
     logger.info("gateway_stopped")
@@ -115,6 +117,7 @@ def _assemble(
 ) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
+    pulse = Pulse()
     return Gateway(
         broker=clients,
         directory=directory,
@@ -123,6 +126,8 @@ def _assemble(
         metrics=Metrics(lambda: directory.last, lambda: activity.running),
         stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
         timeout_ms=int(settings.request_timeout_s * 1000),
+        follower=follower,
+        pulse=pulse,
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,

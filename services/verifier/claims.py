@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -84,7 +83,7 @@ class Claims:
                 continue
             try:
                 async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    if time.monotonic() - self._looked >= ORPHAN_CHECK_S:
+                    if asyncio.get_running_loop().time() - self._looked >= ORPHAN_CHECK_S:
                         # We were full: a request that had begun comes before those that still wait.
                         await self._claim_orphans()
                         continue
@@ -108,7 +107,7 @@ class Claims:
                 await reconnect.failed(error)
 
     async def _claim_orphans(self) -> None:
-        self._looked = time.monotonic()
+        self._looked = asyncio.get_running_loop().time()
         for request_id in await self._store.orphans(self._instance):
             await self._claim(request_id)
 

@@ -7,7 +7,6 @@ requests. Each verifier watches the requests of its model, waiting and running, 
 
 import asyncio
 import math
-import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -64,7 +63,7 @@ class Readers:
         while True:
             await asyncio.sleep(CHECK_S)
             try:
-                await self.check(time.monotonic())
+                await self.check(asyncio.get_running_loop().time())
                 reconnect.succeeded()
             except DISCONNECTED as error:
                 self._silence.forget()

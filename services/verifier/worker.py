@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -26,7 +27,7 @@ from services.verifier.load import Loaded
 from services.verifier.readers import Readers
 from services.verifier.records import Records
 from services.verifier.round import Round
-from shared import codec, drafts, models
+from shared import codec, drafts, lifecycle, models
 from shared.broker import DISCONNECTED, Broker, Reconnect
 from shared.grammar import Grammars
 from shared.jobs import Append, Claim, JobStore, Renewal
@@ -53,9 +54,14 @@ class Worker:
         instance: str,
         lease_ms: int = 10_000,
         trees: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
         tracer: Tracer | None = None,
     ) -> None:
-        """Without `trees` a request's drafts are one chain, as for a target that allows no more."""
+        """Without `trees` a request's drafts are one chain, as for a target that allows no more.
+
+        `clock` counts seconds from anywhere and never goes back; it is not compared with another process's.
+        """
+        self._clock = clock
         self._redis = broker.redis
         self._loaded = loaded
         self._instance = instance
@@ -63,7 +69,13 @@ class Worker:
         self._model = models.model_name(loaded.model.path)
         vocabulary = loaded.model.vocabulary
         self._engine = Engine(
-            loaded.context, loaded.costs, vocabulary.eog, min_rows=loaded.min_rows, speculation=speculation, trees=trees
+            loaded.context,
+            loaded.costs,
+            vocabulary.eog,
+            min_rows=loaded.min_rows,
+            speculation=speculation,
+            trees=trees,
+            clock=clock,
         )
         self._store = JobStore(broker.redis, broker.blocking, self._model, lease_ms)
         self._claims = Claims(
@@ -90,21 +102,18 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`; then give every claim back, so that another verifier goes on, and leave."""
-        await self._store.ensure_group()
-        await self._introductions.publish()
-        await self._inbox.open()
-        async with asyncio.TaskGroup() as group:
-            new = group.create_task(self._claims.run_new(), name="new")
-            orphans = group.create_task(self._claims.run_orphans(), name="orphans")
-            readers = Readers(self._store, self._registry)
-            others = [
-                group.create_task(readers.run(), name="readers"),
-                group.create_task(self._committer.run(), name="committer"),
-                group.create_task(self._inbox.run(self._receive), name="inbox"),
-                group.create_task(self._stay_known(), name="registry"),
-            ]
-            rounds = group.create_task(self._rounds(), name="rounds")
+        # Loading took long, and Redis may have gone meanwhile.
+        await lifecycle.insist("start", self._enter, stop)
+        async with lifecycle.Loops() as loops:
+            new = loops.start(self._claims.run_new(), name="new")
+            orphans = loops.start(self._claims.run_orphans(), name="orphans")
+            loops.start(Readers(self._store, self._registry).run(), name="readers")
+            loops.start(self._committer.run(), name="committer")
+            loops.start(self._inbox.run(self._receive), name="inbox")
+            loops.start(self._stay_known(), name="registry")
+            rounds = loops.start(self._rounds(), name="rounds")
             await stop.wait()
+            loops.let_end()
             await self._claims.stop(new, orphans)
             self._draining = True
             self._wake()
@@ -112,9 +121,13 @@ class Worker:
                 async with asyncio.timeout(DRAIN_S):
                     await asyncio.shield(rounds)
                     await self._hand_back()
-            for task in (rounds, *others):
-                task.cancel()
+            loops.cancel()
         self._thread.shutdown()
+
+    async def _enter(self) -> None:
+        await self._store.ensure_group()
+        await self._introductions.publish()
+        await self._inbox.open()
 
     def _wake(self) -> None:
         self._news.set()
@@ -126,7 +139,7 @@ class Worker:
         engine = self._engine
         while not self._draining:
             self._news.clear()
-            began = time.perf_counter()
+            began = self._clock()
             batch = self._reap()
             if batch or self._claims or self._joined or engine.assignment.due:
                 await self._arrange(batch)
@@ -141,12 +154,12 @@ class Worker:
                 await loop.run_in_executor(self._thread, engine.run, round)
                 self._take_proposals()
                 await self._committer.put(self._settle(engine.settle(round)))
-            engine.counters.add("busy_us", int((time.perf_counter() - began) * 1e6))
+            engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
 
     async def _wait_for_drafts(self, wait_ms: float) -> Round:
         """Plan again at each arrival until rows are worth more than waiting, at the latest when the time is up."""
-        deadline = time.perf_counter() + wait_ms / 1000
-        while (remaining := deadline - time.perf_counter()) > 0 and not (self._draining or self._claims):
+        deadline = self._clock() + wait_ms / 1000
+        while (remaining := deadline - self._clock()) > 0 and not (self._draining or self._claims):
             with suppress(TimeoutError):
                 async with asyncio.timeout(remaining):
                     await self._news.wait()
@@ -234,7 +247,7 @@ class Worker:
             append = Append(request_id=request_id, epoch=epoch, base=gain.base, chunk=chunk)
             batch.appends.append((generation, append))
             self._records.saw(generation, chunk)
-            self._committed.append((time.monotonic(), len(chunk.tokens)))
+            self._committed.append((self._clock(), len(chunk.tokens)))
             if chunk.finish is not Finish.NONE:
                 batch.hints += self._end(generation)
                 continue
@@ -273,7 +286,7 @@ class Worker:
     def _receive(self, replies: list[Reply]) -> None:
         proposals = [reply for reply in replies if isinstance(reply, Proposal)]
         if proposals:
-            self._proposals.append((time.perf_counter() * 1000, proposals))
+            self._proposals.append((self._clock() * 1000, proposals))
             self._wake()
         if len(proposals) < len(replies):
             self._look_around.set()
@@ -302,7 +315,7 @@ class Worker:
 
     def _card(self) -> VerifierCard:
         engine, loaded = self._engine, self._loaded
-        now = time.monotonic()
+        now = self._clock()
         recent = sum(tokens for moment, tokens in self._committed if now - moment < RATE_WINDOW_S)
         positions = engine.counters.accepted_per_position
         return VerifierCard(

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
-from shared import keys
+from shared import drafts, keys
 from shared.broker import Broker
 from shared.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
 from shared.messages import Chunk, Close, Finish
+from shared.registry import Registry
 from shared.scripts import Outcome
-from tests.toys import job
+from tests.toys import drafter_card, job
 
 OWNER, OTHER = "verifier-1", "verifier-2"
 
@@ -296,3 +298,74 @@ async def test_a_wait_lasts_by_redis_own_clock_whoever_waits(broker: Broker) -> 
     queue = await store.queue()
     assert queue.waiting == 3
     assert 89_000 <= queue.oldest_ms <= 120_000
+
+
+async def test_a_submission_that_its_cancel_overtook_does_not_begin(broker: Broker) -> None:
+    """It was written to one connection and the cancel to another."""
+    store = store_of(broker)
+    await store.ensure_group()
+    assert await store.cancel("r1") is Outcome.GONE
+    assert await store.submit(job(), 10) is Outcome.DUPLICATE
+    assert await store.live() == []
+    assert await store.next_job(OWNER, 10) is None
+    assert await store.claim("r1", OWNER) is Outcome.GONE
+    assert await store.cancel("r1") is Outcome.GONE
+    assert await log_of(broker) == []
+    assert await broker.redis.pttl(keys.job("r1")) > 0  # type: ignore[attr-defined]
+
+
+class Forgetful:
+    """A server that restarts before every command, as it looks to a client: scripts are never known."""
+
+    def __init__(self, redis: Any) -> None:
+        self._redis = redis
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._redis, name)
+
+    def pipeline(self, transaction: bool) -> Any:
+        pipeline = self._redis.pipeline(transaction=transaction)
+        execute = pipeline.execute
+
+        async def forget() -> Any:
+            await self._redis.script_flush()
+            return await execute()
+
+        pipeline.execute = forget
+        return pipeline
+
+
+async def test_commits_survive_a_server_that_restarts_again_and_again(broker: Broker) -> None:
+    store = JobStore(cast(Any, Forgetful(broker.redis)), broker.blocking, "toy")
+    await store.submit(job(), 10)
+    await claimed(store)
+    assert await store.commit([append(1, 0, [4])], [Renewal("r1", 1)]) == [Outcome.OK, Outcome.OK]
+
+
+async def test_a_claim_whose_reply_was_lost_is_had_by_asking_again(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    first = await claimed(store)
+    for _ in range(5):
+        again = await claimed(store)
+    assert await store.claim("r1", OTHER) is Outcome.HELD
+    assert await commit(store, append(first.epoch, 0, [4])) == [Outcome.STALE]
+    assert await commit(store, append(again.epoch, 0, [4])) == [Outcome.OK]
+
+
+async def test_a_connection_that_breaks_anywhere_leaves_no_key_without_its_ttl(broker: Broker) -> None:
+    """Whatever makes keys in several commands sends them as one transaction."""
+    pipelines: list[bool] = []
+
+    class Watched(Forgetful):
+        def pipeline(self, transaction: bool) -> Any:
+            pipelines.append(transaction)
+            return self._redis.pipeline(transaction=transaction)
+
+    watched = cast(Any, Watched(broker.redis))
+    store = JobStore(watched, broker.blocking, "toy")
+    await store.ensure_group()
+    await store.commit([], hints=[("d", Close(request_id="r1"))])
+    await drafts.send(watched, [("d", Close(request_id="r1"))])
+    await Registry(watched).beat(drafter_card("d"))
+    assert pipelines == [True] * 4

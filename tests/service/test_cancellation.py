@@ -17,8 +17,9 @@ from services.verifier.load import Loaded
 from shared.broker import Broker
 from shared.jobs import parse_entry
 from shared.messages import Finish
-from tests.service.test_verifier import toy, until
+from tests.service.test_verifier import until
 from tests.stack import client, verifier
+from tests.toy_loaded import toy
 from tests.toys import EOG, VOCABULARY
 
 ENDLESS: dict[str, Any] = {"max_tokens": 80, "logit_bias": {str(EOG): -100}, "speculative": False}

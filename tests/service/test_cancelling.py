@@ -49,7 +49,7 @@ async def until_nothing_runs() -> None:
 
 async def test_a_reader_that_is_cancelled_while_it_leaves_spares_no_job(valkey: Broker, follower: LogFollower) -> None:
     jobs = job("r1"), job("r2"), job("r3")
-    generator = Generator(valkey, follower, "gateway-1", Limits(requests=100))
+    generator = Generator(valkey, follower, "g", Limits(requests=100))
 
     async def leave() -> None:
         task = asyncio.current_task()

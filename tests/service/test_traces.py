@@ -10,8 +10,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from services.gateway.service import Settings, serve
 from shared import tracing
 from shared.broker import Broker
-from tests.service.test_verifier import toy, until
+from tests.service.test_verifier import until
 from tests.stack import client, verifier
+from tests.toy_loaded import toy
 from tests.toys import EOG
 from tests.traced import recording
 

@@ -5,8 +5,6 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -19,26 +17,11 @@ from shared.broker import Broker
 from shared.commands import Redis
 from shared.messages import DrafterCard, Finish, Sampling, Speculation, VerifierCard
 from shared.registry import Registry, draft_keeper
-from shared.speedup import RowCosts
 from tests.stack import Client, client, drafter, verifier
-from tests.toys import EOG, VOCABULARY, ToyTarget, drafter_card, plain_answer
+from tests.toy_loaded import toy
+from tests.toys import EOG, ToyTarget, drafter_card, plain_answer
 
 ENDLESS = Sampling(seed=5, logit_bias=((EOG, -100.0),))
-
-
-def toy(path: Path, took: Callable[[int], object] = lambda rows: None, **options: Any) -> Loaded:
-    """A toy target that looks loaded; its vocabulary file is the real model's."""
-    vocabulary = SimpleNamespace(eog=(EOG,), texts=lambda: [b"%d" % token for token in range(VOCABULARY)])
-    return Loaded(
-        model=cast(Any, SimpleNamespace(path=path, vocabulary=vocabulary)),
-        context=cast(Any, ToyTarget(took=took, n_ctx=600, **options)),
-        costs=RowCosts({1: 1.0, 2: 1.01, 8: 1.07, 64: 2.0}),
-        device="cpu",
-        level="strict",
-        note="a toy",
-        noise=0.0,
-        min_rows=1,
-    )
 
 
 @asynccontextmanager

@@ -25,7 +25,10 @@ PURE = (
             "rows",
         )
     ),
-    *(f"services.verifier.{name}" for name in ("trie", "walk", "tree", "scheduler", "counters", "contributions")),
+    *(
+        f"services.verifier.{name}"
+        for name in ("trie", "walk", "tree", "scheduler", "counters", "contributions", "thinking")
+    ),
     *(
         f"services.drafter.{name}"
         for name in ("suffix", "votes", "copier", "store", "draft_tree", "proposer", "extension")
@@ -85,10 +88,11 @@ def test_a_pure_module_imports_only_numpy_msgspec_and_the_pure(module: str) -> N
     assert not impure
 
 
+@pytest.mark.parametrize(("package", "owner"), [("llama_cpp", "shared.llama"), ("llguidance", "shared.grammar")])
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_only_one_module_touches_llama_cpp(module: str) -> None:
-    touches = any(name.partition(".")[0] == "llama_cpp" for name in imports(module))
-    assert touches == (module == "shared.llama")
+def test_only_one_module_touches_a_native_library(module: str, package: str, owner: str) -> None:
+    touches = any(name.partition(".")[0] == package for name in imports(module))
+    assert touches == (module == owner)
 
 
 def test_the_shared_that_is_imported_is_ours() -> None:

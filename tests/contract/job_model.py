@@ -1,0 +1,95 @@
+"""The durable plane as a plain Python model: what every call must answer, one request at a time. Knows no Redis."""
+
+from dataclasses import dataclass, field
+
+from shared.messages import Finish
+from shared.scripts import MAX_ATTEMPTS, Outcome
+
+Logged = tuple[int, tuple[int, ...], Finish]  # base, tokens, finish
+
+
+@dataclass(slots=True)
+class Request:
+    """One submitted request; `owner` is whoever claimed it last."""
+
+    exists: bool = True  # until its hash expires
+    late: bool = False  # its deadline has passed
+    state: str = "running"
+    epoch: int = 0
+    attempts: int = 0
+    held: bool = False  # a lease is alive
+    released: bool = False  # given back, and not claimed since
+    owner: str = ""
+    log: list[Logged] = field(default_factory=list)
+
+    @property
+    def committed(self) -> int:
+        return sum(len(tokens) for _, tokens, _ in self.log)
+
+    def _finish(self, state: str, finish: Finish, tokens: tuple[int, ...] = ()) -> None:
+        self.log.append((self.committed, tokens, finish))
+        self.state = state
+
+    def claim(self, owner: str) -> Outcome:
+        if not self.exists:
+            return Outcome.GONE
+        if self.state != "running":
+            return Outcome.FINISHED
+        if self.late:
+            self._finish("finished", Finish.DEADLINE)
+            return Outcome.DEADLINE
+        if self.held and self.owner != owner:
+            return Outcome.HELD
+        if not self.held:
+            if self.attempts >= MAX_ATTEMPTS:
+                self._finish("finished", Finish.ERROR)
+                return Outcome.POISON
+            self.attempts += 1
+        self.epoch += 1
+        self.owner, self.held, self.released = owner, True, False
+        return Outcome.OK
+
+    def _fenced(self, epoch: int) -> Outcome | None:
+        if not self.exists:
+            return Outcome.GONE
+        if self.epoch != epoch:
+            return Outcome.STALE
+        return None if self.state == "running" else Outcome(self.state)
+
+    def commit(self, epoch: int, base: int, tokens: tuple[int, ...], finish: Finish) -> Outcome:
+        refusal = self._fenced(epoch)
+        if refusal is not None:
+            return refusal
+        if tokens and base + len(tokens) <= self.committed:
+            return Outcome.DUPLICATE
+        if base != self.committed:
+            return Outcome.GAP
+        self.held, self.released, self.attempts = True, False, 0
+        if finish is Finish.NONE:
+            self.log.append((base, tokens, finish))
+        else:
+            self._finish("finished", finish, tokens)
+        return Outcome.OK
+
+    def renew(self, epoch: int) -> Outcome:
+        refusal = self._fenced(epoch)
+        if refusal is None:
+            self.held, self.released = True, False
+        return refusal or Outcome.OK
+
+    def release(self, epoch: int) -> Outcome:
+        refusal = self._fenced(epoch)
+        if refusal is not None:
+            return refusal
+        if self.released:
+            return Outcome.DUPLICATE
+        self.held, self.released, self.attempts = False, True, 0
+        return Outcome.OK
+
+    def cancel(self) -> Outcome:
+        if not self.exists:
+            return Outcome.GONE
+        if self.state != "running":
+            return Outcome(self.state)
+        self._finish("cancelled", Finish.CANCELLED)
+        return Outcome.OK
