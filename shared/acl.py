@@ -39,7 +39,7 @@ _REQUEST: Final = (keys.job(_ANY), keys.log(_ANY), *_QUEUES)
 _SCRIPT: Final = (
     "evalsha eval script|load time exists hmget hget hset hdel hincrby xadd xack xdel zrem zrangebylex pexpire pttl"
 )
-_SESSION: Final = "ping select client|setinfo client|setname"
+_SESSION: Final = "ping select client|setinfo client|setname multi exec discard"
 
 
 def _member(service: str) -> tuple[Selector, ...]:

@@ -6,9 +6,10 @@ import pytest
 
 from services.drafter.lookup_proposer import LookupProposer
 from shared.broker import Broker, BrokerError, connect
-from tests.service.test_verifier import ENDLESS, reference, toy
+from tests.service.test_verifier import ENDLESS, reference
 from tests.stack import client, drafter, verifier
 from tests.tls import certificates, tls_proxy
+from tests.toy_loaded import toy
 
 
 async def test_services_work_over_mutual_tls(valkey: Broker, valkey_url: str, model_path: Path, tmp_path: Path) -> None:
