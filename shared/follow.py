@@ -14,6 +14,7 @@ from shared import codec, keys
 from shared.broker import BLOCK_MS, DISCONNECTED, Reconnect
 from shared.commands import Entries, Fields, Redis
 from shared.jobs import parse_entry
+from shared.lifecycle import Loops
 from shared.messages import Chunk
 
 BACKLOG: Final = 256  # chunks that may wait for a slow reader before its log is read no further
@@ -88,13 +89,21 @@ class LogFollower:
         self._woken = {self._wake_key.encode(): b"0-0"}
         self._changed = asyncio.Event()
         self._joined = asyncio.Event()
+        self._silent_since = 0.0
 
     def join(self, request_id: str, wake: Callable[[], None], offset: int = 0) -> Feed:
         """Follow a request from token `offset` on, until `leave`. One reader per request."""
+        if not self._feeds:
+            self._silent_since = asyncio.get_running_loop().time()
         feed = Feed(keys.log(request_id).encode(), offset, wake, self._follow)
         self._feeds[feed.key] = feed
         self._follow(feed)
         return feed
+
+    @property
+    def silence_s(self) -> float:
+        """How long nothing has come of any request, since the first of those that are followed joined; else 0."""
+        return asyncio.get_running_loop().time() - self._silent_since if self._feeds else 0.0
 
     def leave(self, feed: Feed) -> None:
         """Follow it no more."""
@@ -109,9 +118,9 @@ class LogFollower:
 
     async def run(self) -> None:
         """Read for ever; survives Redis going away and coming back."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._read(), name="log reader")
-            group.create_task(self._interrupt(), name="log reader's wake-up")
+        async with Loops() as loops:
+            loops.start(self._read(), name="log reader")
+            loops.start(self._interrupt(), name="log reader's wake-up")
 
     async def _read(self) -> None:
         reconnect = Reconnect("log follower")
@@ -144,6 +153,7 @@ class LogFollower:
         if key in self._woken:
             self._woken[key] = entries[-1][0]
             return
+        self._silent_since = asyncio.get_running_loop().time()
         feed = self._feeds.get(key)
         if feed is None:
             return

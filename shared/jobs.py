@@ -55,6 +55,26 @@ class Renewal:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Jobs that no verifier took yet, and for how long the first of them has waited."""
+
+    waiting: int
+    oldest_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Who asks, in letters and digits, and how much is let in; 0: as much as fits. "" are all who cannot be told apart.
+
+    A job's tokens are those that it may come to occupy: its prompt and the longest answer that it allows.
+    """
+
+    caller: str = ""
+    limit: int = 0  # live jobs of this caller
+    tokens: int = 0  # of all live jobs of the model
+
+
 class JobStore:
     """Jobs and logs of one model on one Redis. `redis` must not block; `blocking` is for `next_job` alone."""
 
@@ -68,12 +88,15 @@ class JobStore:
 
     # ------------------------------------------------------------ gateway
 
-    async def submit(self, job: Job, limit: int, reader: str = "") -> Outcome:
-        """Admit and queue a job: `OK`, `DUPLICATE` if its id was submitted before, `FULL` above `limit` live jobs.
+    async def submit(self, job: Job, limit: int, reader: str = "", admission: Admission | None = None) -> Outcome:
+        """Admit and queue a job: `OK`, or `DUPLICATE` if its id was submitted before.
 
+        `FULL` above `limit` live jobs or the tokens that `admission` allows, `OVER` if the caller has its share.
         `reader` is the gateway that follows the log: once it is dead the job may be abandoned. "" is never missed.
         """
+        asked = admission or Admission()
         arguments = [job.request_id, keys.GROUP, codec.encode(job), limit, job.timeout_ms, reader]
+        arguments += [asked.caller, len(job.prompt) + job.max_tokens, asked.limit, asked.tokens]
         return scripts.outcome(await scripts.SUBMIT.run(self._redis, self._names(job.request_id), arguments))
 
     async def cancel(self, request_id: str) -> Outcome:
@@ -86,6 +109,11 @@ class JobStore:
     async def _cancel(self, request_id: str, last: bytes) -> Outcome:
         arguments = [request_id, keys.GROUP, last]
         return scripts.outcome(await scripts.CANCEL.run(self._redis, self._names(request_id), arguments))
+
+    async def queue(self) -> Queue:
+        """What waits now. Jobs of a verifier that died are not among it: they were taken once."""
+        waiting, oldest_ms = await scripts.QUEUE.run(self._redis, [keys.lanes(self._model)], [])
+        return Queue(int(waiting), int(oldest_ms))
 
     # ------------------------------------------------------------ verifier
 
@@ -141,6 +169,10 @@ class JobStore:
             self._entries.clear()  # a later orphan check brings back what still matters
         self._entries.update(ids)
         return list(ids)
+
+    async def waiting(self) -> int:
+        """How many jobs no verifier took yet."""
+        return await self._redis.zcard(keys.lanes(self._model))
 
     async def live(self) -> list[str]:
         """Ids of the admitted jobs, waiting and held; one whose deadline passed may still be among them."""

@@ -17,13 +17,23 @@ def log(request_id: str) -> str:
 
 
 def jobs(model: str) -> str:
-    """Stream: request ids waiting for, or held by, a verifier of this model."""
+    """Stream: request ids held by a verifier of this model, or next to be: of each caller's lane the first."""
     return f"{PREFIX}:jobs:{model}"
 
 
 def admitted(model: str) -> str:
     """Sorted set: live request ids scored by deadline; the admission semaphore."""
     return f"{PREFIX}:admitted:{model}"
+
+
+def lanes(model: str) -> str:
+    """Sorted set, all scores 0: "<caller> <microseconds> <request id>" of every job that no verifier took yet."""
+    return f"{PREFIX}:lanes:{model}"
+
+
+def shares(model: str) -> str:
+    """Hash: live request ids with "<tokens> <caller> <microseconds>": whose they are, since when and how large."""
+    return f"{PREFIX}:shares:{model}"
 
 
 def inbox(instance: str) -> str:
@@ -67,5 +77,10 @@ def responses_size() -> str:
 
 
 def vocabulary(digest: str) -> str:
-    """String: a deflated vocabulary-only GGUF, addressed by its content."""
+    """String: a target's deflated vocabulary-only GGUF, addressed by its content."""
     return f"{PREFIX}:vocabulary:{digest}"
+
+
+def draft_vocabulary(digest: str) -> str:
+    """String: the deflated texts of a draft model's tokens, addressed by their content."""
+    return f"{PREFIX}:draft-vocabulary:{digest}"

@@ -1,7 +1,7 @@
 """How a service lives: it runs until asked to stop, then drains; if one of its loops dies, the process ends.
 
-A process that lost a loop must not stand there looking healthy, so loops run in a TaskGroup. The first SIGINT or
-SIGTERM sets `stop`; a second one ends the process at once.
+A process that lost a loop must not stand there looking healthy, so loops run in `Loops`. The first SIGINT or SIGTERM
+sets `stop`; a second one ends the process at once.
 """
 
 import asyncio
@@ -10,8 +10,9 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Self
 
 import structlog
 
@@ -29,6 +30,65 @@ GRACE_S: Final = DRAIN_S + 5.0  # from the wish to stop to SIGKILL: the drain, a
 def instance_name(service: str) -> str:
     """A fresh name for this process: readable, unique, and new after every restart."""
     return f"{service}-{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+class LoopEnded(RuntimeError):
+    """A loop that should run as long as its service returned or was cancelled."""
+
+
+class Loops:
+    """A task group of loops. Until `let_end` none of them may end: whichever does, in whatever way, ends all.
+
+    A plain TaskGroup goes on when one of its tasks returns, or is cancelled by a library that lost its way.
+    """
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._owner: asyncio.Task[Any] | None = None
+        self._may_end = False
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._owner = asyncio.current_task()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._may_end = True  # the group cancels what is left
+        await self._group.__aexit__(kind, error, trace)
+
+    def start(self, loop: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        """Run a loop. Awaiting the task gives what the loop raises, or `LoopEnded`."""
+        task = self._group.create_task(self._watch(loop, name), name=name)
+        self._tasks.append(task)
+        return task
+
+    def let_end(self) -> None:
+        """From now on loops may return and be cancelled; an exception still ends all."""
+        self._may_end = True
+
+    def cancel(self) -> None:
+        """End them all, and mean it."""
+        self.let_end()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _watch(self, loop: Coroutine[Any, Any, None], name: str) -> None:
+        try:
+            await loop
+        except asyncio.CancelledError:
+            assert self._owner is not None
+            if self._may_end or self._owner.cancelling():
+                raise
+        except BaseException:
+            self._may_end = True
+            raise
+        if not self._may_end:
+            self._may_end = True
+            raise LoopEnded(name)
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:

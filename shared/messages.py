@@ -80,6 +80,7 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True, tag="job"):
     timeout_ms: Annotated[int, Meta(gt=0)] = 3_600_000
     grammar: str = ""  # what the answer must match, as llguidance reads it; empty: anything
     thinking: Thinking | None = None
+    traceparent: Annotated[str, Meta(max_length=64)] = ""  # W3C Trace Context; empty: no trace
 
 
 class TokenLogprob(Struct, frozen=True, array_like=True):

@@ -5,6 +5,12 @@ so two hosts' clocks are never compared. All keys of a script are declared, for 
 slots, so Redis Cluster is not supported.
 
 A job's `state` is `running`, `cancelled` or `finished`; its `epoch` counts claims and fences zombies.
+
+Waiting jobs stand in lanes, one per caller, and of each lane only the first is in the job stream; when it is claimed or
+ends, the caller's next goes to the stream's end. So callers take turns: between two of a caller's claims every other
+caller that waits has one, however many anybody queued. And nobody takes all places: a caller is refused once it has
+`SHARE` times as many as are free, so that some are left for whoever comes next (dynamic thresholds: Choudhury and
+Hahne 1998). Callers that cannot be told apart share one lane and may fill everything.
 """
 
 import hashlib
@@ -20,6 +26,7 @@ STREAM_TTL_MS: Final = 24 * 3600 * 1000  # idle model streams vanish after a day
 ENDED_TTL_MS: Final = 600 * 1000  # an ended log stays readable for resumption
 OVERTAKEN_TTL_MS: Final = 60 * 1000  # longer than a submit that was sent can be on its way
 MAX_ATTEMPTS: Final = 3  # claims without one commit before a job counts as poison
+SHARE: Final = 7  # one caller alone gets seven eighths of everything, two get seven fifteenths each
 
 
 class Outcome(StrEnum):
@@ -27,7 +34,8 @@ class Outcome(StrEnum):
 
     OK = "ok"
     DUPLICATE = "duplicate"  # this exact change was made before; as good as ok
-    FULL = "full"  # admission refused
+    FULL = "full"  # not admitted: nobody would be now
+    OVER = "over"  # not admitted: this caller has its share
     GONE = "gone"  # the job does not exist or has expired
     STALE = "stale"  # another verifier claimed it since
     HELD = "held"  # its lease is alive
@@ -40,19 +48,55 @@ class Outcome(StrEnum):
 
 _NOW = "local time = redis.call('TIME'); local now = time[1] * 1000 + math.floor(time[2] / 1000)\n"
 
-# KEYS of `finish`: job, log, admitted, jobs. Ends a job once, in whatever script decides that it ends.
-_FINISH = """
+# KEYS of these: job, log, admitted, jobs, lanes, shares. A share is "<tokens> <caller> <microseconds>"; its place in
+# the lanes has the id instead of the tokens, and last, so that a caller's places lie side by side in order of age.
+_LANES = f"""
+local function enter(job, id)
+  redis.call('HSET', job, 'entry', redis.call('XADD', KEYS[4], '*', 'r', id))
+end
+local function advance(caller)
+  while true do
+    local first = redis.call('ZRANGEBYLEX', KEYS[5], '[' .. caller .. ' ', '(' .. caller .. '!', 'LIMIT', 0, 1)[1]
+    if not first then return end
+    local id = string.match(first, '^%w* %d+ (.*)$')
+    local job = string.format('{keys.job("%s")}', id)  -- of another request, so it cannot be declared
+    local entry = redis.call('HGET', job, 'entry')
+    if entry == '' then enter(job, id) end
+    if entry then return end
+    redis.call('ZREM', KEYS[5], first)  -- the job has expired
+  end
+end
+local function depart(id)
+  local share = redis.call('HGET', KEYS[6], id)
+  if not share then return end
+  local caller, moment = string.match(share, '^%d+ (%w*) (%d+)$')
+  if redis.call('ZREM', KEYS[5], caller .. ' ' .. moment .. ' ' .. id) == 1 then advance(caller) end
+end
+local function leave(id)
+  redis.call('ZREM', KEYS[3], id)
+  depart(id)
+  redis.call('HDEL', KEYS[6], id)
+end
+"""
+
+# Ends a job once, in whatever script decides that it ends.
+_FINISH = (
+    _LANES
+    + """
 local function finish(state, entry_id, payload, ended_ttl)
   redis.call('XADD', KEYS[2], entry_id, 'c', payload)
   redis.call('HSET', KEYS[1], 'state', state)
   redis.call('PEXPIRE', KEYS[1], ended_ttl)
   redis.call('PEXPIRE', KEYS[2], ended_ttl)
-  redis.call('ZREM', KEYS[3], ARGV[1])
   local entry = redis.call('HGET', KEYS[1], 'entry')
-  redis.call('XACK', KEYS[4], ARGV[2], entry)
-  redis.call('XDEL', KEYS[4], entry)
+  if entry ~= '' then
+    redis.call('XACK', KEYS[4], ARGV[2], entry)
+    redis.call('XDEL', KEYS[4], entry)
+  end
+  leave(ARGV[1])
 end
 """
+)
 
 
 class Script:
@@ -77,25 +121,44 @@ class Script:
 
 
 def names(request_id: str, model: str) -> list[str]:
-    """The four keys that every script of a request takes, in order."""
-    return [keys.job(request_id), keys.log(request_id), keys.admitted(model), keys.jobs(model)]
+    """The keys that every script of a request takes, in order."""
+    own = [keys.job(request_id), keys.log(request_id)]
+    return [*own, keys.admitted(model), keys.jobs(model), keys.lanes(model), keys.shares(model)]
 
 
-# ARGV: request id, group, payload, limit, timeout ms, reader
+# ARGV: request id, group, payload, limit, timeout ms, reader, caller, tokens, the caller's limit, limit of tokens
 SUBMIT: Final = Script(
     _NOW
+    + _LANES
     + f"""
 if redis.call('EXISTS', KEYS[1]) == 1 then return 'duplicate' end
-redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
-if redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[4]) then return 'full' end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do leave(id) end
+local caller, tokens = ARGV[7], tonumber(ARGV[8])
+local limit, caller_limit, token_limit = tonumber(ARGV[4]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local live, live_tokens, own, own_tokens = redis.call('ZCARD', KEYS[3]), 0, 0, 0
+-- Counted anew each time: a counter would keep what a crash or an expiry took from it.
+for _, share in ipairs(redis.call('HVALS', KEYS[6])) do
+  local size, who = string.match(share, '^(%d+) (%w*) ')
+  live_tokens = live_tokens + size
+  if who == caller then own, own_tokens = own + 1, own_tokens + size end
+end
+if caller_limit > 0 and own >= caller_limit then return 'over' end
+if live >= limit then return 'full' end
+if caller ~= '' and own >= {SHARE} * (limit - live) then return 'over' end
+if token_limit > 0 and live_tokens > 0 then
+  if live_tokens + tokens > token_limit then return 'full' end
+  if caller ~= '' and own_tokens >= {SHARE} * (token_limit - live_tokens) then return 'over' end
+end
 local deadline = now + ARGV[5]
 redis.call('ZADD', KEYS[3], deadline, ARGV[1])
-local entry = redis.call('XADD', KEYS[4], '*', 'r', ARGV[1])
 redis.call('HSET', KEYS[1], 'payload', ARGV[3], 'epoch', 0, 'committed', 0, 'lease', 0, 'attempts', 0,
-  'state', 'running', 'deadline', deadline, 'entry', entry, 'reader', ARGV[6])
+  'state', 'running', 'deadline', deadline, 'entry', '', 'reader', ARGV[6])
+local place = caller .. ' ' .. time[1] .. string.format('%06d', tonumber(time[2]))
+redis.call('HSET', KEYS[6], ARGV[1], tokens .. ' ' .. place)
+redis.call('ZADD', KEYS[5], 0, place .. ' ' .. ARGV[1])
+advance(caller)
 redis.call('PEXPIRE', KEYS[1], ARGV[5] + {ENDED_TTL_MS})
-redis.call('PEXPIRE', KEYS[3], {STREAM_TTL_MS})
-redis.call('PEXPIRE', KEYS[4], {STREAM_TTL_MS})
+for index = 3, 6 do redis.call('PEXPIRE', KEYS[index], {STREAM_TTL_MS}) end
 return 'ok'
 """
 )
@@ -107,8 +170,11 @@ CLAIM: Final = Script(
     + _FINISH
     + f"""
 local job = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'committed', 'lease', 'deadline', 'attempts', 'payload',
-  'owner')
-if not job[1] then return {{'gone'}} end
+  'owner', 'entry')
+if not job[1] then
+  leave(ARGV[1])
+  return {{'gone'}}
+end
 if job[2] ~= 'running' then return {{'finished'}} end
 if now >= tonumber(job[5]) then
   finish('finished', job[3] .. '-2', ARGV[5], {ENDED_TTL_MS})
@@ -125,6 +191,8 @@ else
 end
 redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 redis.call('HSET', KEYS[1], 'owner', ARGV[3], 'lease', now + ARGV[4])
+if job[9] == '' then enter(KEYS[1], ARGV[1]) end
+depart(ARGV[1])
 return {{'ok', job[1] + 1, tonumber(job[3]), job[7], tonumber(job[5]) - now}}
 """
 )
@@ -195,6 +263,19 @@ end
 if job[1] ~= 'running' then return job[1] end
 finish('cancelled', job[2] .. '-2', ARGV[3], {ENDED_TTL_MS})
 return 'ok'
+"""
+)
+
+# KEYS: lanes. How many jobs no verifier took yet, and for how many ms the first of them has waited.
+QUEUE: Final = Script(
+    """
+local time = redis.call('TIME'); local now = time[1] * 1000000 + time[2]
+local oldest = now
+local waiting = redis.call('ZRANGE', KEYS[1], 0, -1)
+for _, place in ipairs(waiting) do
+  oldest = math.min(oldest, tonumber(string.match(place, '^%w* (%d+) ')))
+end
+return {#waiting, math.floor((now - oldest) / 1000)}
 """
 )
 

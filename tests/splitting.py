@@ -24,7 +24,9 @@ from shared.llama import Model
 from shared.messages import Chunk, Finish, TokenLogprob
 from tests.toy_format import ToyFormat, ToyParser
 
-SERVED = ServedModel(name="smol", fingerprint="f", vocabulary="v", n_ctx=4096, created=0, exactness="strict")
+SERVED = ServedModel(
+    name="smol", fingerprint="f", vocabulary="v", n_ctx=4096, n_cells=4096, created=0, exactness="strict"
+)
 PROMPT = (1, 2, 3, 4, 5)
 Commits = Sequence[Chunk]
 

@@ -6,6 +6,7 @@ the request's log again.
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -44,6 +45,7 @@ class Worker:
         self._hints: list[Hint] = []
         self._news = asyncio.Event()
         self._requests: dict[str, Open] = {}
+        self._drafted: Counter[str] = Counter()  # tokens told, by request
         self._stopping = False
         self._tokens = 0
         self._rate = 0.0
@@ -53,19 +55,17 @@ class Worker:
         # Loading took long, and Redis may have gone meanwhile.
         await lifecycle.insist("start", self._enter, stop)
         beats = lifecycle.heartbeat(self._registry, self._current_card, self._tidy)
-        async with asyncio.TaskGroup() as group:
-            loops = [
-                group.create_task(self._inbox.run(self._receive), name="inbox"),
-                group.create_task(beats, name="heartbeat"),
-                group.create_task(self._measure(), name="measure"),
-                group.create_task(self._draft(), name="draft"),
-            ]
+        async with lifecycle.Loops() as loops:
+            loops.start(self._inbox.run(self._receive), name="inbox")
+            loops.start(beats, name="heartbeat")
+            loops.start(self._measure(), name="measure")
+            drafting = loops.start(self._draft(), name="draft")
             await stop.wait()
+            loops.let_end()
             self._stopping = True
             self._news.set()
-            await loops[-1]
-            for task in loops:
-                task.cancel()
+            await drafting
+            loops.cancel()
         with contextlib.suppress(*DISCONNECTED):
             await self._registry.leave(self._instance)
             await self._greet()
@@ -155,6 +155,7 @@ class Worker:
             if opened is None:
                 continue
             self._tokens += len(draft.tokens) - draft.copied  # copies take no time
+            self._drafted[draft.request_id] += len(draft.tokens)
             proposal = Proposal(
                 request_id=draft.request_id,
                 epoch=opened.epoch,
@@ -187,7 +188,9 @@ class Worker:
                 if not known:
                     await self._open(loop, opened)
             elif isinstance(hint, Close):
-                self._requests.pop(hint.request_id, None)
+                if self._requests.pop(hint.request_id, None) is not None:
+                    drafted = self._drafted.pop(hint.request_id, 0)
+                    logger.info("session_ended", request=hint.request_id, drafted=drafted)
                 await loop.run_in_executor(self._thread, self._proposer.close, hint.request_id)
 
     async def _open(self, loop: asyncio.AbstractEventLoop, hint: Open) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from services.gateway.errors import unavailable
+from services.gateway.errors import draining
 
 
 class Activity:
@@ -20,7 +20,7 @@ class Activity:
     def enter(self) -> Iterator[None]:
         """Hold a place while a request runs. Raises a 503 `ApiError` while draining."""
         if self.draining:
-            raise unavailable("This gateway is shutting down; try again shortly.", "draining")
+            raise draining()
         self.running += 1
         self._idle.clear()
         try:

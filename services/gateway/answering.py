@@ -13,13 +13,14 @@ from redis.exceptions import RedisError
 from services.gateway.account import Account
 from services.gateway.dialect import Call, Dialect, Identity
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
-from services.gateway.gateway import CALLER, GATEWAY, REQUEST_ID, Gateway
+from services.gateway.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.generation import Event, Finished
 from services.gateway.generator import Answer
 from services.gateway.preparation import Prepared, prepare
 from services.gateway.sse import ClientGone, EventStream
 from services.gateway.stores import Stores
 from shared.broker import DISCONNECTED
+from shared.tracing import Span, Tracer, traceparent
 
 logger = structlog.get_logger()
 
@@ -39,7 +40,8 @@ class Endpoint:
         """Answer, whole or streamed. Raises `ApiError` only before headers."""
         gateway = request.app[GATEWAY]
         with gateway.activity.enter():
-            account = Account(gateway.metrics, request[REQUEST_ID])
+            span = _span(request, gateway.tracer)
+            account = Account(gateway.metrics, request[REQUEST_ID], request[ANSWER_ID], span)
             try:
                 return await self._answer(request, gateway, account)
             except ApiError as error:
@@ -55,11 +57,11 @@ class Endpoint:
         _refuse_resumption(request)
         call = self._dialect.parse(await read_body(request))
         stores = gateway.stores.of(request[CALLER])
-        prepared = await _prepare(call, gateway, stores)
+        prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
         account.prepare(prepared)
         headers = _warn(call.warnings, request[REQUEST_ID])
-        identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
-        async with gateway.generator.run(prepared) as answer:
+        identity = Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared)
+        async with gateway.generator.run(prepared, request[CALLER]) as answer:
             if not call.streaming:
                 return await _whole(call, identity, answer, account, stores, headers)
             stream = EventStream(request, self._dialect.content_type, headers=headers, heartbeat_s=gateway.heartbeat_s)
@@ -68,6 +70,13 @@ class Endpoint:
             except ClientGone:
                 account.leave()
             return stream.response
+
+
+def _span(request: web.Request, tracer: Tracer) -> Span:
+    """Of the whole request, named as OpenTelemetry names those of HTTP servers."""
+    route = request.match_info.route.resource
+    name = f"{request.method} {route.canonical}" if route else request.method
+    return tracer.span(name, traceparent(request.headers.get("traceparent")), serves=True)
 
 
 def _refuse_resumption(request: web.Request) -> None:

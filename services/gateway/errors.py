@@ -49,11 +49,21 @@ def unavailable(message: str, code: str = "service_unavailable") -> ApiError:
     return ApiError(503, message, kind=SERVER, code=code, retry_after_s=random.uniform(*RETRY_AFTER_S))
 
 
+def queue_full() -> ApiError:
+    """A 503: nobody would be let in now."""
+    return unavailable("Too many requests are running or waiting for this model; try again shortly.", "queue_full")
+
+
+def draining() -> ApiError:
+    """A 503: this gateway stops. Behind a balancer the next try finds another."""
+    return unavailable("This gateway is shutting down; try again shortly.", "draining")
+
+
 def too_many() -> ApiError:
-    """A 429: the admission limit of live requests is reached."""
+    """A 429: the caller has its share of what may run and wait."""
     return ApiError(
         429,
-        "Too many requests are running or waiting for this model; try again shortly.",
+        "Too many requests of this API key are running or waiting; try again when some have ended.",
         kind="rate_limit_error",
         code="rate_limit_exceeded",
         retry_after_s=random.uniform(*RETRY_AFTER_S),

@@ -13,12 +13,13 @@ import structlog
 from redis.exceptions import RedisError
 
 from services.gateway.cancelling import Cancellations
-from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, too_many, unavailable
+from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, draining, queue_full, too_many, unavailable
 from services.gateway.generation import Choice, Event, Finished, deadline_passed
+from services.gateway.limits import Limits
 from services.gateway.preparation import Prepared
 from shared.broker import Broker
 from shared.follow import Feed, LogFollower, LogLost
-from shared.jobs import JobStore
+from shared.jobs import Admission, JobStore
 from shared.messages import Finish, Job
 from shared.scripts import Outcome
 
@@ -89,6 +90,11 @@ class Answer:
             raise self._failure
         return events
 
+    def fail(self, error: ApiError) -> None:
+        """End all choices with this, unless something ended them before."""
+        self._failure = self._failure or error
+        self._wake()
+
     async def close(self) -> None:
         """Stop reading and cancel what has not ended."""
         self._deadline.cancel()
@@ -124,44 +130,58 @@ class Answer:
             self._waiter.set_result(None)
 
     def _expire(self) -> None:
-        self._failure = self._failure or deadline_passed()
-        self._wake()
+        self.fail(deadline_passed())
 
 
 class Generator:
-    """Runs prepared requests on one Redis; at most `limit` jobs per model are live at once.
+    """Runs prepared requests on one Redis, as many at once as the limits allow.
 
     They are read for as long as the card of `instance`, this gateway, is renewed.
     """
 
-    def __init__(self, broker: Broker, follower: LogFollower, instance: str, limit: int) -> None:
+    def __init__(self, broker: Broker, follower: LogFollower, instance: str, limits: Limits) -> None:
         self._broker = broker
         self._instance = instance
         self._follower = follower
-        self._limit = limit
+        self._limits = limits
         self._cancellations = Cancellations(broker)
+        self._answers: set[Answer] = set()
+        self._ended = False
+
+    def end(self) -> None:
+        """End every answer with an error that says that this gateway stops, and refuse new ones."""
+        self._ended = True
+        for answer in self._answers:
+            answer.fail(draining())
 
     @asynccontextmanager
-    async def run(self, prepared: Prepared) -> AsyncIterator[Answer]:
-        """Submit the jobs and read their answers; on leaving, those that have not ended are cancelled.
+    async def run(self, prepared: Prepared, caller: str = "") -> AsyncIterator[Answer]:
+        """Submit the jobs of `caller` and read their answers; on leaving, those that have not ended are cancelled.
 
         Raises a 429 or 503 `ApiError` before anything is yielded if they are not admitted.
         """
+        if self._ended:
+            raise draining()
         store = JobStore(self._broker.redis, self._broker.blocking, prepared.model.name)
-        await self._submit(store, prepared.jobs)
+        await self._submit(store, prepared.jobs, self._limits.admission(prepared.model, caller))
         answer = Answer(self._cancellations, self._follower, prepared)
+        self._answers.add(answer)
         try:
             yield answer
         finally:
+            self._answers.discard(answer)
             await answer.close()
 
-    async def _submit(self, store: JobStore, jobs: Sequence[Job]) -> None:
+    async def _submit(self, store: JobStore, jobs: Sequence[Job], admission: Admission) -> None:
         tried: list[Job] = []
         admitted = False
         try:
             for job in jobs:
                 tried.append(job)
-                if await store.submit(job, self._limit, self._instance) is Outcome.FULL:
+                outcome = await store.submit(job, self._limits.requests, self._instance, admission)
+                if outcome is Outcome.FULL:
+                    raise queue_full()
+                if outcome is Outcome.OVER:
                     raise too_many()
             admitted = True
         except (RedisError, OSError) as error:

@@ -42,6 +42,7 @@ class ServedModel:
     fingerprint: str
     vocabulary: str  # where its vocabulary and chat template lie
     n_ctx: int  # the smallest of its verifiers: any of them may claim the request
+    n_cells: int  # tokens that all its verifiers hold at once
     created: int
     exactness: str
 
@@ -220,7 +221,11 @@ class ModelDirectory:
         async with self._loading:
             lexicon = self._lexicons.get(vocabulary)
             if lexicon is None:
-                data = await self._registry.fetch_vocabulary(vocabulary)
+                try:
+                    data = await self._registry.fetch_vocabulary(vocabulary)
+                except ValueError as error:
+                    logger.error("vocabulary_unusable", error=str(error))
+                    raise unavailable("The model's vocabulary in Redis is damaged; try again shortly.") from error
                 if data is None:
                     raise unavailable("The model's vocabulary is not published yet; try again shortly.")
                 lexicon = self._lexicons[vocabulary] = await asyncio.to_thread(_load, data)
@@ -237,6 +242,7 @@ def _serve(cards: Sequence[VerifierCard]) -> ServedModel:
         fingerprint=oldest.fingerprint,
         vocabulary=oldest.vocabulary,
         n_ctx=min(card.n_ctx for card in peers),
+        n_cells=sum(card.n_ctx * card.slots for card in peers),
         created=oldest.created,
         exactness=peers[0].exactness if len({card.exactness for card in peers}) == 1 else "law",
     )

@@ -19,14 +19,15 @@ _PARAMETER: Final = re.compile(r"{(\w+)(?::[^{}]*)?}")
 _MEANINGS: Final = {
     400: "The request is not valid; the message names the field",
     401: "No valid API key",
+    403: "Another site's page, where no key is asked for",
     404: "There is no such model or object",
     413: "The body is too large",
-    429: "Too many requests are running or waiting; come back after Retry-After",
+    429: "This API key has as many requests as it may have now; come back after Retry-After",
     499: "The request was cancelled",
     500: "Generation failed",
-    503: "No verifier or no Redis now; come back after Retry-After",
+    503: "No room, no verifier or no Redis now; come back after Retry-After",
     504: "The request's deadline passed",
-    529: "No verifier or no Redis now; come back after Retry-After",
+    529: "No room, no verifier or no Redis now; come back after Retry-After",
 }
 _JSON: Final = "application/json"
 _TEXT: Final[JsonSchemaValue] = {"type": "string"}
@@ -107,7 +108,7 @@ def _responses(route: Route, path: str, references: dict[object, JsonSchemaValue
 def _refusals(route: Route) -> set[int]:
     found = set(route.refusals)
     if not route.open:
-        found |= {401, 503}
+        found |= {401, 403, 503}
     if route.request is not None:
         found |= {400, 404, 413}
     if route.submits:

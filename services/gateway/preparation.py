@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
@@ -50,6 +50,10 @@ class Prepared:
     def prompt_tokens(self) -> int:
         """Of all prompts; one with several choices counts once."""
         return sum(len(job.prompt) for job in self.jobs[:: self.choices])
+
+    def traced(self, traceparent: str) -> "Prepared":
+        """The same as part of a trace."""
+        return replace(self, jobs=tuple(msgspec.structs.replace(job, traceparent=traceparent) for job in self.jobs))
 
 
 async def prepare(request: GenerationRequest, directory: ModelDirectory, stores: Stores, timeout_ms: int) -> Prepared:

@@ -9,9 +9,11 @@ from aiohttp import web
 from redis.exceptions import RedisError
 
 from services.gateway.gateway import DOCUMENT, GATEWAY, Gateway
+from services.gateway.pulse import SLOW_S
 from shared.broker import DISCONNECTED
 from shared.messages import VerifierCard
 
+STALLED_S: Final = 60.0
 _PROBE_S: Final = 2.0  # orchestrators' probes give up after a few seconds
 
 
@@ -20,9 +22,26 @@ async def root(_: web.Request) -> web.Response:
     return web.Response(text="draftmesh is running. GET /v1/models lists what it serves.\n")
 
 
-async def health(_: web.Request) -> web.Response:
-    """200: the process lives."""
-    return web.json_response({"status": "ok"})
+async def live(request: web.Request) -> web.Response:
+    """200 unless the event loop was held up for seconds; Redis and verifiers have no part in it."""
+    lag_s = request.app[GATEWAY].pulse.lag
+    slow = lag_s >= SLOW_S
+    return web.json_response(
+        {"status": "slow" if slow else "ok", "lag_s": round(lag_s, 3)}, status=503 if slow else 200
+    )
+
+
+async def progress(request: web.Request) -> web.Response:
+    """200 unless requests of this gateway run or wait and nothing was committed for any of them for a minute."""
+    gateway = request.app[GATEWAY]
+    silence_s = gateway.follower.silence_s
+    stalled = silence_s >= STALLED_S
+    body = {
+        "status": "stalled" if stalled else "ok",
+        "running": gateway.activity.running,
+        "silence_s": round(silence_s),
+    }
+    return web.json_response(body, status=503 if stalled else 200)
 
 
 async def ready(request: web.Request) -> web.Response:
@@ -60,4 +79,5 @@ async def metrics(request: web.Request) -> web.Response:
     with suppress(RedisError, *DISCONNECTED):
         async with asyncio.timeout(_PROBE_S):
             await gateway.directory.cards()
+    await gateway.metrics.pressure.look(gateway.broker, gateway.directory.last)
     return web.Response(body=gateway.metrics.text(), headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})

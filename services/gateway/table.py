@@ -133,8 +133,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     # How the gateway is
     get(routes.root, "What this is; clients ask it whether a server is there", "/", media="text/plain", open=True),
-    get(routes.health, "Whether the process lives", "/health", open=True),
-    get(routes.ready, "Whether a request sent now would be served", "/ready", refusals=(503,), open=True),
+    get(routes.live, "Whether the process does its work", "/livez", "/health", refusals=(503,), open=True),
+    get(routes.ready, "Whether a request sent now would be served", "/readyz", "/ready", refusals=(503,), open=True),
+    get(routes.progress, "Whether what runs here gets on", "/health/progress", refusals=(503,), open=True),
     get(routes.metrics, "Prometheus' metrics", "/metrics", media="text/plain", open=True),
     get(
         server_routes.properties,

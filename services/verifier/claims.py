@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -32,6 +33,7 @@ class Claimed:
     output: list[int]
     constraint: Constraint | None = None
     refusal: str = ""
+    at_ns: int = 0  # when it was claimed, by this machine's clock
 
 
 class Claims:
@@ -131,6 +133,7 @@ class Claims:
             if isinstance(claim, Outcome):
                 logger.debug("claim_refused", request=request_id, outcome=claim)
                 return
+            at_ns = time.time_ns()
             output: list[int] = []
             if claim.committed:
                 for _, chunk in await read_log(self._redis, request_id):
@@ -142,7 +145,7 @@ class Claims:
                 except GrammarError as error:
                     refusal = str(error)
             claimed = True
-            self._ready.append(Claimed(claim, output, constraint, refusal))
+            self._ready.append(Claimed(claim, output, constraint, refusal, at_ns))
             self._arrived()
         finally:
             if not claimed:

@@ -25,6 +25,7 @@ from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
 from services.verifier.readers import Readers
+from services.verifier.records import Records
 from services.verifier.round import Round
 from shared import codec, drafts, lifecycle, models
 from shared.broker import DISCONNECTED, Broker, Reconnect
@@ -33,6 +34,7 @@ from shared.jobs import Append, Claim, JobStore, Renewal
 from shared.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
 from shared.registry import HEARTBEAT_S, Registry
 from shared.scripts import Outcome
+from shared.tracing import NoTracer, Tracer
 
 logger = structlog.get_logger()
 
@@ -53,6 +55,7 @@ class Worker:
         lease_ms: int = 10_000,
         trees: bool = True,
         clock: Callable[[], float] = time.perf_counter,
+        tracer: Tracer | None = None,
     ) -> None:
         """Without `trees` a request's drafts are one chain, as for a target that allows no more.
 
@@ -92,6 +95,7 @@ class Worker:
         self._news = asyncio.Event()  # something for the round loop: a claim, a proposal, a loss, a stop
         self._look_around = asyncio.Event()
         self._joined = False  # drafters came or went since the round loop last looked
+        self._records = Records(tracer or NoTracer())
         self._draining = False
         self._created = int(time.time())
         self._committed: deque[tuple[float, int]] = deque(maxlen=4096)
@@ -100,18 +104,16 @@ class Worker:
         """Serve until `stop`; then give every claim back, so that another verifier goes on, and leave."""
         # Loading took long, and Redis may have gone meanwhile.
         await lifecycle.insist("start", self._enter, stop)
-        async with asyncio.TaskGroup() as group:
-            new = group.create_task(self._claims.run_new(), name="new")
-            orphans = group.create_task(self._claims.run_orphans(), name="orphans")
-            readers = Readers(self._store, self._registry)
-            others = [
-                group.create_task(readers.run(), name="readers"),
-                group.create_task(self._committer.run(), name="committer"),
-                group.create_task(self._inbox.run(self._receive), name="inbox"),
-                group.create_task(self._stay_known(), name="registry"),
-            ]
-            rounds = group.create_task(self._rounds(), name="rounds")
+        async with lifecycle.Loops() as loops:
+            new = loops.start(self._claims.run_new(), name="new")
+            orphans = loops.start(self._claims.run_orphans(), name="orphans")
+            loops.start(Readers(self._store, self._registry).run(), name="readers")
+            loops.start(self._committer.run(), name="committer")
+            loops.start(self._inbox.run(self._receive), name="inbox")
+            loops.start(self._stay_known(), name="registry")
+            rounds = loops.start(self._rounds(), name="rounds")
             await stop.wait()
+            loops.let_end()
             await self._claims.stop(new, orphans)
             self._draining = True
             self._wake()
@@ -119,8 +121,7 @@ class Worker:
                 async with asyncio.timeout(DRAIN_S):
                     await asyncio.shield(rounds)
                     await self._hand_back()
-            for task in (rounds, *others):
-                task.cancel()
+            loops.cancel()
         self._thread.shutdown()
 
     async def _enter(self) -> None:
@@ -178,7 +179,8 @@ class Worker:
             if misfit:
                 await self._turn_away(one.claim, len(one.output), misfit)
             else:
-                await loop.run_in_executor(self._thread, self._engine.admit, one.claim, one.output, one.constraint)
+                admit = partial(self._engine.admit, one.claim, one.output, one.constraint)
+                self._records.begin(await loop.run_in_executor(self._thread, admit), one.at_ns)
         self._joined = False
         opened, closed = self._engine.reassign()
         batch.hints += [(name, Close(request_id=generation.job.request_id)) for generation, name in closed]
@@ -214,6 +216,7 @@ class Worker:
                 request_id=generation.job.request_id, epoch=generation.claim.epoch, base=generation.offset, chunk=_LATE
             )
             batch.appends.append((generation, late))
+            self._records.saw(generation, _LATE)
             batch.hints += self._end(generation)
         for generation in [generation for generation in self._engine.running if generation.lost]:
             batch.hints += self._end(generation)
@@ -222,6 +225,7 @@ class Worker:
     def _end(self, generation: Generation) -> list[tuple[str, Hint]]:
         request_id = generation.job.request_id
         self._engine.drop(generation)
+        self._records.end(generation)
         self._claims.done(request_id)
         return [(name, Close(request_id=request_id)) for name in generation.sessions]
 
@@ -242,6 +246,7 @@ class Worker:
                 continue
             append = Append(request_id=request_id, epoch=epoch, base=gain.base, chunk=chunk)
             batch.appends.append((generation, append))
+            self._records.saw(generation, chunk)
             self._committed.append((self._clock(), len(chunk.tokens)))
             if chunk.finish is not Finish.NONE:
                 batch.hints += self._end(generation)

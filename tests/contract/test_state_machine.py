@@ -30,14 +30,16 @@ from hypothesis.stateful import (
 
 from shared import keys
 from shared.broker import Broker, connect
-from shared.jobs import Append, Claim, JobStore, Renewal, read_log
+from shared.jobs import Admission, Append, Claim, JobStore, Renewal, read_log
 from shared.messages import Chunk, Finish
 from shared.scripts import Outcome
 from tests.contract.job_model import Logged, Request
 from tests.toys import job
 
 MODEL = "toy"
-LIMIT = 3
+LIMIT = 5
+CALLER_LIMIT = 4
+CALLERS = st.sampled_from(["", "a", "b"])
 OWNERS = ("v0", "v1")
 FINISHES = st.sampled_from([Finish.NONE, Finish.NONE, Finish.NONE, Finish.STOP, Finish.LENGTH])
 T = TypeVar("T")
@@ -90,7 +92,8 @@ class Machine(RuleBasedStateMachine):
         self.count = 0
         self.waiting: dict[int, str] = {}
         self.delivered: dict[int, str] = {}
-        self.admitted: set[str] = set()
+        self.admitted: dict[str, str] = {}  # with their callers
+        self.lanes: dict[str, list[str]] = {"": [], "a": [], "b": []}  # who was never claimed, by caller
         self.epochs: dict[str, int] = {}
 
     def store(self) -> JobStore:
@@ -119,34 +122,57 @@ class Machine(RuleBasedStateMachine):
         self.waiting.pop(entry, None)
         self.delivered.pop(entry, None)
 
+    def advance(self, caller: str) -> None:
+        """The first of a lane is queued, whoever was before it."""
+        lane = self.lanes[caller]
+        while lane and not self.requests[lane[0]].exists:
+            lane.pop(0)
+        if lane and lane[0] not in self.entries:
+            self.queue(lane[0])
+
+    def depart(self, request_id: str) -> None:
+        caller = self.admitted.get(request_id, "")
+        if request_id in self.lanes[caller]:
+            self.lanes[caller].remove(request_id)
+            self.advance(caller)
+
+    def leave(self, request_id: str) -> None:
+        self.depart(request_id)
+        self.admitted.pop(request_id, None)
+
     def sweep(self) -> None:
         """What ended is neither queued nor admitted."""
         for request_id, request in self.requests.items():
             if request.exists and request.state != "running":
-                self.admitted.discard(request_id)
-                self.unqueue(self.entries[request_id])
+                self.unqueue(self.entries.get(request_id, 0))
+                self.leave(request_id)
 
     def pick(self, number: int) -> str:
         return f"r{number % len(self.requests)}"
 
     # ------------------------------------------------------------ gateway
 
-    @rule(twice=st.booleans())
-    def submit(self, twice: bool) -> None:
+    @rule(twice=st.booleans(), caller=CALLERS)
+    def submit(self, twice: bool, caller: str) -> None:
         request_id = f"r{len(self.requests)}"
 
         def expect() -> Outcome:
             if request_id in self.requests:
                 return Outcome.DUPLICATE
-            self.admitted -= {name for name in self.admitted if self.requests[name].late}
+            for late in sorted(name for name in self.admitted if self.requests[name].late):
+                self.leave(late)
+            if list(self.admitted.values()).count(caller) >= CALLER_LIMIT:
+                return Outcome.OVER
             if len(self.admitted) >= LIMIT:
                 return Outcome.FULL
             self.requests[request_id] = Request()
-            self.admitted.add(request_id)
-            self.queue(request_id)
+            self.admitted[request_id] = caller
+            self.lanes[caller].append(request_id)
+            self.advance(caller)
             return Outcome.OK
 
-        self.call(twice, lambda: self.gateway.submit(job(request_id), LIMIT), expect)
+        admission = Admission(caller=caller, limit=CALLER_LIMIT)
+        self.call(twice, lambda: self.gateway.submit(job(request_id), LIMIT, admission=admission), expect)
 
     @precondition(lambda self: self.requests)
     @rule(number=st.integers(0, 30), twice=st.booleans())
@@ -185,8 +211,13 @@ class Machine(RuleBasedStateMachine):
             got = self.world.do(verifier.store.claim(request_id, verifier.owner))
             expected = request.claim(verifier.owner)
             entry = verifier.entries.pop(request_id, None)
-            if expected is Outcome.GONE and entry is not None:
-                self.unqueue(entry)
+            if expected is Outcome.GONE:
+                self.unqueue(entry or 0)
+                self.leave(request_id)
+            elif expected is Outcome.OK:
+                if request_id not in self.entries:
+                    self.queue(request_id)  # claimed without a delivery, but somebody may have to find it
+                self.depart(request_id)
             self.sweep()
             if not isinstance(got, Claim):
                 assert got is expected
@@ -301,10 +332,20 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def only_what_lives_is_admitted_and_queued(self) -> None:
         admitted = self.world.do(self.raw.zrange(keys.admitted(MODEL), 0, -1))
-        assert {name.decode() for name in admitted} == self.admitted
+        assert {name.decode() for name in admitted} == self.admitted.keys()
         assert len(admitted) <= LIMIT
+        shares = self.world.do(self.raw.hgetall(keys.shares(MODEL)))
+        assert {name.decode(): share.split(b" ")[1].decode() for name, share in shares.items()} == self.admitted
         queued = [fields[b"r"].decode() for _, fields in self.world.do(self.raw.xrange(keys.jobs(MODEL)))]
         assert queued == [(self.waiting | self.delivered)[entry] for entry in sorted(self.waiting | self.delivered)]
+
+    @invariant()
+    def callers_wait_in_lanes_of_which_the_first_is_queued(self) -> None:
+        places = [place.decode().split(" ") for place in self.world.do(self.raw.zrange(keys.lanes(MODEL), 0, -1))]
+        for caller, lane in self.lanes.items():
+            assert [request_id for name, _, request_id in places if name == caller] == lane
+            if lane and self.requests[lane[0]].exists:
+                assert self.entries[lane[0]] in self.waiting | self.delivered
 
     @invariant()
     def every_key_expires(self) -> None:

@@ -11,6 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from services.gateway import cancelling
 from services.gateway.cancelling import Cancellations
 from services.gateway.generator import Generator
+from services.gateway.limits import Limits
 from services.gateway.preparation import Prepared, Reading
 from shared.broker import Broker
 from shared.follow import LogFollower
@@ -48,7 +49,7 @@ async def until_nothing_runs() -> None:
 
 async def test_a_reader_that_is_cancelled_while_it_leaves_spares_no_job(valkey: Broker, follower: LogFollower) -> None:
     jobs = job("r1"), job("r2"), job("r3")
-    generator = Generator(valkey, follower, "g", 100)
+    generator = Generator(valkey, follower, "g", Limits(requests=100))
 
     async def leave() -> None:
         task = asyncio.current_task()

@@ -3,6 +3,8 @@
 import asyncio
 import io
 from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any, cast
 
 import openai
@@ -10,12 +12,12 @@ import pytest
 from openai import AsyncOpenAI
 
 from services.gateway.service import Settings, serve
-from shared import keys
+from shared import api_keys, keys
 from shared.errors import StartError
 from shared.llama import Model
-from shared.messages import VerifierCard
+from shared.messages import Job, VerifierCard
 from tests.server import valkey_server
-from tests.service.scripted import MESSAGES, MODEL, card, speaking, stack
+from tests.service.scripted import MESSAGES, MODEL, Stack, Step, card, fixed, speaking, stack
 
 
 @pytest.mark.parametrize(
@@ -77,13 +79,54 @@ async def test_models_are_listed_and_unknown_ones_named(valkey_url: str, vocabul
         assert (status, body["error"]["code"]) == (404, "model_not_found")
 
 
-async def test_above_the_limit_is_429_and_leaves_nothing_behind(valkey_url: str, vocabulary: bytes) -> None:
-    async with stack(valkey_url, vocabulary, lambda _: [asyncio.Event()], max_requests=1) as s:
-        async with s.session.post(f"{s.url}/v1/chat/completions", json={"messages": MESSAGES, "n": 2}) as response:
-            assert response.status == 429
+@pytest.mark.parametrize(
+    ("limits", "status", "code"),
+    [
+        ({"max_requests": 1}, 503, "queue_full"),
+        ({"max_requests_per_key": 1}, 429, "rate_limit_exceeded"),
+        ({"max_live_tokens": 600}, 503, "queue_full"),
+    ],
+)
+async def test_above_a_limit_it_asks_to_come_back_and_leaves_nothing_behind(
+    valkey_url: str, vocabulary: bytes, limits: dict[str, Any], status: int, code: str
+) -> None:
+    async with stack(valkey_url, vocabulary, fixed(asyncio.Event()), **limits) as s:
+        body = {"messages": MESSAGES, "n": 2, "max_tokens": 400}
+        async with s.session.post(f"{s.url}/v1/chat/completions", json=body) as response:
+            assert response.status == status
             assert 1 <= int(response.headers["Retry-After"]) <= 3
-            assert (await response.json())["error"]["code"] == "rate_limit_exceeded"
+            assert (await response.json())["error"]["code"] == code
         assert await cast(Any, s.clients.redis).zcard(keys.admitted(MODEL)) == 0
+
+
+async def test_a_key_that_queues_much_leaves_room_and_its_turn_to_another(
+    valkey_url: str, vocabulary: bytes, model: Model
+) -> None:
+    going, begun = asyncio.Event(), asyncio.Event()
+
+    def script(_: Job) -> list[Step]:
+        begun.set()
+        return [going, *speaking(model, "Hi")(_)]
+
+    async def ask(s: Stack, key: str) -> int:
+        headers = {"Authorization": f"Bearer {key}"}
+        body = {"messages": MESSAGES, "user": key, "max_tokens": 5 if key == "modest" else 6}
+        async with s.session.post(f"{s.url}/v1/chat/completions", json=body, headers=headers) as response:
+            return response.status
+
+    async with stack(valkey_url, vocabulary, script, max_requests=16) as s:
+        greedy = [asyncio.create_task(ask(s, "greedy")) for _ in range(16)]
+        for refused in islice(asyncio.as_completed(greedy), 2):
+            await refused
+        await begun.wait()
+        modest = asyncio.create_task(ask(s, "modest"))
+        redis = cast(Any, s.clients.redis)
+        while await redis.zcard(keys.admitted(MODEL)) < 15:  # noqa: ASYNC110 - another process fills it
+            await asyncio.sleep(0)
+        going.set()
+        assert await modest == 200
+        assert sorted(await asyncio.gather(*greedy)) == [200] * 14 + [429] * 2
+        assert 5 in [job.max_tokens for job in s.verifier.jobs[:3]]
 
 
 @pytest.mark.parametrize("cards", [(), (card(draining=True),)])
@@ -108,6 +151,9 @@ async def test_without_redis_it_is_503_and_alive(vocabulary: bytes) -> None:
             for path, status in (("/ready", 503), ("/health", 200), ("/metrics", 200)):
                 async with s.session.get(s.url + path) as response:
                     assert response.status == status
+                    text = await response.text()
+            assert "draftmesh_redis_up 0.0" in text
+            assert "draftmesh_num_requests_waiting{" not in text  # nobody knows
 
 
 async def test_unknown_routes_and_methods(valkey_url: str, vocabulary: bytes) -> None:
@@ -166,5 +212,60 @@ async def test_metrics_show_requests_and_the_fleet(valkey_url: str, vocabulary: 
         'draftmesh_prefix_cache_queries_total{model="smol"} 60.0',
         'draftmesh_prefix_cache_hits_total{model="smol"} 24.0',
         'draftmesh_exactness_info{level="law",model="smol"} 1.0',
+        "draftmesh_redis_up 1.0",
+        'draftmesh_num_requests_waiting{model="smol"} 0.0',
+        'draftmesh_oldest_waiting_seconds{model="smol"} 0.0',
+        "draftmesh_redis_max_memory_bytes 0.0",
     ):
         assert line in text
+
+
+@pytest.mark.parametrize("own", ["a", "trace-7_B" * 7, "0" * 64])
+async def test_a_client_s_own_request_id_comes_back(valkey_url: str, vocabulary: bytes, model: Model, own: str) -> None:
+    async with stack(valkey_url, vocabulary, speaking(model, "Hi")) as s:
+        ids = set()
+        for _ in range(2):
+            body = {"messages": MESSAGES}
+            headers = {"x-request-id": own}
+            async with s.session.post(f"{s.url}/v1/chat/completions", json=body, headers=headers) as response:
+                assert response.headers["x-request-id"] == response.headers["request-id"] == own
+                ids.add((await response.json())["id"])
+        assert len(ids) == 2  # what is stored under an id must not be a client's to choose
+        async with s.session.post(f"{s.url}/v1/messages", json={}, headers={"x-request-id": own}) as response:
+            assert (await response.json())["request_id"] == own
+
+
+async def test_a_request_id_of_another_shape_is_replaced(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        for bad in ("", " ", "0" * 65, "a b", "a/b", "é", "a;b", "<script>"):
+            async with s.session.get(s.url, headers={"x-request-id": bad}) as response:
+                assert response.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_gateway_for_other_machines_wants_keys() -> None:
+    nobody = Settings(redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout_s=1)
+    with pytest.raises(StartError, match=r"--host 0\.0\.0\.0"):
+        await serve(nobody, asyncio.Event())
+    published = Settings(
+        redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout_s=1, published_host="192.0.2.1"
+    )
+    with pytest.raises(StartError, match=r"--published-host 192\.0\.2\.1"):
+        await serve(published, asyncio.Event())
+
+
+async def test_pages_of_other_sites_stay_outside_where_no_key_is_asked_for(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        # A form may post JSON without asking first, so the answer to a preflight is not enough.
+        headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
+        async with s.session.post(f"{s.url}/v1/chat/completions", data=b"{}", headers=headers) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (403, "origin_not_allowed")
+        assert not s.verifier.jobs
+
+
+async def test_keys_of_a_file_open_the_gateway(valkey_url: str, vocabulary: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key = api_keys.add(file, "alice")
+    async with stack(valkey_url, vocabulary, api_keys_file=str(file)) as s:
+        for given, status in ((key, 200), (api_keys.digest(key).hex(), 401)):
+            async with s.session.get(f"{s.url}/v1/models", headers={"x-api-key": given}) as response:
+                assert response.status == status

@@ -93,12 +93,19 @@ async def test_an_overflow_in_the_words_that_clients_look_for(
     assert (int(numbers[1]), int(numbers[2])) == (counted.input_tokens, 511)
 
 
-async def test_a_full_server_asks_to_come_back(valkey_url: str, vocabulary: bytes) -> None:
+@pytest.mark.parametrize(
+    ("option", "refused"),
+    [("max_requests", (529, "overloaded_error")), ("max_requests_per_key", (429, "rate_limit_error"))],
+)
+async def test_a_full_server_asks_to_come_back(
+    valkey_url: str, vocabulary: bytes, option: str, refused: tuple[int, str]
+) -> None:
     claimed, script = starting()
-    async with stack(valkey_url, vocabulary, script, max_requests=1) as s:
+    limits: dict[str, Any] = {option: 1}
+    async with stack(valkey_url, vocabulary, script, **limits) as s:
         first = asyncio.ensure_future(s.session.post(f"{s.url}/v1/messages", json=asking()))
         await claimed.wait()
-        assert (await refusal(s, json=asking(stream=True)))[:2] == (429, "rate_limit_error")
+        assert (await refusal(s, json=asking(stream=True)))[:2] == refused
         first.cancel()
 
 

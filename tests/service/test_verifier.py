@@ -18,7 +18,7 @@ from shared.broker import Broker
 from shared.commands import Redis
 from shared.jobs import read_log
 from shared.messages import DrafterCard, Finish, Sampling, Speculation, VerifierCard
-from shared.registry import Registry, VocabularyKeeper
+from shared.registry import Registry, draft_keeper
 from tests.stack import Client, client, drafter, verifier
 from tests.toy_loaded import toy
 from tests.toys import EOG, ToyTarget, drafter_card, plain_answer
@@ -179,7 +179,7 @@ async def test_a_drafter_of_another_vocabulary_is_refused_by_name_of_the_token(
     valkey: Broker, valkey_url: str, model_path: Path
 ) -> None:
     registry = Registry(valkey.redis)
-    keeper = VocabularyKeeper(registry, model_path)
+    keeper = draft_keeper(registry, [b"<|endoftext|>", b"1"])
     await keeper.keep()
     stranger = drafter_card("stranger")
     fields = {name: getattr(stranger, name) for name in stranger.__struct_fields__}

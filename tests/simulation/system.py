@@ -26,6 +26,7 @@ from services.drafter.worker import Worker as Drafter
 from services.gateway.errors import ApiError
 from services.gateway.generation import Delta, Finished
 from services.gateway.generator import Generator
+from services.gateway.limits import Limits
 from services.gateway.preparation import Prepared, Reading
 from services.verifier.worker import Worker as Verifier
 from shared import keys, lifecycle
@@ -58,6 +59,7 @@ class Ask:
     """One client: what it asks, when it comes and leaves, and what became of it."""
 
     jobs: tuple[Job, ...]
+    caller: str
     arrives_s: float
     leaves_s: float | None
     stop: tuple[int, ...]  # the token, per choice, that ends the answer like a stop string; or none
@@ -136,7 +138,7 @@ class System:
             stops = (source.randrange(2, 63),)
         arrives = source.uniform(0.0, 2.0)
         leaves = arrives + source.uniform(0.0, 1.0) if source.random() < 0.2 else None
-        return Ask(jobs, arrives, leaves, stops, [[] for _ in jobs], ["" for _ in jobs])
+        return Ask(jobs, "ab"[number % 2], arrives, leaves, stops, [[] for _ in jobs], ["" for _ in jobs])
 
     # ------------------------------------------------------------ processes
 
@@ -193,7 +195,7 @@ class System:
     async def _gateway(self, process: Process, link: Link, stop: asyncio.Event) -> None:
         follower = LogFollower(link.broker.redis, link.broker.blocking, process.name)
         card = GatewayCard(id=process.name, host="h", pid=1, url="", streams=0)
-        self._front = process, Generator(link.broker, follower, process.name, LIMIT)
+        self._front = process, Generator(link.broker, follower, process.name, Limits(requests=LIMIT))
         async with asyncio.TaskGroup() as group:
             group.create_task(follower.run())
             group.create_task(lifecycle.heartbeat(Registry(link.broker.redis), lambda: card))
@@ -237,12 +239,12 @@ class System:
 
     async def _handle(self, generator: Generator, ask: Ask) -> str:
         reading = Reading(piece=_piece, stops=tuple(_piece(token).decode() for token in ask.stop))
-        model = SimpleNamespace(name=MODEL)
+        model = SimpleNamespace(name=MODEL, n_cells=10_000)
         prepared = Prepared(
             model=cast(Any, model), lexicon=cast(Any, None), jobs=ask.jobs, choices=len(ask.jobs), reading=reading
         )
         try:
-            async with generator.run(prepared) as answer:
+            async with generator.run(prepared, ask.caller) as answer:
                 while answer.open:
                     for event in await answer.read(10.0):
                         if isinstance(event, Delta):
@@ -273,6 +275,8 @@ class System:
         """Nobody works on anything any more."""
         redis = self._server.redis
         if redis.xlen(keys.jobs(MODEL)) or redis.zcard(keys.admitted(MODEL)):
+            return False
+        if redis.zcard(keys.lanes(MODEL)) or redis.hlen(keys.shares(MODEL)):
             return False
         if any(worker._engine.running for process, worker in self._verifiers.items() if process.alive):
             return False

@@ -1,10 +1,29 @@
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared import codec
-from shared.messages import Chunk, Commit, Finish, Hello, Open, Proposal, Sampling, TokenLogprob
+from shared.messages import (
+    Chunk,
+    Close,
+    Commit,
+    Finish,
+    GatewayCard,
+    Hello,
+    Open,
+    Proposal,
+    RequestStatus,
+    RoundStarts,
+    Sampling,
+    Speculation,
+    Thinking,
+    TokenLogprob,
+    VerifierCard,
+)
+from tests.releases import Encode, newer, older
 from tests.toys import drafter_card, job
 
 CHUNK = Chunk(
@@ -23,6 +42,27 @@ PROPOSAL = Proposal(
 )
 
 
+VERIFIER = VerifierCard(
+    id="v",
+    host="h",
+    pid=1,
+    model="m",
+    fingerprint="f",
+    vocabulary="a",
+    n_vocab=64,
+    n_ctx=8,
+    slots=1,
+    device="cpu",
+    exactness="law",
+    exactness_note="",
+    layout="unified",
+    speculation=Speculation.AUTO,
+    counters={"rounds": 3},
+    requests=(RequestStatus(request_id="r", offset=1, tokens_per_round=1.5),),
+    starts=(RoundStarts(after="plain", offset=0, rounds=2, ready=1),),
+)
+
+
 def test_every_message_survives_the_wire() -> None:
     request = job(sampling=Sampling(seed=2**64 - 1, logit_bias=((3, -100.0),)))
     assert codec.decode_job(codec.encode(request)) == request
@@ -36,10 +76,46 @@ def test_every_message_survives_the_wire() -> None:
         assert codec.decode_hint(codec.encode(hint)) == hint
 
 
-def test_a_later_release_may_append_fields() -> None:
-    encoded = codec.encode(CHUNK)
-    fields = [*msgspec.msgpack.decode(encoded[1:]), "a field of the future"]
-    assert codec.decode_chunk(encoded[:1] + msgspec.msgpack.encode(fields)) == CHUNK
+MESSAGES: list[tuple[msgspec.Struct, Callable[[bytes], object]]] = [
+    (job(sampling=Sampling(seed=5)), codec.decode_job),
+    (job(thinking=Thinking(budget=1, opened=False, start=(), end=(3,), close=(4,)), grammar="g"), codec.decode_job),
+    (Chunk(tokens=(1,)), codec.decode_chunk),
+    (CHUNK, codec.decode_chunk),
+    (Open(request_id="r", reply_to="v", epoch=1, eog=(1,), n_vocab=64, lead=8), codec.decode_hint),
+    (Open(request_id="r", reply_to="v", epoch=1, eog=(1,), n_vocab=64, lead=8, worth=0.2), codec.decode_hint),
+    (Commit(request_id="r", epoch=1, base=0, tokens=(4,), lead=8), codec.decode_hint),
+    (Close(request_id="r"), codec.decode_hint),
+    (
+        Proposal(request_id="r", epoch=1, base=0, prefix_hash=7, tokens=(1,), scores=(0.5,), drafter="d"),
+        codec.decode_reply,
+    ),
+    (PROPOSAL, codec.decode_reply),
+    (Hello(drafter="d"), codec.decode_reply),
+    (drafter_card("d"), codec.decode_card),
+    (GatewayCard(id="g", host="h", pid=1, url="u", streams=0), codec.decode_card),
+    (VERIFIER, codec.decode_card),
+]
+
+
+@pytest.mark.parametrize("release", [older, newer])
+@pytest.mark.parametrize(("message", "decode"), MESSAGES, ids=lambda value: type(value).__name__)
+def test_messages_of_other_releases_are_understood(
+    message: msgspec.Struct, decode: Callable[[bytes], object], release: Encode
+) -> None:
+    """An older one does not know the last fields, a newer one has more, also in what lies inside of a message."""
+    assert decode(release(message)) == message
+
+
+def test_releases_differ() -> None:
+    message = job(sampling=Sampling(seed=5))
+    assert len(older(message)) + 10 < len(codec.encode(message)) < len(newer(message)) - 10
+
+
+@pytest.mark.parametrize("kind", [type(message) for message, _ in MESSAGES] + [Sampling, TokenLogprob, RequestStatus])
+def test_a_field_without_a_default_comes_before_all_that_have_one(kind: type[msgspec.Struct]) -> None:
+    """Or an older release's message would be read with its fields shifted."""
+    required = [field.required for field in msgspec.structs.fields(kind)]
+    assert required == sorted(required, reverse=True)
 
 
 @pytest.mark.parametrize(

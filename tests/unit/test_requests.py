@@ -14,7 +14,7 @@ from shared.messages import Speculation
 from shared.sampling import choice_seed
 
 MESSAGES = [{"role": "user", "content": "hi"}]
-MODEL = ServedModel(name="m", fingerprint="f", vocabulary="v", n_ctx=10, created=0, exactness="law")
+MODEL = ServedModel(name="m", fingerprint="f", vocabulary="v", n_ctx=10, n_cells=40, created=0, exactness="law")
 
 
 def request(**fields: Any) -> GenerationRequest:

@@ -189,6 +189,6 @@ asyncio.run(main())
 
 
 def test_nobody_is_killed_who_still_drains() -> None:
-    from services.gateway.service import CLOSE_S
+    from services.gateway.service import CLOSE_S, FAREWELL_S
 
-    assert GRACE_S > DRAIN_S + CLOSE_S
+    assert GRACE_S > DRAIN_S + FAREWELL_S + CLOSE_S

@@ -1,0 +1,45 @@
+"""How late the event loop runs: a gateway whose loop is held up serves nobody, though its process lives."""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+BEAT_S: Final = 0.5
+SLOW_S: Final = 5.0  # no answer for so long is what clients and probes take for a dead server
+_MEMORY_S: Final = 10.0  # as long as probes usually wait between two looks
+
+
+class Pulse:
+    """Measures by sleeping: whatever a sleep takes longer than asked, everybody else waited too."""
+
+    def __init__(self) -> None:
+        self._due: float | None = None  # when the sleep under way should end
+        self._lags: deque[tuple[float, float]] = deque()  # (when, how late)
+
+    async def run(self) -> None:
+        """Measure for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._due = loop.time() + BEAT_S
+            await asyncio.sleep(BEAT_S)
+            self.beat(loop.time())
+
+    def beat(self, now: float) -> None:
+        """The sleep that should have ended at the due time ended `now`, in seconds of the loop's clock."""
+        if self._due is not None:
+            self._lags.append((now, now - self._due))
+        while self._lags[0][0] < now - _MEMORY_S:
+            self._lags.popleft()
+
+    def lag_s(self, now: float) -> float:
+        """The worst of the last ten seconds, that of a sleep still under way included."""
+        pending = 0.0 if self._due is None else now - self._due
+        return max([0.0, pending, *(lag for when, lag in self._lags if when >= now - _MEMORY_S)])
+
+    @property
+    def lag(self) -> float:
+        """`lag_s` as it is now; outside of an event loop, where nobody can be kept waiting, 0."""
+        try:
+            return self.lag_s(asyncio.get_running_loop().time())
+        except RuntimeError:
+            return 0.0

@@ -1,0 +1,65 @@
+"""What probes are told: whether the process works, whether it can serve, and whether what runs gets on."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from services.gateway import routes
+from services.gateway.pulse import Pulse
+from shared.messages import Chunk, Finish
+from tests.server import valkey_server
+from tests.service.scripted import HI, MESSAGES, MODEL, Stack, fixed, stack
+
+
+async def probe(s: Stack, path: str) -> tuple[int, dict[str, Any]]:
+    async with s.session.get(s.url + path) as response:
+        return response.status, await response.json()
+
+
+@pytest.mark.parametrize(("path", "alias"), [("/livez", "/health"), ("/readyz", "/ready")])
+async def test_probes_have_the_names_that_orchestrators_use(
+    valkey_url: str, vocabulary: bytes, path: str, alias: str
+) -> None:
+    async with stack(valkey_url, vocabulary, key="secret") as s:
+        for name in (path, alias):
+            status, body = await probe(s, name)
+            assert (status, body["status"]) in ((200, "ok"), (200, "ready"))
+
+
+async def test_a_held_up_loop_is_not_alive(valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        monkeypatch.setattr(Pulse, "lag", 7.5)
+        assert await probe(s, "/livez") == (503, {"status": "slow", "lag_s": 7.5})
+
+
+async def test_without_redis_it_is_alive_and_not_ready(vocabulary: bytes) -> None:
+    with valkey_server() as own:
+        async with stack(own.url, vocabulary) as s:
+            own.stop()
+            assert [(await probe(s, path))[0] for path in ("/livez", "/readyz")] == [200, 503]
+
+
+async def test_requests_that_stand_still_are_told(
+    valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = asyncio.Event()
+    script = fixed(Chunk(tokens=(HI,)), going, Chunk(tokens=(HI,), finish=Finish.LENGTH))
+    async with stack(valkey_url, vocabulary, script) as s:
+        monkeypatch.setattr(routes, "STALLED_S", 0.05)
+        assert (await probe(s, "/health/progress"))[0] == 200  # nothing runs, so nothing stands still
+        body = {"model": MODEL, "messages": MESSAGES, "stream": True}
+        async with s.session.post(f"{s.url}/v1/chat/completions", json=body) as response:
+            await response.content.readuntil(b"Hi")
+            async with asyncio.timeout(10):
+                while (await probe(s, "/health/progress"))[0] == 200:  # noqa: ASYNC110 - time passes
+                    await asyncio.sleep(0.01)
+            monkeypatch.setattr(routes, "STALLED_S", 60.0)
+            assert await probe(s, "/health/progress") == (200, {"status": "ok", "running": 1, "silence_s": 0})
+            monkeypatch.setattr(routes, "STALLED_S", 0.05)
+            going.set()
+            await response.read()
+        async with asyncio.timeout(10):
+            while (await probe(s, "/health/progress"))[1]["running"]:  # noqa: ASYNC110 - it ends in the gateway
+                await asyncio.sleep(0)
+        assert (await probe(s, "/health/progress"))[0] == 200
