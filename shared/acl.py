@@ -68,7 +68,9 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         *_member("gateway"),
     ),
     "verifier": (
-        Selector(f"{_SESSION} {_SCRIPT} xrange xreadgroup xautoclaim xgroup|create zrange", both=_REQUEST),
+        Selector(
+            f"{_SESSION} {_SCRIPT} xrange xreadgroup xautoclaim xgroup|create zrange", both=(*_REQUEST, keys.dead(_ANY))
+        ),
         Selector("pttl", read=(keys.card("gateway-*"),)),
         Selector("xread xrevrange", read=(keys.inbox("verifier-*"),)),
         Selector("xadd pexpire", write=(keys.inbox("drafter-*"),)),

@@ -192,7 +192,8 @@ class JobStore:
     async def claim(self, request_id: str, owner: str) -> Claim | Outcome:
         """Raise the epoch and take the lease, or say why not. A passed deadline or poison ends the job here."""
         arguments = [request_id, keys.GROUP, owner, self._lease_ms, _DEADLINE, _POISON]
-        reply = await scripts.CLAIM.run(self._redis, self._names(request_id), arguments)
+        names = [*self._names(request_id), keys.dead(self._model)]
+        reply = await scripts.CLAIM.run(self._redis, names, arguments)
         result = scripts.outcome(reply)
         entry = self._entries.pop(request_id, None)
         if result is Outcome.GONE and entry is not None:

@@ -36,6 +36,11 @@ def shares(model: str) -> str:
     return f"{PREFIX}:shares:{model}"
 
 
+def dead(model: str) -> str:
+    """Stream: jobs of this model that were given up after several verifiers failed on them, for people to look at."""
+    return f"{PREFIX}:dead:{model}"
+
+
 def inbox(instance: str) -> str:
     """Stream: hints for one drafter, or proposals for one verifier."""
     return f"{PREFIX}:inbox:{instance}"

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from shared import drafts, keys
+from shared import codec, drafts, keys
 from shared.broker import Broker
 from shared.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
 from shared.messages import Chunk, Close, Finish
@@ -194,6 +194,11 @@ async def test_a_poison_job_ends_with_an_error(broker: Broker) -> None:
         await claimed(store)
     assert await store.claim("r1", OWNER) is Outcome.POISON
     assert [finish for _, _, finish in await log_of(broker)] == [Finish.ERROR]
+    [(_, letter)] = await broker.redis.xrange(keys.dead("toy"))
+    assert (letter[b"r"], codec.decode_job(letter[b"payload"]), letter[b"committed"]) == (b"r1", job(), b"0")
+    assert await broker.redis.pttl(keys.dead("toy")) > 0  # type: ignore[attr-defined]
+    assert await store.claim("r1", OWNER) is Outcome.FINISHED
+    assert len(await broker.redis.xrange(keys.dead("toy"))) == 1
 
 
 async def test_progress_forgives_earlier_attempts(broker: Broker) -> None:
