@@ -23,9 +23,8 @@ from shared.target import Target
 
 # A prefill piece may take this long: leases, cancellations and newcomers wait for the end of a decode.
 PREFILL_MS: Final = 2000.0
-# While others decode, a piece may make their round this much longer than a plain one, but is no smaller than this.
-SHARED_PREFILL_FACTOR: Final = 3.0
-SHARED_PREFILL_ROWS: Final = 16
+# While others decode, a piece may make their plain round this many times as long, and has at least one row.
+SHARED_PREFILL_FACTOR: Final = 2.0
 # Rounds without a verified draft after which a request's model drafters rest.
 QUIET_ROUNDS: Final = 16
 
@@ -133,8 +132,13 @@ class Planner:
         if not decoding:
             return min(self._target.max_rows, max(self._min_rows, self._costs.rows_within(PREFILL_MS)))
         patience_ms = min(PREFILL_MS, SHARED_PREFILL_FACTOR * self._costs(decoding))
-        rows = self._costs.rows_within(patience_ms) - decoding
-        return min(self._target.max_rows // 2, max(SHARED_PREFILL_ROWS, rows))
+        if self._target.unified:
+            rows = self._costs.rows_within(patience_ms) - decoding
+        else:
+            # llama.cpp computes a row of every sequence first, and the rest of the prompt's piece by itself.
+            rest_ms = patience_ms - self._costs(decoding + 1)
+            rows = 1 + self._costs.rows_within(rest_ms) if rest_ms >= self._costs(1) else 1
+        return min(self._target.max_rows // 2, max(1, rows))
 
     def _widths(
         self, decoding: list[Generation], candidates: list[Candidate], choice: Choice, prefill_rows: int

@@ -314,9 +314,9 @@ class System:
 
     def _check_log(self, job: Job) -> None:
         redis = self._server.redis
-        state = redis.hget(keys.job(job.request_id), "state")
-        if state is None:
-            return  # never submitted
+        state, submitted = redis.hmget(keys.job(job.request_id), "state", "payload")
+        if submitted is None:
+            return  # at most cancelled before it came
         log = [parse_entry(*entry) for entry in redis.xrange(keys.log(job.request_id))]
         tokens = [token for _, chunk in log for token in chunk.tokens]
         whole = reference(job.prompt, job.sampling, job.max_tokens)
