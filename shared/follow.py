@@ -119,8 +119,8 @@ class LogFollower:
     async def run(self) -> None:
         """Read for ever; survives Redis going away and coming back."""
         async with Loops() as loops:
-            loops.start(self._read(), name="log reader")
-            loops.start(self._interrupt(), name="log reader's wake-up")
+            loops.start(self._read, name="log reader")
+            loops.start(self._interrupt, name="log reader's wake-up")
 
     async def _read(self) -> None:
         reconnect = Reconnect("log follower")

@@ -60,7 +60,7 @@ class Loops:
             self._may_end = True  # the group cancels what is left
         await self._group.__aexit__(kind, error, trace)
 
-    def start(self, loop: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+    def start(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
         """Run a loop. Awaiting the task gives what the loop raises, or `LoopEnded`."""
         task = self._group.create_task(self._watch(loop, name), name=name)
         task.add_done_callback(lambda _: loop.close())  # one cancelled before its first step never awaited it
@@ -77,9 +77,9 @@ class Loops:
         for task in self._tasks:
             task.cancel()
 
-    async def _watch(self, loop: Coroutine[Any, Any, None], name: str) -> None:
+    async def _watch(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         try:
-            await loop
+            await loop()
         except asyncio.CancelledError:
             assert self._owner is not None
             if self._may_end or self._owner.cancelling():

@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import structlog
 from msgspec.structs import replace
@@ -54,12 +55,12 @@ class Worker:
         """Draft until `stop`, then leave; nobody depends on us."""
         # Loading took long, and Redis may have gone meanwhile.
         await lifecycle.insist("start", self._enter, stop)
-        beats = lifecycle.heartbeat(self._registry, self._current_card, self._tidy)
+        beats = partial(lifecycle.heartbeat, self._registry, self._current_card, self._tidy)
         async with lifecycle.Loops() as loops:
-            loops.start(self._inbox.run(self._receive), name="inbox")
+            loops.start(partial(self._inbox.run, self._receive), name="inbox")
             loops.start(beats, name="heartbeat")
-            loops.start(self._measure(), name="measure")
-            drafting = loops.start(self._draft(), name="draft")
+            loops.start(self._measure, name="measure")
+            drafting = loops.start(self._draft, name="draft")
             await stop.wait()
             loops.let_end()
             self._stopping = True

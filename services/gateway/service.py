@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -80,9 +81,9 @@ async def _serve(
         gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
             card = _Card(instance, url, gateway.activity)
-            loops.start(follower.run(), name="log follower")
-            loops.start(lifecycle.heartbeat(registry, card), name="heartbeat")
-            loops.start(gateway.pulse.run(), name="pulse")
+            loops.start(follower.run, name="log follower")
+            loops.start(partial(lifecycle.heartbeat, registry, card), name="heartbeat")
+            loops.start(gateway.pulse.run, name="pulse")
             logger.info("gateway_started", url=url)
             if started is not None:
                 started.set_result(url)

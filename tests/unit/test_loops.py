@@ -3,13 +3,15 @@
 import asyncio
 import inspect
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from shared import lifecycle
 from shared.lifecycle import LoopEnded, Loops
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def forever() -> None:
@@ -32,14 +34,11 @@ async def errors(service: Coroutine[Any, Any, None]) -> tuple[Exception, ...]:
 
 
 @pytest.mark.parametrize(("loop", "kind"), [(returns, LoopEnded), (fails, ValueError)])
-async def test_a_loop_that_ends_ends_all(loop: Callable[[], Awaitable[None]], kind: type[Exception]) -> None:
-    async def run() -> None:
-        await loop()
-
+async def test_a_loop_that_ends_ends_all(loop: Loop, kind: type[Exception]) -> None:
     async def service() -> None:
         async with asyncio.timeout(5), Loops() as loops:
-            loops.start(forever(), name="other")
-            loops.start(run(), name="this one")
+            loops.start(forever, name="other")
+            loops.start(loop, name="this one")
             await forever()
 
     [error] = await errors(service())
@@ -50,8 +49,8 @@ async def test_a_loop_that_ends_ends_all(loop: Callable[[], Awaitable[None]], ki
 async def test_a_loop_that_is_cancelled_ends_all() -> None:
     async def service() -> None:
         async with asyncio.timeout(5), Loops() as loops:
-            loops.start(forever(), name="other")
-            victim = loops.start(forever(), name="this one")
+            loops.start(forever, name="other")
+            victim = loops.start(forever, name="this one")
             await asyncio.sleep(0)
             victim.cancel()
             await forever()
@@ -61,8 +60,8 @@ async def test_a_loop_that_is_cancelled_ends_all() -> None:
 
 async def test_when_a_service_stops_its_loops_may_end() -> None:
     async with Loops() as loops:
-        loops.start(forever(), name="one")
-        last = loops.start(returns(), name="two")
+        loops.start(forever, name="one")
+        last = loops.start(returns, name="two")
         loops.let_end()
         await last
         loops.cancel()
@@ -72,7 +71,7 @@ async def test_a_failure_while_a_service_stops_is_one() -> None:
     async def service() -> None:
         async with Loops() as loops:
             loops.let_end()
-            loops.start(fails(), name="one")
+            loops.start(fails, name="one")
 
     assert [type(error) for error in await errors(service())] == [ValueError]
 
@@ -80,7 +79,7 @@ async def test_a_failure_while_a_service_stops_is_one() -> None:
 async def test_whoever_cancels_the_service_sees_a_cancellation() -> None:
     async def service() -> None:
         async with Loops() as loops:
-            loops.start(forever(), name="one")
+            loops.start(forever, name="one")
             await forever()
 
     task = asyncio.create_task(service())
@@ -101,7 +100,7 @@ async def test_a_loop_that_is_cancelled_before_its_first_step_is_closed() -> Non
 async def test_an_error_of_the_service_itself_is_not_hidden() -> None:
     async def service() -> None:
         async with Loops() as loops:
-            loops.start(forever(), name="one")
+            loops.start(forever, name="one")
             await asyncio.sleep(0)
             raise KeyError("own")
 
@@ -113,7 +112,7 @@ def test_a_process_that_lost_a_loop_exits_with_1() -> None:
 
     async def main(stop: asyncio.Event) -> None:
         async with Loops() as loops:
-            loops.start(returns(), name="one")
+            loops.start(returns, name="one")
             await stop.wait()
 
     with pytest.raises(SystemExit) as caught:
