@@ -46,6 +46,7 @@ class Outcome(StrEnum):
     FINISHED = "finished"
     DEADLINE = "deadline"
     POISON = "poison"
+    DAMAGED = "damaged"  # what lies in Redis under its name is no job that this release can read
 
 
 _NOW = "local time = redis.call('TIME'); local now = time[1] * 1000 + math.floor(time[2] / 1000)\n"

@@ -25,6 +25,7 @@ from shared.tracing import Span, Tracer, traceparent
 logger = structlog.get_logger()
 
 _WARNING: Final = "x-draftmesh-warning"
+_BODY_S: Final = 60.0  # a client that sends slowly keeps what it has sent in our memory
 _MAX_HEADER: Final = 1000  # clients and proxies bound a response's headers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -91,9 +92,12 @@ def _refuse_resumption(request: web.Request) -> None:
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The whole body; may be read again. Raises a 400 or 413 `ApiError`."""
+    """The whole body; may be read again. Raises a 400, 408 or 413 `ApiError`."""
     try:
-        return await request.read()
+        async with asyncio.timeout(_BODY_S):
+            return await request.read()
+    except TimeoutError:
+        raise ApiError(408, f"The body did not arrive within {_BODY_S:.0f} seconds.", code="request_timeout") from None
     except web.RequestPayloadError:
         raise ApiError(400, "The body does not arrive as its headers say.", code="invalid_body") from None
     except web.HTTPRequestEntityTooLarge:

@@ -28,6 +28,10 @@ SHARED_PREFILL_FACTOR: Final = 2.0
 # Rounds without a verified draft after which a request's model drafters rest.
 QUIET_ROUNDS: Final = 16
 
+# How long a request that insists on drafts waits for the first one at most, in plain steps and whatever these take.
+PATIENCE_STEPS: Final = 10.0
+PATIENCE_MS: Final = 250.0
+
 OFF = "speculation is off for this request"
 NO_ROLLBACK = "this model cannot take back rejected drafts"
 NO_DRAFTER = "no drafter is connected"
@@ -113,6 +117,8 @@ class Planner:
         if may_wait and (choice.wait_ms or patience):
             arrivals = [candidate.arrival for candidate in candidates if candidate.arrival is not None]
             grace_ms = max((arrival.grace_ms for arrival in arrivals), default=0.0)
+            # How long a step takes is only a drafter's word: what it says must not keep the target idle.
+            grace_ms = min(grace_ms, self._costs(len(decoding)))
             return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience) + grace_ms)
         round = Round(Rows(), [], prefill_rows=prefill_rows)
         for generation, ranking, width in zip(decoding, rankings, widths, strict=True):
@@ -176,7 +182,8 @@ class Planner:
             for generation, candidate in zip(decoding, candidates, strict=True)
             if generation.speculation is Speculation.ALWAYS and not candidate.ready and candidate.arrival is not None
         ]
-        return max(waits, default=0.0) * 1.5
+        bound = max(PATIENCE_MS, PATIENCE_STEPS * self._costs(len(decoding)))
+        return min(bound, max(waits, default=0.0) * 1.5)
 
     # ------------------------------------------------------------ fill
 

@@ -41,6 +41,8 @@ logger = structlog.get_logger()
 _LATE: Final = Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed.")
 DRAIN_S: Final = 10.0  # if Redis is away so long, leases will hand over what we cannot
 RATE_WINDOW_S: Final = 10.0
+MAX_WAITING: Final = 2048  # proposals that come while a round runs; beyond, the oldest are worth least
+LOOK_S: Final = 0.1  # between two looks at the registry, however often drafters say hello
 
 
 class Worker:
@@ -287,6 +289,8 @@ class Worker:
         proposals = [reply for reply in replies if isinstance(reply, Proposal)]
         if proposals:
             self._proposals.append((self._clock() * 1000, proposals))
+            while sum(len(batch) for _, batch in self._proposals) > MAX_WAITING:
+                self._proposals.pop(0)
             self._wake()
         if len(proposals) < len(replies):
             self._look_around.set()
@@ -311,6 +315,7 @@ class Worker:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._look_around.wait()
+            await asyncio.sleep(LOOK_S)
             self._look_around.clear()
 
     def _card(self) -> VerifierCard:

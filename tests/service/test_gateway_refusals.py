@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -269,3 +269,53 @@ async def test_keys_of_a_file_open_the_gateway(valkey_url: str, vocabulary: byte
         for given, status in ((key, 200), (api_keys.digest(key).hex(), 401)):
             async with s.session.get(f"{s.url}/v1/models", headers={"x-api-key": given}) as response:
                 assert response.status == status
+
+
+async def test_a_body_that_never_ends_is_not_waited_for(
+    valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gateway.answering._BODY_S", 0.05)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b'{"messages": '
+        await asyncio.Event().wait()
+
+    async with stack(valkey_url, vocabulary) as s:
+        async with s.session.post(f"{s.url}/v1/chat/completions", data=slowly()) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (408, "request_timeout")
+        assert not s.verifier.jobs
+
+
+async def test_a_text_far_too_long_is_refused_before_it_is_tokenised(
+    valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gateway.bounds.MIN_CHARACTERS", 1000)
+    text = "word " * 20_000
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": text}]},
+        "/v1/completions": {"prompt": text},
+        "/v1/responses": {"input": text},
+        "/v1/messages": {"messages": [{"role": "user", "content": text}], "max_tokens": 5},
+        "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": text}]},
+        "/api/chat": {"model": MODEL, "messages": [{"role": "user", "content": text}]},
+        "/api/generate": {"model": MODEL, "prompt": text},
+        "/tokenize": {"content": [text]},
+    }
+    async with stack(valkey_url, vocabulary) as s:
+        for path, body in bodies.items():
+            async with s.session.post(s.url + path, json={"model": MODEL, **body}) as response:
+                assert response.status == 400, path
+                assert "prompt is too long" in await response.text()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/apply-template", "/tokenize"])
+async def test_templates_are_the_operator_s_alone(valkey_url: str, vocabulary: bytes, path: str) -> None:
+    template = "{{ messages }}"
+    async with stack(valkey_url, vocabulary) as s:
+        body: dict[str, Any] = {"messages": MESSAGES, "chat_template": template}
+        async with s.session.post(s.url + path, json=body) as response:
+            assert (response.status, (await response.json())["error"]["param"]) == (400, "chat_template")
+        for name in ("messages", "tools", "bos_token"):
+            body = {"messages": MESSAGES, "chat_template_kwargs": {name: template}}
+            async with s.session.post(s.url + path, json=body) as response:
+                assert response.status == 400
