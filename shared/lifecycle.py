@@ -63,7 +63,6 @@ class Loops:
     def start(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
         """Run a loop. Awaiting the task gives what the loop raises, or `LoopEnded`."""
         task = self._group.create_task(self._watch(loop, name), name=name)
-        task.add_done_callback(lambda _: loop.close())  # one cancelled before its first step never awaited it
         self._tasks.append(task)
         return task
 

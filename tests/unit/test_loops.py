@@ -1,7 +1,6 @@
 """A service lives as long as all of its loops do, and ends with the first that is missing."""
 
 import asyncio
-import inspect
 import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -87,14 +86,6 @@ async def test_whoever_cancels_the_service_sees_a_cancellation() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_a_loop_that_is_cancelled_before_its_first_step_is_closed() -> None:
-    loop = forever()
-    async with Loops() as loops:
-        loops.start(loop, name="one")
-        loops.cancel()
-    assert inspect.getcoroutinestate(loop) == inspect.CORO_CLOSED
 
 
 async def test_an_error_of_the_service_itself_is_not_hidden() -> None:
