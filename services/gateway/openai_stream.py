@@ -1,4 +1,4 @@
-"""A stream as OpenAI's two older APIs have it: its beginning, pieces, finish chunks, usage if asked for, the end mark."""
+"""A stream as OpenAI's two older APIs have it: beginning, pieces, finish chunks, usage if asked for, the end mark."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
