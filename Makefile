@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check bench versus load paced clients chaos clean clean-all
+.PHONY: help install up demo lint test check soak bench versus load paced clients chaos clean clean-all
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ test: lint ## everything: lint and all tests
 
 check: lint ## the quick part, under a minute
 	$(BIN)/python -m pytest -q -m 'not model' tests/unit tests/contract $(ARGS)
+
+soak: $(STAMP) ## simulate 100,000 schedules of faults; ARGS="--seeds … --first …"
+	@exec $(BIN)/python -m tests.simulation.soak $(ARGS)
 
 bench: $(STAMP) ## measure; writes bench/results/latest.json
 	@exec $(BIN)/python -m bench $(ARGS)

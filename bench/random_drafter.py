@@ -17,7 +17,7 @@ from services.drafter.worker import Worker
 from shared import lifecycle, logs, options, usage
 from shared.broker import connect
 from shared.llama import Model
-from shared.registry import Registry, VocabularyKeeper
+from shared.registry import Registry, draft_keeper
 from shared.vocabulary import fingerprint
 
 _CONFIDENCE: Final = 0.95
@@ -80,23 +80,23 @@ def main(
     """Guess at random until stopped. `--threads` is taken for the real drafter's sake and not used."""
     logs.configure("drafter", options.Level.INFO)
     model = Model(draft_model, vocab_only=True)
-    digest_of_texts, n_vocab = fingerprint(model.vocabulary.texts()), model.vocabulary.n_tokens
+    texts = model.vocabulary.texts()
     model.close()
     proposer = RandomProposer()
     instance = lifecycle.instance_name("random")
 
     async def serve(stop: asyncio.Event) -> None:
         async with connect(redis) as broker:
-            keeper = VocabularyKeeper(Registry(broker.redis), draft_model)
+            keeper = draft_keeper(Registry(broker.redis), texts)
             await keeper.keep()
             card = introduce(
                 instance,
                 "model",
                 capacity=8,
                 model="random",
-                fingerprint=digest_of_texts,
+                fingerprint=fingerprint(texts),
                 vocabulary=keeper.digest,
-                n_vocab=n_vocab,
+                n_vocab=len(texts),
             )
             await Worker(broker, proposer, card, keeper.keep).run(stop)
 

@@ -51,7 +51,10 @@ async def _run(trials: Sequence[Trial], folder: Path, timeout_s: float, real: bo
     installed = {trial.name: await _install(trial, folder) for trial in trials}
     results = await _played(trials, installed, folder, timeout_s)
     if real:
-        results = await _real(trials, results, installed, folder, timeout_s)
+        try:
+            results = await _real(trials, results, installed, folder, timeout_s)
+        except StackError as error:  # what was found before is worth writing down all the same
+            console.print(f"the default model was not tried: {error}", markup=False)
     text = table(results, datetime.now(UTC).date().isoformat(), f"{platform.system()} {platform.machine()}")
     console.print(text, markup=False)
     if write:

@@ -8,15 +8,17 @@ On Python 3.11 a cancelled read with a socket timeout can hang, so blocking clie
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import parse_qsl, urlsplit
 
 import structlog
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio import Redis as Client
-from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -29,6 +31,9 @@ from shared.errors import StartError
 logger = structlog.get_logger()
 
 _FORM: Final = "an address such as redis://host:6379/0"
+# Of an address's parameters: anything else would change how a client of ours behaves, or switch off what TLS is for.
+_CREDENTIAL_PARAMETERS: Final = frozenset({"db", "username", "password"})
+_FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _CREDENTIALS: Final = re.compile(r"^([\w+.-]*://)?.*@")  # greedy: a password may hold an @ that should be %40
 _PASSWORD: Final = re.compile(r"([?&]password=)[^&#]*", re.IGNORECASE)
 BLOCK_MS = 2000  # how long one blocking read waits; bounds how late a stop is noticed
@@ -99,14 +104,28 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
 
 
 def check(url: str) -> None:
-    """Raise `BrokerError` if `url` cannot be the address of a Redis."""
+    """Raise `BrokerError` if `url` cannot be the address of a Redis.
+
+    With `rediss://` the server must prove its name, by the system's authorities or those in `?ssl_ca_certs=FILE` (or
+    `ssl_ca_path`); `&ssl_certfile=FILE&ssl_keyfile=FILE` prove ours.
+    """
     try:
-        parse_url(url)
+        parsed: Mapping[str, Any] = parse_url(url)
         sound = "://" in url  # redis-py takes `redis:host` for a host that is missing, and goes to localhost
+        given = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
     except ValueError:
         sound = False
     if not sound:
         raise BrokerError(url, _FORM)
+    for name, value in given.items():
+        if name in _CREDENTIAL_PARAMETERS:
+            continue
+        if name not in _FILES:
+            raise BrokerError(url, f"of parameters it may have {', '.join(_FILES)}, and not {name}")
+        if parsed.get("connection_class") is not SSLConnection:
+            raise BrokerError(url, f"{name} is for TLS: write rediss://")
+        if not Path(value).exists():
+            raise BrokerError(url, f"{name}: there is no such file here")
 
 
 def redacted(url: str) -> str:

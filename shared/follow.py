@@ -135,7 +135,9 @@ class LogFollower:
                     reply = await self._blocking.xread(self._cursors | self._woken, count=BACKLOG, block=BLOCK_MS)
                 reconnect.succeeded()
             except ResponseError as error:
-                if not str(error).startswith("UNBLOCKED"):
+                if str(error).startswith("WRONGTYPE"):
+                    await self._lose_what_is_no_log()
+                elif not str(error).startswith("UNBLOCKED"):
                     raise
                 await self._check_all()
                 continue
@@ -178,6 +180,17 @@ class LogFollower:
         for feed, exists in zip(watched, present, strict=True):
             if not exists:
                 feed.lose("the request is gone from Redis")
+
+    async def _lose_what_is_no_log(self) -> None:
+        """One key of another type must not keep everybody else from reading."""
+        for feed in list(self._feeds.values()):
+            try:
+                await self._redis.xread({feed.key: feed.cursor}, count=1)
+            except ResponseError:
+                self._cursors.pop(feed.key, None)
+                feed.lose("its log is none")
+            except DISCONNECTED:
+                return
 
     async def _interrupt(self) -> None:
         """End the read that is under way whenever it does not read everything that it should."""

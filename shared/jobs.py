@@ -5,19 +5,25 @@ idempotent script, so a retry after a lost reply is harmless. Errors are redis-p
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+import structlog
 from redis.exceptions import NoScriptError, ResponseError
 
 from shared import codec, drafts, keys, scripts
 from shared.commands import Entries, Redis
-from shared.messages import Chunk, Finish, Hint, Job
+from shared.messages import MAX_NAME, Chunk, Finish, Hint, Job
 from shared.scripts import Outcome
+
+logger = structlog.get_logger()
 
 _DEADLINE = codec.encode(Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed."))
 _POISON = codec.encode(
     Chunk(tokens=(), finish=Finish.ERROR, detail="The request was given up after several verifiers failed on it.")
 )
+_UNREADABLE = Chunk(tokens=(), finish=Finish.ERROR, detail="The request as it lies in Redis cannot be read.")
 _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
 _UNREAD = codec.encode(
     Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway that asked for this gave no sign of life for too long.")
@@ -53,6 +59,14 @@ class Renewal:
 
     request_id: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Jobs that no verifier took yet, and for how long the first of them has waited."""
+
+    waiting: int
+    oldest_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +116,11 @@ class JobStore:
         arguments = [request_id, keys.GROUP, last]
         return scripts.outcome(await scripts.CANCEL.run(self._redis, self._names(request_id), arguments))
 
+    async def queue(self) -> Queue:
+        """What waits now. Jobs of a verifier that died are not among it: they were taken once."""
+        waiting, oldest_ms = await scripts.QUEUE.run(self._redis, [keys.lanes(self._model)], [])
+        return Queue(int(waiting), int(oldest_ms))
+
     # ------------------------------------------------------------ verifier
 
     async def next_job(self, owner: str, block_ms: int) -> str | None:
@@ -115,7 +134,7 @@ class JobStore:
             await self.ensure_group()  # from the start of the backlog
             return None
         for _, entries in reply or []:
-            for request_id in self._delivered(entries):
+            for request_id in await self._delivered(entries):
                 return request_id
         return None
 
@@ -147,15 +166,29 @@ class JobStore:
             return []
         # Carrying the cursor forward keeps early entries from starving late ones.
         self._orphan_cursor = reply[0].decode() if isinstance(reply[0], bytes) else str(reply[0])
-        return self._delivered(reply[1])
+        return await self._delivered(reply[1])
 
-    def _delivered(self, entries: Entries) -> list[str]:
-        """The request ids of stream entries; one that was trimmed away comes without fields."""
-        ids = {fields[b"r"].decode(): entry_id for entry_id, fields in entries if fields}
+    async def _delivered(self, entries: Entries) -> list[str]:
+        """The request ids of stream entries; one that was trimmed away comes without fields.
+
+        What names no request would be delivered for ever, so it is taken off.
+        """
+        ids = {}
+        for entry_id, fields in entries:
+            request_id = _request_id(fields)
+            if request_id:
+                ids[request_id] = entry_id
+            elif fields:
+                logger.error("job_entry_dropped", entry=entry_id.decode())
+                await self._take_off(entry_id)
         if len(self._entries) > _REMEMBERED_ENTRIES:
             self._entries.clear()  # a later orphan check brings back what still matters
         self._entries.update(ids)
         return list(ids)
+
+    async def _take_off(self, entry_id: bytes) -> None:
+        await self._redis.xack(keys.jobs(self._model), keys.GROUP, entry_id)
+        await self._redis.xdel(keys.jobs(self._model), entry_id)
 
     async def waiting(self) -> int:
         """How many jobs no verifier took yet."""
@@ -177,21 +210,38 @@ class JobStore:
         return await self._cancel(request_id, _UNREAD)
 
     async def claim(self, request_id: str, owner: str) -> Claim | Outcome:
-        """Raise the epoch and take the lease, or say why not. A passed deadline or poison ends the job here."""
+        """Raise the epoch and take the lease, or say why not. A passed deadline or poison ends the job here.
+
+        So does a job that cannot be read: `DAMAGED`.
+        """
         arguments = [request_id, keys.GROUP, owner, self._lease_ms, _DEADLINE, _POISON]
-        reply = await scripts.CLAIM.run(self._redis, self._names(request_id), arguments)
-        result = scripts.outcome(reply)
+        names = [*self._names(request_id), keys.dead(self._model)]
+        try:
+            reply = await scripts.CLAIM.run(self._redis, names, arguments)
+            result = scripts.outcome(reply)
+        except ResponseError as error:
+            if not _is_of_another_shape(error):
+                raise
+            reply, result = None, Outcome.DAMAGED
         entry = self._entries.pop(request_id, None)
-        if result is Outcome.GONE and entry is not None:
-            # Its hash expired, so no script will ever take the entry off the stream.
-            await self._redis.xack(keys.jobs(self._model), keys.GROUP, entry)
-            await self._redis.xdel(keys.jobs(self._model), entry)
-        if result is not Outcome.OK:
-            return result
-        _, epoch, committed, payload, remaining_ms = reply
-        return Claim(
-            job=codec.decode_job(payload), epoch=int(epoch), committed=int(committed), remaining_ms=int(remaining_ms)
-        )
+        if result is Outcome.OK:
+            claim = _claim(request_id, reply)
+            if claim is not None:
+                return claim
+            result = Outcome.DAMAGED
+        if result is not Outcome.HELD and entry is not None:
+            # It has ended, expired or is no job, and maybe no script will ever take the entry off the stream.
+            await self._take_off(entry)
+        if result is Outcome.DAMAGED:
+            logger.error("job_damaged", request=request_id)
+            if reply is not None and len(reply) > 2:
+                await self.give_up(request_id, reply[1], reply[2])
+        return result
+
+    async def give_up(self, request_id: str, epoch: int, committed: int) -> None:
+        """End a claimed job whose payload or log cannot be read, if that much of it can be written."""
+        with suppress(ResponseError, codec.CodecError):
+            await self.commit([Append(request_id=request_id, epoch=epoch, base=committed, chunk=_UNREADABLE)])
 
     async def commit(
         self,
@@ -253,6 +303,35 @@ async def read_log(redis: Redis, request_id: str) -> list[tuple[int, Chunk]]:
 def _group_is_missing(error: ResponseError) -> bool:
     """Whether the stream or its group vanished: expired, flushed, or Redis came back empty."""
     return str(error).startswith(("NOGROUP", "UNBLOCKED", "The XGROUP subcommand requires"))
+
+
+def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
+    """What the script gave; None if it is no job of that id."""
+    try:
+        _, epoch, committed, payload, remaining_ms = reply  # Lua ends a reply at the first nil
+        job = codec.decode_job(payload or b"")
+        numbers = {"epoch": int(epoch), "committed": int(committed), "remaining_ms": int(remaining_ms)}
+    except (codec.CodecError, TypeError, ValueError):
+        return None
+    return Claim(job=job, **numbers) if job.request_id == request_id and numbers["committed"] >= 0 else None
+
+
+def _is_of_another_shape(error: ResponseError) -> bool:
+    """Whether a script failed because what lies under a job's keys is none, and not for the server's own reasons.
+
+    Those have a code before the text (`OOM`, `MISCONF`, `NOREPLICAS`, `BUSY`), which redis-py keeps but for `ERR`.
+    """
+    code = str(error).partition(" ")[0]
+    return code == "WRONGTYPE" or not code.isupper()
+
+
+def _request_id(fields: dict[bytes, bytes]) -> str:
+    """The request that an entry of a job stream names; empty if it names none that could be."""
+    try:
+        request_id = fields.get(b"r", b"").decode()
+    except UnicodeDecodeError:
+        return ""
+    return request_id if len(request_id) <= MAX_NAME else ""
 
 
 def parse_entry(entry_id: bytes, fields: dict[bytes, bytes]) -> tuple[int, Chunk]:

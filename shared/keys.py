@@ -36,6 +36,11 @@ def shares(model: str) -> str:
     return f"{PREFIX}:shares:{model}"
 
 
+def dead(model: str) -> str:
+    """Stream: jobs of this model that were given up after several verifiers failed on them, for people to look at."""
+    return f"{PREFIX}:dead:{model}"
+
+
 def inbox(instance: str) -> str:
     """Stream: hints for one drafter, or proposals for one verifier."""
     return f"{PREFIX}:inbox:{instance}"
@@ -77,5 +82,10 @@ def responses_size() -> str:
 
 
 def vocabulary(digest: str) -> str:
-    """String: a deflated vocabulary-only GGUF, addressed by its content."""
+    """String: a target's deflated vocabulary-only GGUF, addressed by its content."""
     return f"{PREFIX}:vocabulary:{digest}"
+
+
+def draft_vocabulary(digest: str) -> str:
+    """String: the deflated texts of a draft model's tokens, addressed by their content."""
+    return f"{PREFIX}:draft-vocabulary:{digest}"

@@ -5,16 +5,18 @@ Fields are only ever appended with a default, so that processes of two releases 
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 # Ids come from outside: a negative or huge one must fail in the codec, not inside llama.cpp.
 TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Count = Annotated[int, Meta(ge=0)]
+Rows = Annotated[int, Meta(ge=0, le=1 << 16)]  # what counts rows of a decode is looped over
 Hash64 = Annotated[int, Meta(ge=0)]  # MessagePack itself ends at 64 bits
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
+MAX_NAME: Final = 256
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 class Speculation(StrEnum):
@@ -80,6 +82,7 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True, tag="job"):
     timeout_ms: Annotated[int, Meta(gt=0)] = 3_600_000
     grammar: str = ""  # what the answer must match, as llguidance reads it; empty: anything
     thinking: Thinking | None = None
+    traceparent: Annotated[str, Meta(max_length=64)] = ""  # W3C Trace Context; empty: no trace
 
 
 class TokenLogprob(Struct, frozen=True, array_like=True):
@@ -94,14 +97,14 @@ class Chunk(Struct, frozen=True, array_like=True, kw_only=True, tag="chunk"):
 
     tokens: tuple[TokenId, ...]
     sources: tuple[str, ...] = ()  # per token: the drafter that guessed it, "" where the target drew it unaided
-    drafted: Count = 0  # draft rows verified in this round
-    accepted: Count = 0  # of which the target agreed with
+    drafted: Rows = 0  # draft rows verified in this round
+    accepted: Rows = 0  # of which the target agreed with
     reason: str = ""  # why no draft was verified, empty if some were
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: Finish = Finish.NONE
     detail: str = ""  # a fixed sentence for people when finish is an error
     cached: Count = 0  # prompt tokens taken from the prefix cache; in the first chunk of each claim
-    tried: Count = 0  # offsets of this round, from the first on, at which a draft was compared with the target's draw
+    tried: Rows = 0  # offsets of this round, from the first on, at which a draft was compared with the target's draw
 
 
 # ---------------------------------------------------------------- hints: verifier to drafter
@@ -219,7 +222,7 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     vocabulary: Name  # where the vocabulary-only GGUF lies, chat template included
     n_vocab: Count
     n_ctx: Count  # tokens one request may use, prompt and answer
-    slots: Count
+    slots: Annotated[int, Meta(ge=0, le=4096)]
     device: str
     exactness: str  # "strict" or "law"
     exactness_note: str

@@ -39,6 +39,14 @@ class CacheType(StrEnum):
     Q4_0 = "q4_0"
 
 
+class Traces(StrEnum):
+    """Where traces go: nowhere, to an OpenTelemetry collector, or to standard error."""
+
+    OFF = "off"
+    OTLP = "otlp"
+    CONSOLE = "console"
+
+
 class Level(StrEnum):
     """The least important log lines that are still written."""
 
@@ -55,6 +63,13 @@ def _option(*names: str, env: str, help: str, **more: object) -> object:
 Redis = Annotated[str, _option("--redis", env="REDIS", help="Redis or Valkey that all processes share.")]
 Host = Annotated[str, _option("--host", env="HOST", help="Address to listen on.")]
 Port = Annotated[int, _option("--port", env="PORT", help="Port to listen on.", min=0, max=65535)]
+ApiKeysFile = Annotated[
+    str,
+    _option("--api-keys-file", env="API_KEYS_FILE", help="Digests of clients' keys; `draftmesh keys new` adds one."),
+]
+NoAuth = Annotated[
+    bool, _option("--no-auth", env="NO_AUTH", help="Serve anyone who reaches it where no keys are given.")
+]
 TargetModel = Annotated[
     str, _option("--target-model", env="TARGET_MODEL", help="GGUF path, hf:user/repo:QUANT, or 'default'.")
 ]
@@ -86,6 +101,12 @@ ExactnessLevel = Annotated[
 GpuLayers = Annotated[int, _option("--gpu-layers", env="GPU_LAYERS", help="Layers on the GPU; -1: all.", min=-1)]
 TensorSplit = Annotated[
     str, _option("--tensor-split", env="TENSOR_SPLIT", help="Shares per GPU, such as 3,1; empty: one device.")
+]
+TraceExport = Annotated[
+    Traces,
+    _option(
+        "--traces", env="TRACES", help="OpenTelemetry traces; a collector is named by OTEL_EXPORTER_OTLP_ENDPOINT."
+    ),
 ]
 LogLevel = Annotated[
     Level, _option("--log-level", env="LOG_LEVEL", help="The least important log lines.", case_sensitive=False)

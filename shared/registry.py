@@ -1,21 +1,25 @@
 """Who is there: each process keeps one card alive by heartbeat and anyone can list the living.
 
-A card that is not renewed for `CARD_TTL_MS` is gone, whatever became of its process. Vocabularies are stored under
-the digest of their bytes as deflated vocabulary-only GGUFs, so that another machine needs nothing but the Redis URL.
+A card that is not renewed for `CARD_TTL_MS` is gone, whatever became of its process. Vocabularies are stored deflated
+under the digest of their bytes, so that another machine needs nothing but the Redis URL: a target's as a GGUF without
+tensors, a draft model's as its tokens' texts, because nothing that a drafter sent goes through llama.cpp's parser.
 """
 
 import asyncio
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from redis.exceptions import NoPermissionError
 
 from shared import codec, keys
 from shared.commands import Redis
 from shared.drafts import INBOX_TTL_MS
-from shared.messages import Card
-from shared.vocabulary import vocabulary_gguf
+from shared.messages import Card, DrafterCard, GatewayCard, VerifierCard
+from shared.vocabulary import pack, unpack, vocabulary_gguf
 
 CARD_TTL_MS: Final = 10_000
 HEARTBEAT_S: Final = 2.0
@@ -54,58 +58,104 @@ class Registry:
         return {instance: CARD_TTL_MS - ttl for instance, ttl in left if ttl >= 0}
 
     async def list(self) -> list[Card]:
-        """The living, ordered by id. Cards of an unknown version are left out."""
-        ids = sorted(member.decode() for member in await self._redis.smembers(keys.cards()))
+        """The living, ordered by id. Cards of an unknown version, or that are another's, are left out."""
+        members = sorted(await self._redis.smembers(keys.cards()))
+        ids = [member.decode(errors="replace") for member in members]
         if not ids:
             return []
         values = await self._redis.mget([keys.card(instance) for instance in ids])
         cards: list[Card] = []
         dead = []
-        for instance, value in zip(ids, values, strict=True):
+        for member, instance, value in zip(members, ids, values, strict=True):
             if value is None:
-                dead.append(instance)
+                dead.append(member)
                 continue
             try:
-                cards.append(codec.decode_card(value))
+                card = codec.decode_card(value)
             except codec.CodecError:
                 continue
+            if card.id == instance and _is_its_kind(card):
+                cards.append(card)
         if dead:
-            await self._redis.srem(keys.cards(), *dead)
+            with suppress(NoPermissionError):  # whoever only looks need not tidy
+                await self._redis.srem(keys.cards(), *dead)
         return cards
 
-    async def publish_vocabulary(self, digest: str, gguf: bytes) -> None:
-        """Store a vocabulary-only GGUF under its digest."""
-        await self._redis.set(keys.vocabulary(digest), zlib.compress(gguf, 6), px=VOCABULARY_TTL_MS)
+    async def publish(self, key: str, data: bytes) -> None:
+        """Store a vocabulary under its key."""
+        await self._redis.set(key, zlib.compress(data, 6), px=VOCABULARY_TTL_MS)
 
-    async def keep_vocabulary(self, digest: str) -> bool:
-        """Renew a stored vocabulary; False if it is not there (any more)."""
-        return bool(await self._redis.pexpire(keys.vocabulary(digest), VOCABULARY_TTL_MS))
+    async def renew(self, key: str) -> bool:
+        """Keep a stored vocabulary; False if it is not there (any more)."""
+        return bool(await self._redis.pexpire(key, VOCABULARY_TTL_MS))
 
     async def fetch_vocabulary(self, digest: str) -> bytes | None:
-        """The vocabulary-only GGUF, or None if nobody published it. Raises `ValueError` if what lies there is none."""
-        data = await self._redis.get(keys.vocabulary(digest))
+        """A target's vocabulary-only GGUF, or None if nobody published it.
+
+        Raises `ValueError` if something else lies in its place.
+        """
+        return await self._fetch(keys.vocabulary(digest), digest)
+
+    async def fetch_texts(self, digest: str) -> Sequence[bytes] | None:
+        """The texts of a draft model's tokens, as `fetch_vocabulary` gives a GGUF."""
+        data = await self._fetch(keys.draft_vocabulary(digest), digest)
+        return None if data is None else unpack(data)
+
+    async def _fetch(self, key: str, digest: str) -> bytes | None:
+        data = await self._redis.get(key)
         if data is None:
             return None
         inflater = zlib.decompressobj()
         try:
-            gguf = inflater.decompress(data, MAX_VOCABULARY_BYTES)
+            inflated = inflater.decompress(data, MAX_VOCABULARY_BYTES)
         except zlib.error as error:
             raise ValueError(f"the vocabulary {digest} is damaged") from error
         if inflater.unconsumed_tail:
             raise ValueError(f"the vocabulary {digest} inflates beyond {MAX_VOCABULARY_BYTES} bytes")
-        return gguf
+        if content_digest(inflated) != digest:
+            raise ValueError(f"the vocabulary {digest} is another one than its name says")
+        return inflated
+
+
+def content_digest(data: bytes) -> str:
+    """The name of a stored vocabulary."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _is_its_kind(card: Card) -> bool:
+    """Whether a process of the service that the id begins with may have written the card.
+
+    A server's access rules let each service write cards only under its own name.
+    """
+    kind = _KINDS.get(card.id.partition("-")[0])
+    return kind is None or isinstance(card, kind)
+
+
+_KINDS: Final[dict[str, type[Card]]] = {"gateway": GatewayCard, "verifier": VerifierCard, "drafter": DrafterCard}
 
 
 class VocabularyKeeper:
-    """Keeps one model file's vocabulary in Redis for as long as somebody calls `keep` now and then."""
+    """Keeps a vocabulary in Redis for as long as somebody calls `keep` now and then."""
 
-    def __init__(self, registry: Registry, path: Path) -> None:
-        """Reads the file's metadata. Raises `NotGGUF` or `OSError`."""
+    def __init__(self, registry: Registry, key: Callable[[str], str], make: Callable[[], bytes]) -> None:
+        """`make` gives the same bytes whenever they are wanted; `key` says where they lie, given their digest."""
         self._registry = registry
-        self._path = path
-        self.digest = hashlib.sha256(vocabulary_gguf(path)).hexdigest()[:32]
+        self._make = make
+        self.digest = content_digest(make())
+        self._key = key(self.digest)
 
     async def keep(self) -> None:
         """Renew the stored copy, or store it again if Redis lost it."""
-        if not await self._registry.keep_vocabulary(self.digest):
-            await self._registry.publish_vocabulary(self.digest, await asyncio.to_thread(vocabulary_gguf, self._path))
+        if not await self._registry.renew(self._key):
+            await self._registry.publish(self._key, await asyncio.to_thread(self._make))
+
+
+def target_keeper(registry: Registry, path: Path) -> VocabularyKeeper:
+    """For a target's model file. Raises `NotGGUF` or `OSError`."""
+    return VocabularyKeeper(registry, keys.vocabulary, lambda: vocabulary_gguf(path))
+
+
+def draft_keeper(registry: Registry, texts: Sequence[bytes]) -> VocabularyKeeper:
+    """For a draft model's tokens."""
+    packed = pack(texts)
+    return VocabularyKeeper(registry, keys.draft_vocabulary, lambda: packed)

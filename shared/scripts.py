@@ -25,6 +25,8 @@ from shared.commands import Pipeline, Redis
 STREAM_TTL_MS: Final = 24 * 3600 * 1000  # idle model streams vanish after a day; every submit renews it
 ENDED_TTL_MS: Final = 600 * 1000  # an ended log stays readable for resumption
 OVERTAKEN_TTL_MS: Final = 60 * 1000  # longer than a submit that was sent can be on its way
+DEAD_LETTERS: Final = 100  # given up jobs that are kept
+DEAD_TTL_MS: Final = 7 * 24 * 3600 * 1000
 MAX_ATTEMPTS: Final = 3  # claims without one commit before a job counts as poison
 SHARE: Final = 7  # one caller alone gets seven eighths of everything, two get seven fifteenths each
 
@@ -44,6 +46,7 @@ class Outcome(StrEnum):
     FINISHED = "finished"
     DEADLINE = "deadline"
     POISON = "poison"
+    DAMAGED = "damaged"  # what lies in Redis under its name is no job that this release can read
 
 
 _NOW = "local time = redis.call('TIME'); local now = time[1] * 1000 + math.floor(time[2] / 1000)\n"
@@ -163,7 +166,7 @@ return 'ok'
 """
 )
 
-# ARGV: request id, group, owner, lease ms, chunk for a passed deadline, chunk for a poison job
+# ARGV: request id, group, owner, lease ms, chunk for a passed deadline, chunk for a poison job; KEYS[7]: dead letters
 # An owner that asks again never heard that it got the job: it gets a new epoch at once, and no attempt has failed.
 CLAIM: Final = Script(
     _NOW
@@ -185,6 +188,9 @@ if tonumber(job[4]) > now then
 else
   if tonumber(job[6]) >= {MAX_ATTEMPTS} then
     finish('finished', job[3] .. '-2', ARGV[6], {ENDED_TTL_MS})
+    redis.call('XADD', KEYS[7], 'MAXLEN', '~', {DEAD_LETTERS}, '*',
+      'r', ARGV[1], 'payload', job[7], 'committed', job[3])
+    redis.call('PEXPIRE', KEYS[7], {DEAD_TTL_MS})
     return {{'poison'}}
   end
   redis.call('HINCRBY', KEYS[1], 'attempts', 1)
@@ -263,6 +269,19 @@ end
 if job[1] ~= 'running' then return job[1] end
 finish('cancelled', job[2] .. '-2', ARGV[3], {ENDED_TTL_MS})
 return 'ok'
+"""
+)
+
+# KEYS: lanes. How many jobs no verifier took yet, and for how many ms the first of them has waited.
+QUEUE: Final = Script(
+    """
+local time = redis.call('TIME'); local now = time[1] * 1000000 + time[2]
+local oldest = now
+local waiting = redis.call('ZRANGE', KEYS[1], 0, -1)
+for _, place in ipairs(waiting) do
+  oldest = math.min(oldest, tonumber(string.match(place, '^%w* (%d+) ')))
+end
+return {#waiting, math.floor((now - oldest) / 1000)}
 """
 )
 

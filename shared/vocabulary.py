@@ -7,8 +7,12 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
+import msgspec
+
+_MAX_TOKENS: Final = 1 << 21  # the largest known vocabularies have some 260,000
+_texts: Final = msgspec.msgpack.Decoder(Annotated[list[bytes], msgspec.Meta(max_length=_MAX_TOKENS)])
 _SIZES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _STRING: Final = 8
 _ARRAY: Final = 9
@@ -64,6 +68,19 @@ def _skip_value(file: BinaryIO, kind: int) -> None:
                 _skip_value(file, element)
     else:
         file.seek(_SIZES[kind], 1)
+
+
+def pack(texts: Sequence[bytes]) -> bytes:
+    """A vocabulary's texts as bytes that `unpack` reads."""
+    return msgspec.msgpack.encode(texts)
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """Texts that were packed elsewhere. Raises `ValueError` if they were not, or are too many."""
+    try:
+        return _texts.decode(data)
+    except msgspec.MsgspecError:
+        raise ValueError("these are no texts of tokens") from None
 
 
 def fingerprint(texts: Sequence[bytes]) -> str:

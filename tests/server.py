@@ -28,11 +28,11 @@ class Server:
 
 
 @contextmanager
-def valkey_server(host: str = LOOPBACK) -> Iterator[Server]:
-    """An empty server for as long as the block lasts."""
+def valkey_server(host: str = LOOPBACK, *settings: str) -> Iterator[Server]:
+    """An empty server for as long as the block lasts; `settings` are more words of its command line."""
     place = embedded.place(host, 0)
     with tempfile.TemporaryDirectory() as folder:
-        command = embedded.program(place, Path(folder), {}).command
+        command = (*embedded.program(place, Path(folder), {}).command, *settings)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         server = Server(place.url, process)
         try:

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 from services.drafter.proposer import Proposer
 from services.drafter.worker import Worker as DrafterWorker
@@ -19,6 +20,7 @@ from shared.follow import LogFollower
 from shared.jobs import JobStore
 from shared.messages import Card, Chunk, DrafterCard, Job, Sampling, Speculation, VerifierCard
 from shared.registry import Registry
+from shared.tracing import Tracer
 from tests.following import follow
 from tests.toys import drafter_card
 
@@ -113,12 +115,15 @@ async def client(url: str, model: Path) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def verifier(url: str, loaded: Loaded, lease_ms: int = 10_000) -> AsyncIterator[str]:
+async def verifier(
+    url: str, loaded: Loaded, lease_ms: int = 10_000, tracer: Tracer | None = None
+) -> AsyncIterator[str]:
     """A verifier in this process over an already loaded target; yields its id."""
     stop = asyncio.Event()
     instance = f"verifier-{next(_names)}"
     async with connect(url) as broker:
-        task = asyncio.create_task(Worker(broker, loaded, Speculation.AUTO, instance, lease_ms).run(stop))
+        worker = Worker(broker, loaded, Speculation.AUTO, instance, lease_ms, tracer=tracer)
+        task = asyncio.create_task(worker.run(stop))
         yield instance
         stop.set()
         await task
@@ -146,9 +151,11 @@ class Processes:
         self._url = url
         self.running: list[subprocess.Popen[bytes]] = []
 
-    def start(self, service: str, *options: str) -> "subprocess.Popen[bytes]":
+    def start(
+        self, service: str, *options: str, log: "int | IO[bytes]" = subprocess.DEVNULL
+    ) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-P", "-m", f"services.{service}", "--redis", self._url, *options]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stderr=log)
         self.running.append(process)
         return process
 

@@ -23,7 +23,7 @@ from shared.jobs import Append, Claim, JobStore
 from shared.llama import Model
 from shared.messages import Chunk, Finish, Speculation, VerifierCard
 from shared.models import resolve
-from shared.registry import Registry, VocabularyKeeper
+from shared.registry import Registry, target_keeper
 from shared.scripts import Outcome
 
 logger = structlog.get_logger()
@@ -157,7 +157,7 @@ def main(
         model = Model(path, vocab_only=True)
         script = words(model)
         async with connect(redis, blocking_connections=2) as broker:
-            keeper = VocabularyKeeper(Registry(broker.redis), path)
+            keeper = target_keeper(Registry(broker.redis), path)
             await keeper.keep()
             store = JobStore(broker.redis, broker.blocking, MODEL)
             with record.open("a") as lines:

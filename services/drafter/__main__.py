@@ -11,7 +11,7 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.worker import Worker
 from shared import devices, lifecycle, logs, models, options, usage
 from shared.broker import check, connect
-from shared.registry import Registry, VocabularyKeeper
+from shared.registry import Registry, draft_keeper
 
 logger = structlog.get_logger()
 
@@ -36,7 +36,7 @@ def main(
 
     async def serve(stop: asyncio.Event) -> None:
         async with connect(redis) as broker:
-            instance = name or lifecycle.instance_name("drafter")
+            instance = f"drafter-{name.removeprefix('drafter-')}" if name else lifecycle.instance_name("drafter")
             if not draft_model:
                 lookup = LookupProposer()
                 await Worker(broker, lookup, introduce(instance, "lookup", lookup.capacity)).run(stop)
@@ -47,7 +47,7 @@ def main(
             drafter = await asyncio.to_thread(
                 ModelDrafter, draft_model, draft_device, ctx, parallel, threads, gpu_layers
             )
-            keeper = VocabularyKeeper(Registry(broker.redis), drafter.path)
+            keeper = draft_keeper(Registry(broker.redis), drafter.texts)
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
             await Worker(broker, drafter.proposer, drafter.card(instance, keeper.digest), keeper.keep).run(stop)
             drafter.close()

@@ -49,7 +49,8 @@ class ModelDrafter:
         step_ms = step_costs.measure(self._context, probe, RANKS)
         logger.info("steps_measured", step_ms={rows: round(ms, 2) for rows, ms in step_ms.items()})
         self.proposer = ModelProposer(self._context, RowCosts(step_ms))
-        self.fingerprint = fingerprint(self._model.vocabulary.texts())
+        self.texts = self._model.vocabulary.texts()
+        self.fingerprint = fingerprint(self.texts)
 
     def card(self, instance: str, vocabulary: str) -> DrafterCard:
         """Our card; `vocabulary` is where ours lies in Redis."""

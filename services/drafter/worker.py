@@ -6,12 +6,14 @@ the request's log again.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import structlog
 from msgspec.structs import replace
+from redis.exceptions import ResponseError
 
 from services.drafter.proposer import Draft, Opening, Proposer, join
 from shared import codec, drafts, keys, lifecycle
@@ -45,6 +47,7 @@ class Worker:
         self._hints: list[Hint] = []
         self._news = asyncio.Event()
         self._requests: dict[str, Open] = {}
+        self._drafted: Counter[str] = Counter()  # tokens told, by request
         self._stopping = False
         self._tokens = 0
         self._rate = 0.0
@@ -92,7 +95,11 @@ class Worker:
         pipeline = self._redis.pipeline(transaction=False)
         for request_id in requests:
             pipeline.hget(keys.job(request_id), "state")
-        states = await pipeline.execute() if requests else []
+        try:
+            states = await pipeline.execute() if requests else []
+        except ResponseError as error:  # a key that is no job; its verifier will close the session
+            logger.warning("states_unreadable", error=type(error).__name__)
+            return
         over = [name for name, state in zip(requests, states, strict=True) if state != b"running"]
         if over:
             self._receive([Close(request_id=request_id) for request_id in over])
@@ -154,6 +161,7 @@ class Worker:
             if opened is None:
                 continue
             self._tokens += len(draft.tokens) - draft.copied  # copies take no time
+            self._drafted[draft.request_id] += len(draft.tokens)
             proposal = Proposal(
                 request_id=draft.request_id,
                 epoch=opened.epoch,
@@ -180,14 +188,25 @@ class Worker:
                 opened = self._requests.get(hint.request_id)
                 if opened is None or opened.epoch != hint.epoch:
                     continue
+                if not self._readable(hint.tokens):
+                    await self._close(loop, hint.request_id)
+                    continue
                 known = await loop.run_in_executor(
                     self._thread, self._proposer.commit, hint.request_id, hint.base, hint.tokens, hint.lead, hint.want
                 )
                 if not known:
                     await self._open(loop, opened)
             elif isinstance(hint, Close):
-                self._requests.pop(hint.request_id, None)
-                await loop.run_in_executor(self._thread, self._proposer.close, hint.request_id)
+                await self._close(loop, hint.request_id)
+
+    async def _close(self, loop: asyncio.AbstractEventLoop, request_id: str) -> None:
+        if self._requests.pop(request_id, None) is not None:
+            logger.info("session_ended", request=request_id, drafted=self._drafted.pop(request_id, 0))
+        await loop.run_in_executor(self._thread, self._proposer.close, request_id)
+
+    def _readable(self, tokens: Sequence[int]) -> bool:
+        """Whether our model has all these tokens: the target's vocabulary may be padded further than ours."""
+        return not self._card.n_vocab or max(tokens, default=0) < self._card.n_vocab
 
     async def _open(self, loop: asyncio.AbstractEventLoop, hint: Open) -> None:
         """Read the job, and what is committed by now, and start; a request that is gone by now is nobody's loss."""
@@ -196,11 +215,13 @@ class Worker:
             if job is None:
                 return
             committed = [token for _, chunk in await read_log(self._redis, hint.request_id) for token in chunk.tokens]
-        except (*DISCONNECTED, codec.CodecError) as error:
-            logger.debug("open_failed", request=hint.request_id, error=type(error).__name__)
+        except (*DISCONNECTED, codec.CodecError, ResponseError) as error:
+            logger.warning("open_failed", request=hint.request_id, error=type(error).__name__)
             return
         if len(committed) < len(hint.committed):
             committed = list(hint.committed)
+        if not self._readable(job.prompt) or not self._readable(committed):
+            return
         self._requests[hint.request_id] = hint
         opening = Opening(
             request_id=hint.request_id,

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from services.gateway.service import Settings, serve
-from shared import lifecycle, logs, options, usage
+from shared import api_keys, lifecycle, logs, options, usage
 
 _COLLECT_AFTER: Final = 50_000  # objects made and not freed: a few MB
 
@@ -41,8 +41,14 @@ MaxLiveTokens = Annotated[
 ]
 ApiKeys = Annotated[
     list[str],
+    typer.Option("--api-key", envvar="DRAFTMESH_API_KEY", help="Key that clients must send; repeat for several."),
+]
+PublishedHost = Annotated[
+    str,
     typer.Option(
-        "--api-key", envvar="DRAFTMESH_API_KEY", help="Key that clients must send; repeat for several. None: open."
+        "--published-host",
+        envvar="DRAFTMESH_PUBLISHED_HOST",
+        help="Address at which clients reach it, where that is not --host: a container's is not its own.",
     ),
 ]
 RequestTimeout = Annotated[
@@ -61,7 +67,11 @@ def main(
     max_requests_per_key: MaxRequestsPerKey = 0,
     max_live_tokens: MaxLiveTokens = 0,
     api_key: ApiKeys = [],  # noqa: B006 - typer copies it
+    api_keys_file: options.ApiKeysFile = "",
+    no_auth: options.NoAuth = False,
+    published_host: PublishedHost = "",
     request_timeout: RequestTimeout = 3600.0,
+    traces: options.TraceExport = options.Traces.OFF,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> None:
     """Speak HTTP to clients for the models that verifiers on this Redis serve."""
@@ -74,7 +84,11 @@ def main(
         max_requests_per_key=max_requests_per_key,
         max_live_tokens=max_live_tokens,
         request_timeout_s=request_timeout,
-        api_keys=[key for key in api_key if key],
+        api_keys=[api_keys.digest(key) for key in api_key if key],
+        api_keys_file=api_keys_file,
+        no_auth=no_auth,
+        published_host=published_host,
+        traces=traces,
     )
     _settle()
     lifecycle.run(lambda stop: serve(settings, stop))

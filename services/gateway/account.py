@@ -11,6 +11,7 @@ from services.gateway.generation import Delta, Event, Finished
 from services.gateway.metrics import Metrics
 from services.gateway.preparation import Prepared
 from services.gateway.stats import DraftStatistics
+from shared.tracing import Span
 
 logger = structlog.get_logger()
 
@@ -18,9 +19,11 @@ logger = structlog.get_logger()
 class Account:
     """Open it when a request arrives, close it once when it ends."""
 
-    def __init__(self, metrics: Metrics, request_id: str) -> None:
+    def __init__(self, metrics: Metrics, request_id: str, answer_id: str, span: Span) -> None:
         self._metrics = metrics
         self._request_id = request_id
+        self._answer_id = answer_id
+        self._span = span
         self._started = time.monotonic()
         self._first: float | None = None
         self._last: dict[int, float] = {}
@@ -29,6 +32,11 @@ class Account:
         self._tokens = 0
         self._statistics = DraftStatistics()
         self._outcome = "error"
+
+    @property
+    def traceparent(self) -> str:
+        """For what is done for this request elsewhere; empty where there is no trace."""
+        return self._span.traceparent
 
     def prepare(self, prepared: Prepared) -> None:
         """The request was admissible."""
@@ -77,16 +85,26 @@ class Account:
             self._metrics.prompt_tokens.labels(model).inc(prompt_tokens)
             self._metrics.generation_tokens.labels(model).inc(self._tokens)
             self._metrics.duration.labels(model).observe(now - self._started)
+        counts = {
+            "rounds": self._statistics.rounds,
+            "drafted": self._statistics.drafted,
+            "accepted": self._statistics.accepted,
+        }
         logger.info(
             "request_finished",
             request_id=self._request_id,
+            answer_id=self._answer_id,
             model=model,
             prompt_tokens=prompt_tokens,
             completion_tokens=self._tokens,
-            rounds=self._statistics.rounds,
-            drafted=self._statistics.drafted,
-            accepted=self._statistics.accepted,
+            **counts,
             ttft_ms=None if self._first is None else round((self._first - self._started) * 1000, 1),
             total_ms=round((now - self._started) * 1000, 1),
             finish=self._outcome,
         )
+        attributes: dict[str, str | int] = {f"draftmesh.{name}": count for name, count in counts.items()}
+        attributes |= {"draftmesh.request_id": self._request_id, "draftmesh.outcome": self._outcome}
+        # OpenTelemetry's names for generative models.
+        attributes |= {"gen_ai.request.model": model, "gen_ai.usage.input_tokens": prompt_tokens}
+        attributes |= {"gen_ai.usage.output_tokens": self._tokens}
+        self._span.end(attributes=attributes, failed=self._outcome == "error")

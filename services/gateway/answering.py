@@ -13,17 +13,19 @@ from redis.exceptions import RedisError
 from services.gateway.account import Account
 from services.gateway.dialect import Call, Dialect, Identity
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
-from services.gateway.gateway import CALLER, GATEWAY, REQUEST_ID, Gateway
+from services.gateway.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.generation import Event, Finished
 from services.gateway.generator import Answer
 from services.gateway.preparation import Prepared, prepare
 from services.gateway.sse import ClientGone, EventStream
 from services.gateway.stores import Stores
 from shared.broker import DISCONNECTED
+from shared.tracing import Span, Tracer, traceparent
 
 logger = structlog.get_logger()
 
 _WARNING: Final = "x-draftmesh-warning"
+_BODY_S: Final = 60.0  # a client that sends slowly keeps what it has sent in our memory
 _MAX_HEADER: Final = 1000  # clients and proxies bound a response's headers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -39,7 +41,8 @@ class Endpoint:
         """Answer, whole or streamed. Raises `ApiError` only before headers."""
         gateway = request.app[GATEWAY]
         with gateway.activity.enter():
-            account = Account(gateway.metrics, request[REQUEST_ID])
+            span = _span(request, gateway.tracer)
+            account = Account(gateway.metrics, request[REQUEST_ID], request[ANSWER_ID], span)
             try:
                 return await self._answer(request, gateway, account)
             except ApiError as error:
@@ -55,10 +58,10 @@ class Endpoint:
         _refuse_resumption(request)
         call = self._dialect.parse(await read_body(request))
         stores = gateway.stores.of(request[CALLER])
-        prepared = await _prepare(call, gateway, stores)
+        prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
         account.prepare(prepared)
         headers = _warn(call.warnings, request[REQUEST_ID])
-        identity = Identity(id=request[REQUEST_ID].removeprefix("req_"), created=int(time.time()), prepared=prepared)
+        identity = Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared)
         async with gateway.generator.run(prepared, request[CALLER]) as answer:
             if not call.streaming:
                 return await _whole(call, identity, answer, account, stores, headers)
@@ -68,6 +71,13 @@ class Endpoint:
             except ClientGone:
                 account.leave()
             return stream.response
+
+
+def _span(request: web.Request, tracer: Tracer) -> Span:
+    """Of the whole request, named as OpenTelemetry names those of HTTP servers."""
+    route = request.match_info.route.resource
+    name = f"{request.method} {route.canonical}" if route else request.method
+    return tracer.span(name, traceparent(request.headers.get("traceparent")), serves=True)
 
 
 def _refuse_resumption(request: web.Request) -> None:
@@ -82,9 +92,12 @@ def _refuse_resumption(request: web.Request) -> None:
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The whole body; may be read again. Raises a 400 or 413 `ApiError`."""
+    """The whole body; may be read again. Raises a 400, 408 or 413 `ApiError`."""
     try:
-        return await request.read()
+        async with asyncio.timeout(_BODY_S):
+            return await request.read()
+    except TimeoutError:
+        raise ApiError(408, f"The body did not arrive within {_BODY_S:.0f} seconds.", code="request_timeout") from None
     except web.RequestPayloadError:
         raise ApiError(400, "The body does not arrive as its headers say.", code="invalid_body") from None
     except web.HTTPRequestEntityTooLarge:

@@ -1,6 +1,7 @@
 """The HTTP application: every response carries a request id, every error its dialect's shape and a fixed sentence."""
 
 import math
+import re
 import uuid
 from importlib.metadata import version
 from typing import Final
@@ -11,7 +12,7 @@ from aiohttp.typedefs import Handler
 from redis.exceptions import RedisError
 
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, unavailable
-from services.gateway.gateway import CALLER, DOCUMENT, GATEWAY, REQUEST_ID, Gateway
+from services.gateway.gateway import ANSWER_ID, CALLER, DOCUMENT, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.openapi import document
 from services.gateway.shapes import shape
 from services.gateway.table import ROUTES
@@ -23,6 +24,7 @@ MAX_BODY_BYTES: Final = 32 << 20
 _CORS_HEADERS: Final = ("authorization", "x-api-key", "content-type", "accept", "user-agent", "x-requested-with")
 _CORS_PREFIXES: Final = ("anthropic-", "openai-", "x-stainless-")
 _OPEN: Final = frozenset(path for route in ROUTES if route.open for path in route.paths)  # probes carry no key
+_SOUND_ID: Final = re.compile("[A-Za-z0-9_-]{1,64}")  # what is safe to log, to echo and to put into a URL
 _EXPOSED: Final = "x-request-id, request-id, x-draftmesh-warning, retry-after, retry-after-ms"
 _SENTENCES: Final = {404: "There is no such route.", 405: "This route does not take that method."}
 
@@ -43,7 +45,9 @@ def build(gateway: Gateway) -> web.Application:
 
 @web.middleware
 async def _identify(request: web.Request, handler: Handler) -> web.StreamResponse:
-    request[REQUEST_ID] = f"req_{uuid.uuid4().hex}"
+    request[ANSWER_ID] = uuid.uuid4().hex
+    own = request.headers.get("x-request-id", "")
+    request[REQUEST_ID] = own if _SOUND_ID.fullmatch(own) else f"req_{request[ANSWER_ID]}"
     return await handler(request)
 
 

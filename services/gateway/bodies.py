@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from services.gateway.bounds import check_shape
 from services.gateway.errors import ApiError, invalid
 
 M = TypeVar("M", bound=BaseModel)
@@ -18,6 +19,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise invalid(None, f"The body is not valid JSON: {error}.", "invalid_json") from None
     if not isinstance(payload, dict):
         raise invalid(None, "The body must be a JSON object.", "invalid_json")
+    check_shape(payload)
     return {name: value for name, value in payload.items() if value is not None}
 
 

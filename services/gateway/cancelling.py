@@ -9,9 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+import structlog
+from redis.exceptions import ResponseError
+
 from shared.broker import DISCONNECTED, Broker
 from shared.jobs import JobStore
 from shared.messages import Job
+
+logger = structlog.get_logger()
 
 _WAIT_S: Final = 1.0  # what a handler that ends waits; the cancellation itself goes on
 _TRY_S: Final = 60.0  # a Redis that is away for longer has most likely lost the job
@@ -47,5 +52,8 @@ class Cancellations:
                         await store.cancel(job.request_id)
                     except DISCONNECTED:
                         await asyncio.sleep(_PAUSE_S)
+                    except ResponseError as error:  # what lies there is no job, so nobody works on it
+                        logger.warning("cancel_failed", job=job.request_id, error=type(error).__name__)
+                        return
                     else:
                         return

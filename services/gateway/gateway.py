@@ -15,6 +15,7 @@ from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from shared.broker import Broker
 from shared.follow import LogFollower
+from shared.tracing import NoTracer, Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +32,12 @@ class Gateway:
     follower: LogFollower
     pulse: Pulse
     activity: Activity = field(default_factory=Activity)
+    tracer: Tracer = field(default_factory=NoTracer)
     heartbeat_s: float = HEARTBEAT_S
 
 
 GATEWAY = web.AppKey("gateway", Gateway)
 DOCUMENT = web.AppKey("document", dict[str, Any])  # the OpenAPI document
 CALLER = web.RequestKey("caller", str)  # what `Guard.check` gave
-REQUEST_ID = web.RequestKey("request_id", str)
+REQUEST_ID = web.RequestKey("request_id", str)  # the client's own, or made up: for headers, errors and logs
+ANSWER_ID = web.RequestKey("answer_id", str)  # hexadecimal and always made up: what is stored is found by it

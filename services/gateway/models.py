@@ -6,8 +6,9 @@ A vocabulary is fetched from Redis and loaded once per digest, off the event loo
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -80,13 +81,17 @@ class Lexicon:
         variables: Mapping[str, object],
         tools: Sequence[Tool] = (),
         turns: Mapping[str, Turn] | None = None,
+        check: Callable[[int], None] = lambda characters: None,
     ) -> tuple[int, ...]:
         """The rendered conversation as token ids, with exactly one BOS where the vocabulary wants one.
 
-        Raises `TemplateError`. May take long for long prompts: call it off the event loop.
+        Raises `TemplateError`, and what `check` raises of the rendered text's length. May take long for long prompts:
+        call it off the event loop.
         """
+        segments = self._rendering().render(conversation, variables, tools, turns or {})
+        check(sum(len(segment) for segment in segments if isinstance(segment, str)))
         tokens: list[int] = []
-        for segment in self._rendering().render(conversation, variables, tools, turns or {}):
+        for segment in segments:
             tokens += segment if isinstance(segment, tuple) else self._vocabulary.tokenize(segment)
         return self.with_bos(tokens)
 
@@ -120,6 +125,11 @@ class Lexicon:
         May take long for long texts: call it off the event loop.
         """
         return self._vocabulary.tokenize(text, parse_special=special)
+
+    @cached_property
+    def longest(self) -> int:
+        """The most bytes that one token stands for."""
+        return max(map(len, map(self.label, range(self.n_tokens))), default=1)
 
     def metadata(self, key: str) -> str | None:
         """What the model file says under this GGUF key."""
@@ -221,7 +231,11 @@ class ModelDirectory:
         async with self._loading:
             lexicon = self._lexicons.get(vocabulary)
             if lexicon is None:
-                data = await self._registry.fetch_vocabulary(vocabulary)
+                try:
+                    data = await self._registry.fetch_vocabulary(vocabulary)
+                except ValueError as error:
+                    logger.error("vocabulary_unusable", error=str(error))
+                    raise unavailable("The model's vocabulary in Redis is damaged; try again shortly.") from error
                 if data is None:
                     raise unavailable("The model's vocabulary is not published yet; try again shortly.")
                 lexicon = self._lexicons[vocabulary] = await asyncio.to_thread(_load, data)

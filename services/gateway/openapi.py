@@ -19,7 +19,9 @@ _PARAMETER: Final = re.compile(r"{(\w+)(?::[^{}]*)?}")
 _MEANINGS: Final = {
     400: "The request is not valid; the message names the field",
     401: "No valid API key",
+    403: "Another site's page, where no key is asked for",
     404: "There is no such model or object",
+    408: "The body does not arrive",
     413: "The body is too large",
     429: "This API key has as many requests as it may have now; come back after Retry-After",
     499: "The request was cancelled",
@@ -107,9 +109,9 @@ def _responses(route: Route, path: str, references: dict[object, JsonSchemaValue
 def _refusals(route: Route) -> set[int]:
     found = set(route.refusals)
     if not route.open:
-        found |= {401, 503}
+        found |= {401, 403, 503}
     if route.request is not None:
-        found |= {400, 404, 413}
+        found |= {400, 404, 408, 413}
     if route.submits:
         found |= {429, 499, 500, 504}
     return found

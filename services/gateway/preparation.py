@@ -4,11 +4,12 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
+from services.gateway.bounds import check_length
 from services.gateway.errors import invalid
 from services.gateway.formats.format import Format, PlainFormat
 from services.gateway.models import Lexicon, ModelDirectory, ServedModel
@@ -51,6 +52,10 @@ class Prepared:
         """Of all prompts; one with several choices counts once."""
         return sum(len(job.prompt) for job in self.jobs[:: self.choices])
 
+    def traced(self, traceparent: str) -> "Prepared":
+        """The same as part of a trace."""
+        return replace(self, jobs=tuple(msgspec.structs.replace(job, traceparent=traceparent) for job in self.jobs))
+
 
 async def prepare(request: GenerationRequest, directory: ModelDirectory, stores: Stores, timeout_ms: int) -> Prepared:
     """Find the model, render and tokenise, check the bounds. Raises `ApiError` or redis-py's errors."""
@@ -92,7 +97,7 @@ async def read(
     model = await directory.find(request.model)
     lexicon = await directory.lexicon(model.vocabulary)
     turns = await _turns(request, stores)
-    prompts = [await asyncio.to_thread(_tokens, request, prompt, lexicon, turns) for prompt in request.prompts]
+    prompts = [await asyncio.to_thread(_tokens, request, prompt, model, lexicon, turns) for prompt in request.prompts]
     return model, lexicon, prompts
 
 
@@ -103,8 +108,12 @@ async def _turns(request: GenerationRequest, stores: Stores) -> dict[str, Turn]:
     return await stores.turns.find(calls)
 
 
-def _tokens(request: GenerationRequest, prompt: Prompt, lexicon: Lexicon, turns: Mapping[str, Turn]) -> tuple[int, ...]:
+def _tokens(
+    request: GenerationRequest, prompt: Prompt, model: ServedModel, lexicon: Lexicon, turns: Mapping[str, Turn]
+) -> tuple[int, ...]:
+    check = partial(check_length, request.prompt_field, model.n_ctx, lexicon.longest)
     if isinstance(prompt, Document):
+        check(len(prompt.content) if isinstance(prompt.content, str) else 0)
         tokens = lexicon.document(prompt.content)
         given = () if isinstance(prompt.content, str) else tokens
         foreign = next((token for token in given if not 0 <= token < lexicon.n_tokens), None)
@@ -112,7 +121,7 @@ def _tokens(request: GenerationRequest, prompt: Prompt, lexicon: Lexicon, turns:
             raise invalid("prompt", f"'prompt': {foreign} is not one of this model's {lexicon.n_tokens} tokens.")
         return tokens
     with _explained():
-        return lexicon.prompt(prompt, *_context(request, prompt, lexicon), turns)
+        return lexicon.prompt(prompt, *_context(request, prompt, lexicon), turns, check)
 
 
 async def render(request: GenerationRequest, directory: ModelDirectory) -> str:

@@ -79,4 +79,5 @@ async def metrics(request: web.Request) -> web.Response:
     with suppress(RedisError, *DISCONNECTED):
         async with asyncio.timeout(_PROBE_S):
             await gateway.directory.cards()
+    await gateway.metrics.pressure.look(gateway.broker, gateway.directory.last)
     return web.Response(body=gateway.metrics.text(), headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})

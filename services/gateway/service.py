@@ -26,10 +26,11 @@ from services.gateway.responses.store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from services.gateway.turns import TurnStore
-from shared import broker, lifecycle
+from shared import api_keys, broker, lifecycle, tracing
 from shared.errors import StartError
 from shared.follow import LogFollower
 from shared.messages import GatewayCard
+from shared.options import Traces
 from shared.registry import Registry
 
 logger = structlog.get_logger()
@@ -49,7 +50,11 @@ class Settings:
     max_requests_per_key: int = 0  # 0: what others leave it
     max_live_tokens: int = 0  # 0: 32 times what the verifiers hold
     request_timeout_s: float
-    api_keys: Sequence[str] = ()
+    api_keys: Sequence[bytes] = ()  # digests, beside those in the file
+    api_keys_file: str = ""
+    no_auth: bool = False  # serve anyone, where no keys are given
+    published_host: str = ""  # where clients reach it; empty: at `host`
+    traces: Traces = Traces.OFF
     heartbeat_s: float = HEARTBEAT_S
     drain_s: float = lifecycle.DRAIN_S
 
@@ -57,10 +62,23 @@ class Settings:
 async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
     """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
     instance = lifecycle.instance_name("gateway")
+    guard = _guard(settings)
+    with tracing.tracer(settings.traces, "gateway", instance) as tracer:
+        await _serve(settings, instance, guard, tracer, stop, started)
+
+
+async def _serve(
+    settings: Settings,
+    instance: str,
+    guard: Guard,
+    tracer: tracing.Tracer,
+    stop: asyncio.Event,
+    started: "asyncio.Future[str] | None",
+) -> None:
     async with broker.connect(settings.redis) as clients:
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
-        gateway = _assemble(settings, instance, clients, registry, follower)
+        gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
             card = _Card(instance, url, gateway.activity)
             loops.start(follower.run, name="log follower")
@@ -80,8 +98,23 @@ async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Futur
     logger.info("gateway_stopped")
 
 
+def _guard(settings: Settings) -> Guard:
+    digests = list(settings.api_keys)
+    if settings.api_keys_file:
+        digests += api_keys.read(settings.api_keys_file).values()
+    option = "--published-host" if settings.published_host else "--host"
+    api_keys.require(settings.published_host or settings.host, bool(digests), settings.no_auth, option)
+    return Guard(digests, anyone=settings.no_auth)
+
+
 def _assemble(
-    settings: Settings, instance: str, clients: broker.Broker, registry: Registry, follower: LogFollower
+    settings: Settings,
+    instance: str,
+    guard: Guard,
+    tracer: tracing.Tracer,
+    clients: broker.Broker,
+    registry: Registry,
+    follower: LogFollower,
 ) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
@@ -90,13 +123,14 @@ def _assemble(
         broker=clients,
         directory=directory,
         generator=Generator(clients, follower, instance, _limits(settings)),
-        guard=Guard(settings.api_keys),
+        guard=guard,
         metrics=Metrics(lambda: directory.last, lambda: activity.running),
         stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
         timeout_ms=int(settings.request_timeout_s * 1000),
         follower=follower,
         pulse=pulse,
         activity=activity,
+        tracer=tracer,
         heartbeat_s=settings.heartbeat_s,
     )
 

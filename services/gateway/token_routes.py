@@ -12,6 +12,7 @@ from pydantic import Field
 
 from services.gateway.answering import read_body
 from services.gateway.bodies import checked, parse_object
+from services.gateway.bounds import MAX_TOKENS, check_length
 from services.gateway.chat.request import parse_chat
 from services.gateway.errors import invalid
 from services.gateway.gateway import GATEWAY, Gateway
@@ -26,7 +27,9 @@ class Tokenize(Given):
     """The body of POST /tokenize; one of `content`, `prompt` and `messages`."""
 
     model: str | None = None
-    content: str | list[str | TokenId] | None = Field(None, description="Text, or a list of texts and token ids")
+    content: str | Annotated[list[str | TokenId], Field(max_length=MAX_TOKENS)] | None = Field(
+        None, description="Text, or a list of texts and token ids"
+    )
     add_special: bool = Field(False, description="For 'content': begin with a BOS where the model wants one")
     parse_special: bool = Field(True, description="For 'content': read marks such as <|im_end|> as tokens")
     with_pieces: bool = Field(False, description="Tell every token's text (or bytes) beside its id")
@@ -56,7 +59,7 @@ class Detokenize(Given):
     """The body of POST /detokenize."""
 
     model: str | None = None
-    tokens: list[TokenId]
+    tokens: Annotated[list[TokenId], Field(max_length=MAX_TOKENS)]
 
 
 class Text(Reply):
@@ -82,8 +85,9 @@ async def tokenize(request: web.Request) -> web.Response:
         model, lexicon, [tokens] = await read(asked, gateway.directory, gateway.stores)
     else:
         model, lexicon = await _find(gateway, body.model)
-        tokens = await asyncio.to_thread(_tokens, body, lexicon)
-    labels = [lexicon.label(token) for token in tokens] if body.with_pieces or body.return_token_strs else []
+        tokens = await asyncio.to_thread(_tokens, body, model, lexicon)
+    wanted = tokens if body.with_pieces or body.return_token_strs else ()
+    labels = await asyncio.to_thread(lambda: [lexicon.label(token) for token in wanted])
     return reply(
         Tokens(
             tokens=list(map(_piece, tokens, labels)) if body.with_pieces else list(tokens),
@@ -99,7 +103,8 @@ async def detokenize(request: web.Request) -> web.Response:
     body = checked(Detokenize, parse_object(await read_body(request)))
     _, lexicon = await _find(request.app[GATEWAY], body.model)
     _check(body.tokens, lexicon, "tokens")
-    text = b"".join(map(lexicon.label, body.tokens)).decode(errors="replace")
+    data = await asyncio.to_thread(lambda: b"".join(map(lexicon.label, body.tokens)))
+    text = data.decode(errors="replace")
     return reply(Text(content=text, prompt=text))
 
 
@@ -114,15 +119,18 @@ async def _find(gateway: Gateway, name: str | None) -> tuple[ServedModel, Lexico
     return model, await gateway.directory.lexicon(model.vocabulary)
 
 
-def _tokens(body: Tokenize, lexicon: Lexicon) -> tuple[int, ...]:
+def _tokens(body: Tokenize, model: ServedModel, lexicon: Lexicon) -> tuple[int, ...]:
     if body.content is None and body.prompt is None:
         raise invalid("content", "One of 'content', 'prompt' and 'messages' is required.", "missing_required_parameter")
     if body.content is None:
         assert body.prompt is not None
+        check_length("prompt", model.n_ctx, lexicon.longest, len(body.prompt))
         tokens = lexicon.tokenize(body.prompt)
         return lexicon.with_bos(tokens) if body.add_special_tokens else tuple(tokens)
     tokens = []
-    for part in [body.content] if isinstance(body.content, str) else body.content:
+    parts = [body.content] if isinstance(body.content, str) else body.content
+    check_length("content", model.n_ctx, lexicon.longest, sum(len(part) for part in parts if isinstance(part, str)))
+    for part in parts:
         tokens += lexicon.tokenize(part, special=body.parse_special) if isinstance(part, str) else [part]
     _check(tokens, lexicon, "content")
     return lexicon.with_bos(tokens) if body.add_special else tuple(tokens)

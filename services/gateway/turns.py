@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -70,8 +71,9 @@ class TurnStore:
         if not call_ids:
             return {}
         values = await self._redis.mget([keys.turn(call_id) for call_id in call_ids])
-        return {
-            call_id: _decoder.decode(value)
-            for call_id, value in zip(call_ids, values, strict=True)
-            if value is not None
-        }
+        found = {}
+        for call_id, value in zip(call_ids, values, strict=True):
+            if value is not None:
+                with suppress(msgspec.MsgspecError):  # of another release: as good as forgotten
+                    found[call_id] = _decoder.decode(value)
+        return found

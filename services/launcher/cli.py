@@ -73,6 +73,8 @@ def up(
     draft_device: options.DraftDevices = [],  # noqa: B006
     host: options.Host = "127.0.0.1",
     port: options.Port = options.DEFAULT_PORT,
+    api_keys_file: options.ApiKeysFile = "",
+    no_auth: options.NoAuth = False,
     redis: EmbeddedRedis = "",
     redis_port: RedisPort = 7072,
     redis_host: RedisHost = LOOPBACK,
@@ -336,6 +338,36 @@ def launch(
             show=show,
         )
     )
+
+
+keys = typer.Typer(help="Make API keys for clients of a gateway.", add_completion=False)
+app.add_typer(keys, name="keys")
+
+
+@keys.command("new")
+def new_key(
+    api_keys_file: options.ApiKeysFile,
+    name: Annotated[str, typer.Option("--name", help="Whose it is; told apart by it in the file.")] = "",
+) -> None:
+    """Print a new API key, once, and add its digest to the file."""
+    from shared import api_keys
+
+    typer.echo(api_keys.add(api_keys_file, name))
+
+
+@app.command("acl")
+def make_users(
+    address: Annotated[str, typer.Argument(help="The Redis as services reach it, such as redis://host:6379/0.")],
+    folder: Annotated[Path, typer.Argument(help="Where the files go: users.acl, and SERVICE.env per service.")],
+) -> None:
+    """Make a Redis user for each service, with its least rights and a password of its own.
+
+    Give users.acl to the server (aclfile), and each service the variable in its file.
+    """
+    from services.launcher import acl
+
+    for file in acl.write(folder, address):
+        typer.echo(file)
 
 
 def _become(service: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> NoReturn:

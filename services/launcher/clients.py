@@ -138,7 +138,7 @@ def _continue(serving: Serving, folder: Path) -> Recipe:
         "apiKey": f"${{{{ secrets.{KEY_VARIABLE} }}}}",
         "roles": ["chat", "edit", "apply"],
         "capabilities": ["tool_use"],
-        "defaultCompletionOptions": {"contextLength": serving.n_ctx},
+        "defaultCompletionOptions": {"contextLength": serving.n_ctx, "maxTokens": serving.most_output},
     }
     # JSON is YAML too.
     configuration = {"name": _PROVIDER, "version": "1.0.0", "schema": "v1", "models": [model]}

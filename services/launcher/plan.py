@@ -12,7 +12,7 @@ from typing import Final
 from services.launcher import embedded, ports
 from services.launcher.child import Program, service_command
 from services.launcher.hardware import Hardware
-from shared import broker, devices
+from shared import api_keys, broker, devices
 from shared.errors import StartError
 from shared.messages import Speculation
 from shared.options import CacheType, Exactness, Level, Switch
@@ -32,6 +32,8 @@ class Wishes:
     draft_device: Sequence[str]
     host: str
     port: int
+    api_keys_file: str
+    no_auth: bool
     redis: str
     redis_port: int
     redis_host: str
@@ -71,6 +73,7 @@ def make(
     work.
     """
     _check_values(wishes)
+    gateway = _gateway_options(wishes, environment)
     target, drafts = place(wishes.target_device, wishes.draft_device, len(wishes.draft_model), hardware.devices)
     port = ports.claim(wishes.host, wishes.port)
     server = None if wishes.redis else embedded.place(wishes.redis_host, wishes.redis_port)
@@ -92,7 +95,7 @@ def make(
         drafters.append(services.program(f"drafter {index + 1}", "drafter", (*options, *context), 2))
     return Plan(
         valkey=embedded.program(server, folder, environment) if server else None,
-        gateway=services.program("gateway", "gateway", ("--host", wishes.host, "--port", str(port)), 0),
+        gateway=services.program("gateway", "gateway", ("--host", wishes.host, "--port", str(port), *gateway), 0),
         verifier=services.program(
             "verifier", "verifier", ("--target-model", str(target_path), *where, *context, *_target_options(wishes)), 1
         ),
@@ -134,6 +137,16 @@ def _check_values(wishes: Wishes) -> None:
     if len(wishes.draft_device) > len(wishes.draft_model):
         surplus = wishes.draft_device[len(wishes.draft_model)]
         raise StartError("--draft-device", surplus, f"one per --draft-model, and there are {len(wishes.draft_model)}")
+
+
+def _gateway_options(wishes: Wishes, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Who may use the gateway. It reads keys in the environment itself."""
+    keys = bool(environment.get("DRAFTMESH_API_KEY"))
+    if wishes.api_keys_file:
+        keys = bool(api_keys.read(wishes.api_keys_file))
+    api_keys.require(wishes.host, keys, wishes.no_auth)
+    file = (api_keys.OPTION, wishes.api_keys_file) if wishes.api_keys_file else ()
+    return (*file, *(("--no-auth",) if wishes.no_auth else ()))
 
 
 def place(

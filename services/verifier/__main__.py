@@ -8,7 +8,7 @@ import typer
 
 from services.verifier.load import TargetSettings, load
 from services.verifier.worker import Worker
-from shared import devices, lifecycle, logs, models, options, usage
+from shared import devices, lifecycle, logs, models, options, tracing, usage
 from shared.broker import check, connect
 from shared.llama import backend_devices
 from shared.messages import Speculation
@@ -39,6 +39,7 @@ def main(
         float,
         typer.Option(envvar="DRAFTMESH_LEASE", min=0.5, help="Seconds after which a silent verifier is replaced."),
     ] = 10.0,
+    traces: options.TraceExport = options.Traces.OFF,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> None:
     """Own the target model and decide every token."""
@@ -64,13 +65,14 @@ def main(
     )
 
     async def serve(stop: asyncio.Event) -> None:
-        async with connect(redis) as broker:
-            loaded = await asyncio.to_thread(load, settings)
-            instance = lifecycle.instance_name("verifier")
-            logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
-            await Worker(broker, loaded, speculation, instance, int(lease * 1000)).run(stop)
-            loaded.context.close()
-            loaded.model.close()
+        instance = lifecycle.instance_name("verifier")
+        with tracing.tracer(traces, "verifier", instance) as tracer:
+            async with connect(redis) as broker:
+                loaded = await asyncio.to_thread(load, settings)
+                logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
+                await Worker(broker, loaded, speculation, instance, int(lease * 1000), tracer=tracer).run(stop)
+                loaded.context.close()
+                loaded.model.close()
 
     lifecycle.run(serve)
 

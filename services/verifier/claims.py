@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import structlog
 
 from services.verifier.constraint import Constraint
+from shared import codec
 from shared.broker import BLOCK_MS, DISCONNECTED, Reconnect
 from shared.commands import Redis
 from shared.grammar import GrammarError
@@ -32,6 +34,7 @@ class Claimed:
     output: list[int]
     constraint: Constraint | None = None
     refusal: str = ""
+    at_ns: int = 0  # when it was claimed, by this machine's clock
 
 
 class Claims:
@@ -131,10 +134,11 @@ class Claims:
             if isinstance(claim, Outcome):
                 logger.debug("claim_refused", request=request_id, outcome=claim)
                 return
-            output: list[int] = []
-            if claim.committed:
-                for _, chunk in await read_log(self._redis, request_id):
-                    output += chunk.tokens
+            at_ns = time.time_ns()
+            output = await self._committed(claim)
+            if output is None:
+                await self._store.give_up(request_id, claim.epoch, claim.committed)
+                return
             constraint, refusal = None, ""
             if claim.job.grammar or claim.job.thinking is not None:
                 try:
@@ -142,8 +146,20 @@ class Claims:
                 except GrammarError as error:
                     refusal = str(error)
             claimed = True
-            self._ready.append(Claimed(claim, output, constraint, refusal))
+            self._ready.append(Claimed(claim, output, constraint, refusal, at_ns))
             self._arrived()
         finally:
             if not claimed:
                 self.done(request_id)
+
+    async def _committed(self, claim: Claim) -> list[int] | None:
+        """What earlier claims committed; None if the log does not say."""
+        if not claim.committed:
+            return []
+        try:
+            log = await read_log(self._redis, claim.job.request_id)
+        except codec.CodecError as error:
+            logger.error("log_unreadable", request=claim.job.request_id, error=str(error))
+            return None
+        output = [token for _, chunk in log for token in chunk.tokens]
+        return output if len(output) == claim.committed else None

@@ -5,7 +5,7 @@ change how many tokens a round gives and never which.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from services.verifier.scheduler import MAX_WIDTH, Arrival
 from services.verifier.trie import Node
 from services.verifier.walk import Walk, walk
 from shared.jobs import Claim
-from shared.messages import Chunk, Finish, Proposal, Speculation
+from shared.messages import Chunk, Finish, Job, Proposal, Speculation
 from shared.sequences import Sequences
 from shared.speedup import RowCosts
 from shared.target import Target
@@ -33,6 +33,13 @@ LEAD: Final = 2 * MAX_WIDTH  # guesses ahead, this round's and the next's: a bou
 GRAMMAR: Final = "grammar"  # whom tokens are credited to that a constraint left no choice about
 PROBE_EVERY: Final = 256
 PROBE_ROUNDS: Final = 8
+
+
+def _tokens(job: Job, output: Sequence[int]) -> Iterator[Sequence[int]]:
+    """All token ids that a request brings along."""
+    yield from (job.prompt, output, [token for token, _ in job.sampling.logit_bias])
+    if job.thinking is not None:
+        yield from (job.thinking.start, job.thinking.end, job.thinking.close)
 
 
 @dataclass(slots=True)
@@ -105,8 +112,8 @@ class Engine:
         """Why this target cannot serve a claimed request, for its client; empty if it can."""
         if len(claim.job.prompt) + len(output) >= self.target.n_ctx:
             return f"The prompt does not fit the verifier's context of {self.target.n_ctx} tokens."
-        if max(claim.job.prompt) >= self.target.n_vocab:
-            return "The prompt was made for another vocabulary than the verifier's."
+        if max(map(max, filter(None, _tokens(claim.job, output)))) >= self.target.n_vocab:
+            return "The request was made for another vocabulary than the verifier's."
         return ""
 
     def expired(self) -> list[Generation]:

@@ -1,17 +1,16 @@
 """Meets drafters: reads their cards, compares their vocabulary with the target's, and refuses those that disagree."""
 
 import asyncio
-import os
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import structlog
 
 from services.verifier.drafters import Drafters
-from shared.llama import Model, Vocabulary
+from shared.llama import Vocabulary
 from shared.messages import DrafterCard
-from shared.registry import Registry, VocabularyKeeper
-from shared.rows import LlamaError
+from shared.registry import Registry, target_keeper
 from shared.vocabulary import fingerprint, first_difference
 
 logger = structlog.get_logger()
@@ -23,7 +22,7 @@ class Introductions:
     def __init__(self, registry: Registry, vocabulary: Vocabulary, path: Path) -> None:
         self._registry = registry
         self._texts = vocabulary.texts()
-        self._keeper = VocabularyKeeper(registry, path)
+        self._keeper = target_keeper(registry, path)
         self.fingerprint = fingerprint(self._texts)
         self._verdicts: dict[str, str] = {self.fingerprint: "", "": ""}  # empty: welcome
 
@@ -39,6 +38,7 @@ class Introductions:
     async def meet(self, drafters: Drafters) -> tuple[set[str], set[str]]:
         """Bring `drafters` up to date with the registry; returns the ids that joined and those that left."""
         cards = [card for card in await self._registry.list() if isinstance(card, DrafterCard)]
+        self._forget({card.fingerprint for card in cards})
         welcome = []
         drafters.refused = {}
         for card in cards:
@@ -51,36 +51,32 @@ class Introductions:
                 welcome.append(card)
         return drafters.update(welcome)
 
+    def _forget(self, present: set[str]) -> None:
+        """A fingerprint is only a drafter's word: one that made up new ones must not fill our memory."""
+        for old in self._verdicts.keys() - present - {self.fingerprint, ""}:
+            del self._verdicts[old]
+
     async def _verdict(self, card: DrafterCard) -> str | None:
         if card.fingerprint not in self._verdicts:
             try:
-                gguf = await self._registry.fetch_vocabulary(card.vocabulary)
+                texts = await self._registry.fetch_texts(card.vocabulary)
             except ValueError as error:
                 return str(error)
-            if gguf is None:
+            if texts is None:
                 return None
-            reason = await asyncio.to_thread(self._compare, gguf)
+            reason = await asyncio.to_thread(self._compare, texts)
             self._verdicts[card.fingerprint] = reason
             if reason:
                 logger.warning("drafter_refused", drafter=card.id, model=card.model, reason=reason)
         return self._verdicts[card.fingerprint]
 
-    def _compare(self, gguf: bytes) -> str:
+    def _compare(self, texts: Sequence[bytes]) -> str:
         """Why this vocabulary cannot draft for ours; empty if it can."""
-        handle, name = tempfile.mkstemp(suffix=".gguf")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(gguf)
-            model = Model(name, vocab_only=True)
-            texts = model.vocabulary.texts()
-            model.close()
-        except LlamaError:
-            return "its vocabulary cannot be read"
-        finally:
-            os.unlink(name)
         token = first_difference(self._texts, texts)
         if token is None:
             return ""
-        return (
-            f"its vocabulary differs from the target's: token {token} is {texts[token]!r}, not {self._texts[token]!r}"
-        )
+        theirs, ours = texts[token][:_SHOWN], self._texts[token][:_SHOWN]
+        return f"its vocabulary differs from the target's: token {token} is {theirs!r}, not {ours!r}"
+
+
+_SHOWN: Final = 64  # bytes of a token in a message

@@ -20,11 +20,12 @@ _JUMP: Final = 2.0  # one decode says no more than that the truth lies twice as 
 class Pieces:
     """Sizes the pieces of one target's prompts."""
 
-    def __init__(self, costs: RowCosts, min_rows: int, max_rows: int) -> None:
-        """No piece has fewer than `min_rows`, and no decode more than `max_rows`."""
+    def __init__(self, costs: RowCosts, min_rows: int, max_rows: int, unified: bool = True) -> None:
+        """No piece has fewer than `min_rows`, and no decode more than `max_rows`. Not `unified`: in streams."""
         self._costs = costs
         self._min_rows = min_rows
         self._max_rows = max_rows
+        self._unified = unified
         self._alone = 1.0  # how many times what the table says a decode takes that only reads prompts
         self._shared = 1.0  # and one that also decodes
 
@@ -32,17 +33,28 @@ class Pieces:
         """Of prompts in a decode beside `decoding` requests. At least one, or prompts would starve in their turn."""
         if not decoding:
             return min(self._max_rows, max(self._min_rows, self._costs.rows_within(PREFILL_MS / self._alone)))
-        patience_ms = min(PREFILL_MS, SHARED_FACTOR * self._costs(decoding))
-        rows = self._costs.rows_within(patience_ms / self._shared) - decoding
+        patience_ms = min(PREFILL_MS, SHARED_FACTOR * self._costs(decoding)) / self._shared
+        if self._unified:
+            rows = self._costs.rows_within(patience_ms) - decoding
+        else:
+            rest_ms = patience_ms - self._costs(decoding + 1)
+            rows = 1 + self._costs.rows_within(rest_ms) if rest_ms >= self._costs(1) else 1
         return min(self._max_rows // 2, max(self._min_rows, rows))
 
-    def observe(self, rows: int, alone: bool, ms: float) -> None:
-        """A decode of `rows` rows, some of them a prompt's, took `ms`."""
-        ratio = ms / self._costs(rows)
-        if alone:
-            self._alone = _towards(self._alone, ratio)
-        else:
+    def observe(self, others: int, rows: int, ms: float) -> None:
+        """A decode of `rows` rows of prompts and `others` took `ms`."""
+        ratio = ms / self._expected_ms(others, rows)
+        if others:
             self._shared = _towards(self._shared, ratio)
+        else:
+            self._alone = _towards(self._alone, ratio)
+
+    def _expected_ms(self, others: int, rows: int) -> float:
+        """By the table."""
+        if self._unified or not others:
+            return self._costs(others + rows)
+        # llama.cpp computes a row of every sequence first, and the rest of the prompt's piece by itself.
+        return self._costs(others + 1) + (self._costs(rows - 1) if rows > 1 else 0.0)
 
 
 def _towards(known: float, seen: float) -> float:

@@ -25,6 +25,10 @@ from shared.target import Target
 # Rounds without a verified draft after which a request's model drafters rest.
 QUIET_ROUNDS: Final = 16
 
+# How long a request that insists on drafts waits for the first one at most, in plain steps and whatever these take.
+PATIENCE_STEPS: Final = 10.0
+PATIENCE_MS: Final = 250.0
+
 OFF = "speculation is off for this request"
 NO_ROLLBACK = "this model cannot take back rejected drafts"
 NO_DRAFTER = "no drafter is connected"
@@ -84,7 +88,7 @@ class Planner:
         self._min_rows = min_rows
         self._counters = counters
         self._pace = pace
-        self._pieces = Pieces(costs, min_rows, target.max_rows)
+        self._pieces = Pieces(costs, min_rows, target.max_rows, target.unified)
 
     def plan(self, running: Sequence[Generation], drafters: Drafters, now_ms: float, may_wait: bool) -> Round:
         """The next decode, or how long to wait for drafts first."""
@@ -111,6 +115,8 @@ class Planner:
         if may_wait and (choice.wait_ms or patience):
             arrivals = [candidate.arrival for candidate in candidates if candidate.arrival is not None]
             grace_ms = max((arrival.grace_ms for arrival in arrivals), default=0.0)
+            # How long a step takes is only a drafter's word: what it says must not keep the target idle.
+            grace_ms = min(grace_ms, self._costs(len(decoding)))
             return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience) + grace_ms)
         round = Round(Rows(), [], prefill_rows=prefill_rows)
         for generation, ranking, width in zip(decoding, rankings, widths, strict=True):
@@ -127,10 +133,11 @@ class Planner:
 
     def ended(self, round: Round) -> None:
         """A round was run; what it took is learned from."""
+        rows = len(round.rows)
         if round.prefill_rows:
-            self._pieces.observe(len(round.rows), len(round.rows) == round.prefill_rows, round.decode_ms)
+            self._pieces.observe(rows - round.prefill_rows, round.prefill_rows, round.decode_ms)
         elif round.entries:
-            self._costs.observe(len(round.rows), round.decode_ms)
+            self._costs.observe(rows, round.decode_ms)
 
     def _widths(
         self, decoding: list[Generation], candidates: list[Candidate], choice: Choice, prefill_rows: int
@@ -168,7 +175,8 @@ class Planner:
             for generation, candidate in zip(decoding, candidates, strict=True)
             if generation.speculation is Speculation.ALWAYS and not candidate.ready and candidate.arrival is not None
         ]
-        return max(waits, default=0.0) * 1.5
+        bound = max(PATIENCE_MS, PATIENCE_STEPS * self._costs(len(decoding)))
+        return min(bound, max(waits, default=0.0) * 1.5)
 
     # ------------------------------------------------------------ fill
 

@@ -25,6 +25,7 @@ from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
 from services.verifier.readers import Readers
+from services.verifier.records import Records
 from services.verifier.round import Round
 from shared import codec, drafts, lifecycle, models
 from shared.broker import DISCONNECTED, Broker, Reconnect
@@ -33,12 +34,15 @@ from shared.jobs import Append, Claim, JobStore, Renewal
 from shared.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
 from shared.registry import HEARTBEAT_S, Registry
 from shared.scripts import Outcome
+from shared.tracing import NoTracer, Tracer
 
 logger = structlog.get_logger()
 
 _LATE: Final = Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed.")
 DRAIN_S: Final = 10.0  # if Redis is away so long, leases will hand over what we cannot
 RATE_WINDOW_S: Final = 10.0
+MAX_WAITING: Final = 2048  # proposals that come while a round runs; beyond, the oldest are worth least
+LOOK_S: Final = 0.1  # between two looks at the registry, however often drafters say hello
 
 
 class Worker:
@@ -53,6 +57,7 @@ class Worker:
         lease_ms: int = 10_000,
         trees: bool = True,
         clock: Callable[[], float] = time.perf_counter,
+        tracer: Tracer | None = None,
     ) -> None:
         """Without `trees` a request's drafts are one chain, as for a target that allows no more.
 
@@ -92,6 +97,7 @@ class Worker:
         self._news = asyncio.Event()  # something for the round loop: a claim, a proposal, a loss, a stop
         self._look_around = asyncio.Event()
         self._joined = False  # drafters came or went since the round loop last looked
+        self._records = Records(tracer or NoTracer())
         self._draining = False
         self._created = int(time.time())
         self._committed: deque[tuple[float, int]] = deque(maxlen=4096)
@@ -175,7 +181,8 @@ class Worker:
             if misfit:
                 await self._turn_away(one.claim, len(one.output), misfit)
             else:
-                await loop.run_in_executor(self._thread, self._engine.admit, one.claim, one.output, one.constraint)
+                admit = partial(self._engine.admit, one.claim, one.output, one.constraint)
+                self._records.begin(await loop.run_in_executor(self._thread, admit), one.at_ns)
         self._joined = False
         opened, closed = self._engine.reassign()
         batch.hints += [(name, Close(request_id=generation.job.request_id)) for generation, name in closed]
@@ -211,6 +218,7 @@ class Worker:
                 request_id=generation.job.request_id, epoch=generation.claim.epoch, base=generation.offset, chunk=_LATE
             )
             batch.appends.append((generation, late))
+            self._records.saw(generation, _LATE)
             batch.hints += self._end(generation)
         for generation in [generation for generation in self._engine.running if generation.lost]:
             batch.hints += self._end(generation)
@@ -219,6 +227,7 @@ class Worker:
     def _end(self, generation: Generation) -> list[tuple[str, Hint]]:
         request_id = generation.job.request_id
         self._engine.drop(generation)
+        self._records.end(generation)
         self._claims.done(request_id)
         return [(name, Close(request_id=request_id)) for name in generation.sessions]
 
@@ -239,6 +248,7 @@ class Worker:
                 continue
             append = Append(request_id=request_id, epoch=epoch, base=gain.base, chunk=chunk)
             batch.appends.append((generation, append))
+            self._records.saw(generation, chunk)
             self._committed.append((self._clock(), len(chunk.tokens)))
             if chunk.finish is not Finish.NONE:
                 batch.hints += self._end(generation)
@@ -279,6 +289,8 @@ class Worker:
         proposals = [reply for reply in replies if isinstance(reply, Proposal)]
         if proposals:
             self._proposals.append((self._clock() * 1000, proposals))
+            while sum(len(batch) for _, batch in self._proposals) > MAX_WAITING:
+                self._proposals.pop(0)
             self._wake()
         if len(proposals) < len(replies):
             self._look_around.set()
@@ -303,6 +315,7 @@ class Worker:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._look_around.wait()
+            await asyncio.sleep(LOOK_S)
             self._look_around.clear()
 
     def _card(self) -> VerifierCard:

@@ -6,6 +6,8 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
+from shared.jobs import read_log
+from shared.messages import Finish
 from tests.chaos.fleet import LEASE_S, START_S, Fleet, Service
 from tests.chaos.records import Fault, Kind
 
@@ -80,8 +82,14 @@ async def _kill_gateway(fleet: Fleet, source: random.Random) -> tuple[str, str]:
     await fleet.until(free, 2 * FREED_S)
     freed_s = clock() - began
     await fleet.until(lambda: fleet.card(service.name), START_S)
-    note = f"{len(unread)} requests free after {freed_s:.1f} s"
+    abandoned = sum([await _ended(fleet, name) is Finish.ERROR for name in unread])
+    note = f"{len(unread)} requests free after {freed_s:.1f} s, {abandoned} of them abandoned"
     return service.name, note if freed_s <= FREED_S else f"TOO LATE: {note}"
+
+
+async def _ended(fleet: Fleet, request_id: str) -> Finish:
+    log = await read_log(fleet.broker.redis, request_id)
+    return log[-1][1].finish if log else Finish.NONE
 
 
 async def _restart_redis(fleet: Fleet, source: random.Random) -> tuple[str, str]:

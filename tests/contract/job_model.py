@@ -93,3 +93,17 @@ class Request:
             return Outcome(self.state)
         self._finish("cancelled", Finish.CANCELLED)
         return Outcome.OK
+
+
+def answer(request_id: str, start: int, size: int) -> tuple[int, ...]:
+    """The reference: what follows the first `start` tokens of the only answer that this request has."""
+    return tuple((7 * int(request_id[1:]) + 3 * offset) % 50 + 2 for offset in range(start, start + size))
+
+
+def assert_sound(request_id: str, log: list[Logged], state: str) -> None:
+    """A log is a prefix of the only answer, without gaps, with one terminal chunk, at the end, if it has ended."""
+    tokens = tuple(token for _, part, _ in log for token in part)
+    assert tokens == answer(request_id, 0, len(tokens))
+    assert [base for base, _, _ in log] == [sum(len(part) for _, part, _ in log[:index]) for index in range(len(log))]
+    ends = [finish is not Finish.NONE for _, _, finish in log]
+    assert ends == [False] * (len(log) - 1) + [state != "running"] if log else state == "running"

@@ -1,5 +1,7 @@
 """The hint plane and the registry: lossy and bounded, and every key expires."""
 
+import zlib
+
 import msgspec
 import pytest
 
@@ -7,7 +9,7 @@ from shared import codec, drafts, keys
 from shared.broker import Broker
 from shared.drafts import Inbox, send
 from shared.messages import Close, Commit, GatewayCard, Hello, Hint, Proposal, Reply
-from shared.registry import Registry
+from shared.registry import Registry, VocabularyKeeper, content_digest, draft_keeper
 from tests.toys import drafter_card
 
 CARD = drafter_card("d")
@@ -81,29 +83,69 @@ async def test_a_card_of_another_release_is_left_out(broker: Broker) -> None:
 async def test_vocabularies_are_stored_deflated_and_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry(broker.redis)
     gguf = b"GGUF" + bytes(100_000)
-    await registry.publish_vocabulary("f", gguf)
-    assert await registry.fetch_vocabulary("f") == gguf
-    assert await registry.keep_vocabulary("f")
-    assert not await registry.keep_vocabulary("unknown")
-    assert await registry.fetch_vocabulary("unknown") is None
+    keeper = VocabularyKeeper(registry, keys.vocabulary, lambda: gguf)
+    assert await registry.fetch_vocabulary(keeper.digest) is None
+    for _ in range(2):
+        await keeper.keep()
+        assert await registry.fetch_vocabulary(keeper.digest) == gguf
+    assert len(await broker.redis.get(keys.vocabulary(keeper.digest)) or b"") < 1000
     monkeypatch.setattr("shared.registry.MAX_VOCABULARY_BYTES", 1000)
     with pytest.raises(ValueError, match="beyond"):
-        await registry.fetch_vocabulary("f")
+        await registry.fetch_vocabulary(keeper.digest)
+
+
+async def test_texts_come_back_as_they_were(broker: Broker) -> None:
+    registry = Registry(broker.redis)
+    texts = [b"a", b"", b"\xff\xfe"]
+    keeper = draft_keeper(registry, texts)
+    await keeper.keep()
+    assert await registry.fetch_texts(keeper.digest) == texts
+    assert await registry.fetch_texts("f" * 32) is None
 
 
 async def test_every_key_expires(broker: Broker) -> None:
     registry = Registry(broker.redis)
     await registry.beat(CARD)
     await send(broker.redis, [("d", commit(0))])
-    await registry.publish_vocabulary("f", b"GGUF")
+    await draft_keeper(registry, [b"a"]).keep()
+    await registry.publish(keys.vocabulary("f"), b"GGUF")
     for key in await broker.redis.keys("*"):  # type: ignore[attr-defined]
         assert await broker.redis.pttl(key) > 0, key  # type: ignore[attr-defined]
 
 
-async def test_a_damaged_vocabulary_is_an_error_that_says_so(broker: Broker) -> None:
-    await broker.redis.set(keys.vocabulary("f"), b"not deflated", px=1000)
-    with pytest.raises(ValueError, match="damaged"):
-        await Registry(broker.redis).fetch_vocabulary("f")
+@pytest.mark.parametrize(
+    ("stored", "complaint"),
+    [(b"not deflated", "damaged"), (zlib.compress(b"another"), "another"), (zlib.compress(b""), "another")],
+)
+async def test_what_is_no_such_vocabulary_is_an_error_that_says_so(
+    broker: Broker, stored: bytes, complaint: str
+) -> None:
+    for key in (keys.vocabulary("f" * 32), keys.draft_vocabulary("f" * 32)):
+        await broker.redis.set(key, stored, px=1000)
+    registry = Registry(broker.redis)
+    for fetch in (registry.fetch_vocabulary, registry.fetch_texts):
+        with pytest.raises(ValueError, match=complaint):
+            await fetch("f" * 32)
+
+
+async def test_texts_that_are_none_are_refused(broker: Broker) -> None:
+    for data in (b"", b"\xc1", msgspec.msgpack.encode(["x", 1]), msgspec.msgpack.encode({"a": b""})):
+        await Registry(broker.redis).publish(keys.draft_vocabulary(content_digest(data)), data)
+        with pytest.raises(ValueError, match="no texts"):
+            await Registry(broker.redis).fetch_texts(content_digest(data))
+
+
+async def test_a_card_under_another_s_name_is_left_out(broker: Broker) -> None:
+    registry = Registry(broker.redis)
+    gateway = GatewayCard(id="drafter-1", host="h", pid=2, url="http://x", streams=0)
+    await registry.beat(gateway)  # what its service may not write
+    await registry.beat(CARD)
+    await broker.redis.set(keys.card("other"), codec.encode(CARD), px=1000)
+    pipeline = broker.redis.pipeline(transaction=False)
+    pipeline.sadd(keys.cards(), "other")
+    pipeline.sadd(keys.cards(), b"\xff\xfe")  # type: ignore[arg-type]
+    await pipeline.execute()
+    assert await registry.list() == [CARD]
 
 
 async def test_nothing_is_missed_between_opening_an_inbox_and_reading_it(broker: Broker) -> None:

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from shared import drafts, keys
+from shared import codec, drafts, keys
 from shared.broker import Broker
-from shared.jobs import Append, Claim, JobStore, Renewal, read_job, read_log
+from shared.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
 from shared.messages import Chunk, Close, Finish
 from shared.registry import Registry
 from shared.scripts import Outcome
@@ -194,6 +194,11 @@ async def test_a_poison_job_ends_with_an_error(broker: Broker) -> None:
         await claimed(store)
     assert await store.claim("r1", OWNER) is Outcome.POISON
     assert [finish for _, _, finish in await log_of(broker)] == [Finish.ERROR]
+    [(_, letter)] = await broker.redis.xrange(keys.dead("toy"))
+    assert (letter[b"r"], codec.decode_job(letter[b"payload"]), letter[b"committed"]) == (b"r1", job(), b"0")
+    assert await broker.redis.pttl(keys.dead("toy")) > 0  # type: ignore[attr-defined]
+    assert await store.claim("r1", OWNER) is Outcome.FINISHED
+    assert len(await broker.redis.xrange(keys.dead("toy"))) == 1
 
 
 async def test_progress_forgives_earlier_attempts(broker: Broker) -> None:
@@ -270,6 +275,34 @@ async def test_a_hint_to_a_drafter_that_left_does_not_stay_for_ever(broker: Brok
     await claimed(store)
     await store.commit([append(1, 0, [4])], hints=[("gone", Close(request_id="r1"))])
     assert await broker.redis.pttl(keys.inbox("gone")) > 0  # type: ignore[attr-defined]
+
+
+async def test_the_queue_is_what_no_verifier_took_yet(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.ensure_group()
+    assert await store.queue() == Queue(0, 0)
+    for name in ("a", "b", "c", "d"):
+        await store.submit(job(name), 10)
+    assert (await store.queue()).waiting == 4
+    assert isinstance(await store.claim("a", OWNER), Claim)
+    await store.cancel("c")
+    assert (await store.queue()).waiting == 2
+    await store.cancel("a")
+    await store.claim("b", OWNER)
+    assert (await store.queue()).waiting == 1
+    await store.cancel("d")
+    assert await store.queue() == Queue(0, 0)
+
+
+async def test_a_wait_lasts_by_redis_own_clock_whoever_waits(broker: Broker) -> None:
+    store, redis = store_of(broker), broker.redis
+    seconds, _ = await redis.time()  # type: ignore[attr-defined]
+    for ago, caller in ((30, ""), (90, "cafe"), (60, "beef")):
+        place = f"{caller} {(seconds - ago) * 1_000_000} {caller or 'r1'}"
+        await redis.zadd(keys.lanes("toy"), {place: 0})  # type: ignore[attr-defined]
+    queue = await store.queue()
+    assert queue.waiting == 3
+    assert 89_000 <= queue.oldest_ms <= 120_000
 
 
 async def test_a_submission_that_its_cancel_overtook_does_not_begin(broker: Broker) -> None:

@@ -33,7 +33,7 @@ from shared.broker import Broker, connect
 from shared.jobs import Admission, Append, Claim, JobStore, Renewal, read_log
 from shared.messages import Chunk, Finish
 from shared.scripts import Outcome
-from tests.contract.job_model import Logged, Request
+from tests.contract.job_model import Logged, Request, answer, assert_sound
 from tests.toys import job
 
 MODEL = "toy"
@@ -43,11 +43,6 @@ CALLERS = st.sampled_from(["", "a", "b"])
 OWNERS = ("v0", "v1")
 FINISHES = st.sampled_from([Finish.NONE, Finish.NONE, Finish.NONE, Finish.STOP, Finish.LENGTH])
 T = TypeVar("T")
-
-
-def answer(request_id: str, start: int, size: int) -> tuple[int, ...]:
-    """The reference: what follows the first `start` tokens of the only answer that this request has."""
-    return tuple((7 * int(request_id[1:]) + 3 * offset) % 50 + 2 for offset in range(start, start + size))
 
 
 @dataclass(slots=True)
@@ -351,15 +346,6 @@ class Machine(RuleBasedStateMachine):
     def every_key_expires(self) -> None:
         for key in self.world.do(self.raw.keys("*")):
             assert self.world.do(self.raw.pttl(key)) > 0, key
-
-
-def assert_sound(request_id: str, log: list[Logged], state: str) -> None:
-    """A log is a prefix of the only answer, without gaps, with one terminal chunk, at the end, if it has ended."""
-    tokens = tuple(token for _, part, _ in log for token in part)
-    assert tokens == answer(request_id, 0, len(tokens))
-    assert [base for base, _, _ in log] == [sum(len(part) for _, part, _ in log[:index]) for index in range(len(log))]
-    ends = [finish is not Finish.NONE for _, _, finish in log]
-    assert ends == [False] * (len(log) - 1) + [state != "running"] if log else state == "running"
 
 
 @contextmanager

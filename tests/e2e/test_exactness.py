@@ -204,7 +204,7 @@ async def test_a_drafter_killed_half_way_changes_nothing(
             await one.cards(2)
             half = len(cases) // 2
             first, sources, accepted = await answers(one, cases[:half], at_once=4)
-            assert sources == {"victim"}
+            assert sources == {"drafter-victim"}
             assert accepted > 0
             running = asyncio.create_task(answers(one, cases[half:], at_once=4))
             await asyncio.sleep(0.03)

@@ -9,21 +9,25 @@ from typing import Any, cast
 
 import aiohttp
 from anthropic import AsyncAnthropic
+from msgspec.structs import replace
 from openai import AsyncOpenAI
 from redis.exceptions import RedisError
 
 from services.gateway.service import Settings, serve
-from shared import broker, keys
+from shared import broker, keys, models
+from shared.api_keys import digest
 from shared.jobs import Append, Claim, JobStore, parse_entry
 from shared.llama import Model
 from shared.messages import Chunk, Finish, Job, Speculation, VerifierCard
-from shared.registry import Registry
+from shared.registry import Registry, VocabularyKeeper, content_digest
 from shared.scripts import Outcome
+from shared.vocabulary import vocabulary_gguf
 
 Step = Chunk | asyncio.Event
 Script = Callable[[Job], Sequence[Step]]
 
 MODEL = "smol"
+VOCABULARY = content_digest(vocabulary_gguf(models.resolve("default")))
 EOG = 2
 HI = 26_843  # "Hi"
 TEXTS = ["Hello 😀😀 world", "漢字とかな", "🇩🇪🇫🇷 👨‍👩‍👧 é", "", "plain"]
@@ -131,7 +135,7 @@ def card(**changes: Any) -> VerifierCard:
         "pid": 1,
         "model": MODEL,
         "fingerprint": "f" * 32,
-        "vocabulary": "a" * 32,
+        "vocabulary": VOCABULARY,
         "n_vocab": 49152,
         "n_ctx": 512,
         "slots": 4,
@@ -160,12 +164,13 @@ async def stack(
     async with broker.connect(url) as clients, aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
         await cast(Any, clients.redis).flushall()
         registry = Registry(clients.redis)
+        keeper = VocabularyKeeper(registry, keys.vocabulary, lambda: vocabulary)
+        await keeper.keep()
         for one in cards:
-            await registry.publish_vocabulary(one.vocabulary, vocabulary)
-            await registry.beat(one)
+            await registry.beat(replace(one, vocabulary=keeper.digest))
         stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
         options: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "max_requests": 8, "request_timeout_s": 60.0}
-        configured = Settings(redis=url, **{**options, "api_keys": [key] if key else [], **changes})
+        configured = Settings(redis=url, **{**options, "api_keys": [digest(key)] if key else [], **changes})
         gateway = group.create_task(serve(configured, stop, started))
         verifier = FakeVerifier(clients, script)
         loop = group.create_task(verifier.run())

@@ -1,13 +1,17 @@
 """Whatever is sent to whichever route, the gateway answers as its OpenAPI document says: no 500, no hang."""
 
+import gc
 import itertools
 import json
+import re
 import socket
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -24,7 +28,7 @@ from services.gateway.openapi import document
 from services.gateway.route import Route
 from services.gateway.table import ROUTES
 from shared.llama import Model
-from tests import hostile
+from tests.hostile import bodies as hostile
 from tests.service.hosted import hosted
 from tests.service.scripted import speaking
 
@@ -39,6 +43,7 @@ OPERATIONS: Final = [
     for mode in ([GenerationMode.POSITIVE, GenerationMode.NEGATIVE] if route.request else [GenerationMode.POSITIVE])
 ]
 POSTS: Final = [route for route in ROUTES if route.request is not None]
+INSIDES: Final = re.compile(r"\b0x[0-9a-f]{6,}|Traceback|site-packages|\.py\b|services\.|<class '|pydantic")
 PARSERS: Final = list({route.request: route for route in reversed(POSTS)}.values())
 
 
@@ -83,12 +88,35 @@ def answers(gateway: str, session: requests.Session, path: str, bodies: Iterable
             continue
         if response.status_code >= 500 or (response.status_code >= 400 and "error" not in response.json()):
             wrong.append(f"{name}: {response.status_code} {response.text[:200]}")
+        elif response.status_code >= 400 and INSIDES.search(response.text):
+            wrong.append(f"{name} shows our insides: {response.text[:200]}")
     return wrong
 
 
 @pytest.mark.parametrize("route", POSTS, ids=lambda route: route.paths[0])
 def test_hostile_bodies_are_answered(gateway: str, session: requests.Session, route: Route) -> None:
     assert answers(gateway, session, route.paths[0], hostile.bodies()) == []
+
+
+def test_hostile_bodies_leave_nothing_behind(gateway: str, session: requests.Session, valkey_url: str) -> None:
+    def left() -> tuple[int, list[bytes]]:
+        with redis.Redis.from_url(valkey_url) as client:
+            names = list(client.scan_iter("*"))
+            waiting = sum(client.zcard(name) for name in names if b":admitted:" in name)
+            return waiting, [name for name in names if client.pttl(name) < 0]
+
+    assert answers(gateway, session, "/v1/chat/completions", hostile.bodies()) == []
+    assert left() == (0, [])
+    tasks, objects = len(threading.enumerate()), _objects()
+    assert answers(gateway, session, "/v1/chat/completions", hostile.bodies()) == []
+    assert left() == (0, [])
+    assert len(threading.enumerate()) <= tasks
+    assert _objects() < objects * 1.02 + 5_000
+
+
+def _objects() -> int:
+    gc.collect()
+    return len(gc.get_objects())
 
 
 @pytest.mark.parametrize("route", PARSERS, ids=lambda route: route.paths[0])

@@ -2,8 +2,9 @@
 
 import asyncio
 import io
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast
 
 import openai
@@ -11,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from services.gateway.service import Settings, serve
-from shared import keys
+from shared import api_keys, keys
 from shared.errors import StartError
 from shared.llama import Model
 from shared.messages import Job, VerifierCard
@@ -150,6 +151,9 @@ async def test_without_redis_it_is_503_and_alive(vocabulary: bytes) -> None:
             for path, status in (("/ready", 503), ("/health", 200), ("/metrics", 200)):
                 async with s.session.get(s.url + path) as response:
                     assert response.status == status
+                    text = await response.text()
+            assert "draftmesh_redis_up 0.0" in text
+            assert "draftmesh_num_requests_waiting{" not in text  # nobody knows
 
 
 async def test_unknown_routes_and_methods(valkey_url: str, vocabulary: bytes) -> None:
@@ -208,5 +212,110 @@ async def test_metrics_show_requests_and_the_fleet(valkey_url: str, vocabulary: 
         'draftmesh_prefix_cache_queries_total{model="smol"} 60.0',
         'draftmesh_prefix_cache_hits_total{model="smol"} 24.0',
         'draftmesh_exactness_info{level="law",model="smol"} 1.0',
+        "draftmesh_redis_up 1.0",
+        'draftmesh_num_requests_waiting{model="smol"} 0.0',
+        'draftmesh_oldest_waiting_seconds{model="smol"} 0.0',
+        "draftmesh_redis_max_memory_bytes 0.0",
     ):
         assert line in text
+
+
+@pytest.mark.parametrize("own", ["a", "trace-7_B" * 7, "0" * 64])
+async def test_a_client_s_own_request_id_comes_back(valkey_url: str, vocabulary: bytes, model: Model, own: str) -> None:
+    async with stack(valkey_url, vocabulary, speaking(model, "Hi")) as s:
+        ids = set()
+        for _ in range(2):
+            body = {"messages": MESSAGES}
+            headers = {"x-request-id": own}
+            async with s.session.post(f"{s.url}/v1/chat/completions", json=body, headers=headers) as response:
+                assert response.headers["x-request-id"] == response.headers["request-id"] == own
+                ids.add((await response.json())["id"])
+        assert len(ids) == 2  # what is stored under an id must not be a client's to choose
+        async with s.session.post(f"{s.url}/v1/messages", json={}, headers={"x-request-id": own}) as response:
+            assert (await response.json())["request_id"] == own
+
+
+async def test_a_request_id_of_another_shape_is_replaced(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        for bad in ("", " ", "0" * 65, "a b", "a/b", "é", "a;b", "<script>"):
+            async with s.session.get(s.url, headers={"x-request-id": bad}) as response:
+                assert response.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_gateway_for_other_machines_wants_keys() -> None:
+    nobody = Settings(redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout_s=1)
+    with pytest.raises(StartError, match=r"--host 0\.0\.0\.0"):
+        await serve(nobody, asyncio.Event())
+    published = Settings(
+        redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout_s=1, published_host="192.0.2.1"
+    )
+    with pytest.raises(StartError, match=r"--published-host 192\.0\.2\.1"):
+        await serve(published, asyncio.Event())
+
+
+async def test_pages_of_other_sites_stay_outside_where_no_key_is_asked_for(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        # A form may post JSON without asking first, so the answer to a preflight is not enough.
+        headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
+        async with s.session.post(f"{s.url}/v1/chat/completions", data=b"{}", headers=headers) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (403, "origin_not_allowed")
+        assert not s.verifier.jobs
+
+
+async def test_keys_of_a_file_open_the_gateway(valkey_url: str, vocabulary: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    key = api_keys.add(file, "alice")
+    async with stack(valkey_url, vocabulary, api_keys_file=str(file)) as s:
+        for given, status in ((key, 200), (api_keys.digest(key).hex(), 401)):
+            async with s.session.get(f"{s.url}/v1/models", headers={"x-api-key": given}) as response:
+                assert response.status == status
+
+
+async def test_a_body_that_never_ends_is_not_waited_for(
+    valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gateway.answering._BODY_S", 0.05)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b'{"messages": '
+        await asyncio.Event().wait()
+
+    async with stack(valkey_url, vocabulary) as s:
+        async with s.session.post(f"{s.url}/v1/chat/completions", data=slowly()) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (408, "request_timeout")
+        assert not s.verifier.jobs
+
+
+async def test_a_text_far_too_long_is_refused_before_it_is_tokenised(
+    valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gateway.bounds.MIN_CHARACTERS", 1000)
+    text = "word " * 20_000
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": text}]},
+        "/v1/completions": {"prompt": text},
+        "/v1/responses": {"input": text},
+        "/v1/messages": {"messages": [{"role": "user", "content": text}], "max_tokens": 5},
+        "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": text}]},
+        "/api/chat": {"model": MODEL, "messages": [{"role": "user", "content": text}]},
+        "/api/generate": {"model": MODEL, "prompt": text},
+        "/tokenize": {"content": [text]},
+    }
+    async with stack(valkey_url, vocabulary) as s:
+        for path, body in bodies.items():
+            async with s.session.post(s.url + path, json={"model": MODEL, **body}) as response:
+                assert response.status == 400, path
+                assert "prompt is too long" in await response.text()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/apply-template", "/tokenize"])
+async def test_templates_are_the_operator_s_alone(valkey_url: str, vocabulary: bytes, path: str) -> None:
+    template = "{{ messages }}"
+    async with stack(valkey_url, vocabulary) as s:
+        body: dict[str, Any] = {"messages": MESSAGES, "chat_template": template}
+        async with s.session.post(s.url + path, json=body) as response:
+            assert (response.status, (await response.json())["error"]["param"]) == (400, "chat_template")
+        for name in ("messages", "tools", "bos_token"):
+            body = {"messages": MESSAGES, "chat_template_kwargs": {name: template}}
+            async with s.session.post(s.url + path, json=body) as response:
+                assert response.status == 400

@@ -8,6 +8,7 @@ from openai import AsyncOpenAI
 
 from services.gateway.responses import store as response_store
 from shared import keys
+from shared.api_keys import digest
 from shared.llama import Model
 from shared.messages import Job
 from tests.service.scripted import MODEL, Stack, speaking, stack
@@ -103,7 +104,7 @@ async def test_nothing_is_kept_of_what_should_not_be(valkey_url: str, vocabulary
 
 
 async def test_a_response_is_its_key_s_alone(valkey_url: str, vocabulary: bytes, model: Model) -> None:
-    keyed: dict[str, Any] = {"api_keys": ["one", "other"]}
+    keyed: dict[str, Any] = {"api_keys": [digest("one"), digest("other")]}
     async with stack(valkey_url, vocabulary, speaking(model, "Blue."), **keyed) as s:
 
         def client(key: str) -> AsyncOpenAI:

@@ -11,12 +11,14 @@ import pytest
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer
 from services.drafter.proposer import Draft, Opening
+from services.verifier import readers
 from services.verifier.load import Loaded
 from shared import keys
 from shared.broker import Broker
 from shared.commands import Redis
+from shared.jobs import read_log
 from shared.messages import DrafterCard, Finish, Sampling, Speculation, VerifierCard
-from shared.registry import Registry, VocabularyKeeper
+from shared.registry import Registry, draft_keeper
 from tests.stack import Client, client, drafter, verifier
 from tests.toy_loaded import toy
 from tests.toys import EOG, ToyTarget, drafter_card, plain_answer
@@ -50,6 +52,13 @@ async def verifier_card(redis: Redis, found: Callable[[VerifierCard], bool]) -> 
             for card in await Registry(redis).list():
                 if isinstance(card, VerifierCard) and found(card):
                     return card
+            await asyncio.sleep(0.02)
+
+
+async def until_last(redis: Redis, request_id: str, finish: Finish) -> None:
+    """Wait until a request's log ends in this way."""
+    async with asyncio.timeout(10):
+        while (await read_log(redis, request_id))[-1][1].finish is not finish:  # noqa: ASYNC110 - Redis has no event
             await asyncio.sleep(0.02)
 
 
@@ -132,6 +141,20 @@ async def test_a_request_that_outlives_its_deadline_ends_with_that(
         assert answer.tokens == reference(one, [5, 6, 7], 500)[: len(answer.tokens)]
 
 
+async def test_a_request_whose_gateway_died_is_let_go(
+    valkey: Broker, valkey_url: str, model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "CHECK_S", 0.01)
+    monkeypatch.setattr(readers, "SILENT_S", 0.1)
+    pause = threading.Event()
+    async with stack(valkey_url, model_path, toy(model_path, lambda rows: pause.wait(0.02))) as one:
+        unread, read = one.job([5, 6, 7], ENDLESS, 500), one.job([8, 9], ENDLESS, 40)
+        await one.store.submit(unread, 10, "a gateway that is gone")
+        assert (await one.ask(read)).tokens == reference(one, [8, 9], 40)
+        await until_last(valkey.redis, unread.request_id, Finish.ERROR)
+        await verifier_card(valkey.redis, lambda card: card.counters["requests"] == 2 and not card.requests)
+
+
 @pytest.mark.parametrize("kind", ["lookup", "model"])
 async def test_a_drafter_that_joins_gets_work_and_one_that_leaves_is_forgotten(
     valkey: Broker, valkey_url: str, model_path: Path, kind: str
@@ -156,7 +179,7 @@ async def test_a_drafter_of_another_vocabulary_is_refused_by_name_of_the_token(
     valkey: Broker, valkey_url: str, model_path: Path
 ) -> None:
     registry = Registry(valkey.redis)
-    keeper = VocabularyKeeper(registry, model_path)
+    keeper = draft_keeper(registry, [b"<|endoftext|>", b"1"])
     await keeper.keep()
     stranger = drafter_card("stranger")
     fields = {name: getattr(stranger, name) for name in stranger.__struct_fields__}

@@ -12,16 +12,16 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Final, cast
 
-import fakeredis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.broker import Broker
 from shared.commands import Redis
+from tests.simulation.direct import direct, encode
 from tests.simulation.virtual import Process, VirtualLoop
 
 SOCKET_TIMEOUT_S: Final = 2.0
@@ -73,7 +73,7 @@ class _Read:
 
     @cached_property
     def streams(self) -> frozenset[bytes]:
-        return frozenset(map(_encode, self.command.arguments[-1]))
+        return frozenset(map(encode, self.command.arguments[-1]))
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Server:
         if self.tell is not None:
             self.tell(f"{said} -> {reply!r}")
         for key in command.keys:
-            for read in [read for read in self.reads if _encode(key) in read.streams]:
+            for read in [read for read in self.reads if encode(key) in read.streams]:
                 self._try(read)
         return reply
 
@@ -269,36 +269,9 @@ class Pipeline:
         return replies
 
 
-class Direct(fakeredis.FakeStrictRedis):  # type: ignore[misc]
-    """fakeredis without connections: redis-py words the command and reads the reply, and nothing lies between."""
-
-    def __init__(self) -> None:
-        super().__init__(server=fakeredis.FakeServer(), protocol=2)
-        self._socket = self.connection_pool.get_connection()._sock
-
-    def execute_command(self, *arguments: Any, **options: Any) -> Any:
-        self._socket._process_command([_encode(argument) for argument in arguments])
-        reply = self._socket.responses.get_nowait()
-        if isinstance(reply, Exception):
-            raise reply
-        options.pop("keys", None)  # for clusters
-        callback = self.response_callbacks.get(arguments[0])
-        return reply if callback is None else callback(reply, **options)
-
-
-def _encode(argument: Any) -> bytes:
-    return argument if isinstance(argument, bytes) else str(argument).encode()
-
-
-@cache
-def _direct() -> Direct:
-    """One for all runs, since its Lua takes long to start."""
-    return Direct()
-
-
 def server(loop: VirtualLoop, source: random.Random, sky: Callable[[], Weather]) -> Server:
     """An empty server."""
-    redis = _direct()
+    redis = direct()
     redis.flushall()
     redis.script_flush()
     return Server(loop, source, sky, redis)

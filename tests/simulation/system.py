@@ -30,42 +30,21 @@ from services.gateway.limits import Limits
 from services.gateway.preparation import Prepared, Reading
 from services.verifier.worker import Worker as Verifier
 from shared import keys, lifecycle
-from shared.broker import DISCONNECTED
 from shared.follow import LogFollower
-from shared.jobs import parse_entry
-from shared.messages import Finish, GatewayCard, Job, Sampling, Speculation
+from shared.messages import GatewayCard, Speculation
 from shared.registry import Registry
-from tests.simulation import network, partners
+from tests.simulation import network, partners, promises
+from tests.simulation.asks import MODEL, Ask, draw_ask, draw_weather
 from tests.simulation.network import CALM, Link, Weather
-from tests.simulation.partners import Guesser, reference
+from tests.simulation.partners import Guesser
 from tests.simulation.virtual import Process, VirtualLoop
-from tests.toys import EOG, drafter_card
+from tests.toys import drafter_card
 
-MODEL: Final = "toy"
 LEASE_MS: Final = 1500
 LIMIT: Final = 8
 SLOTS: Final = 2
 HORIZON_S: Final = 60.0  # of virtual time; most runs take less than ten
-TIMEOUT_MS: Final = 3_600_000
 EPOCH_S: Final = 1_700_000_000.0  # Redis's clock at the start
-
-
-class Broken(AssertionError):
-    """A promise was not kept."""
-
-
-@dataclass(slots=True)
-class Ask:
-    """One client: what it asks, when it comes and leaves, and what became of it."""
-
-    jobs: tuple[Job, ...]
-    caller: str
-    arrives_s: float
-    leaves_s: float | None
-    stop: tuple[int, ...]  # the token, per choice, that ends the answer like a stop string; or none
-    tokens: list[list[int]]
-    ends: list[str]  # per choice its finish reasons
-    fate: str = ""  # "answered", "left", "cut" (its gateway died), or the code of an error
 
 
 @dataclass(slots=True)
@@ -87,15 +66,15 @@ class System:
         self.report = Report(seed)
         self.loop = VirtualLoop(HORIZON_S)  # type: ignore[abstract] # all that asyncio itself asks for is there
         self._path = folder / "toy.gguf"
-        self._storm_s = self.random.uniform(0.5, 3.0)
-        self._storm = self._weather()
+        self._storm_s = self.random.uniform(0.3, 2.5)
+        self._storm = draw_weather(self.random)
         self._server = network.server(self.loop, self.random, self._sky)
         self._server.tell = tell
         self._front: tuple[Process, Generator] | None = None
         self._verifiers: dict[Process, Verifier] = {}
         self._drafters: dict[Process, Proposer] = {}
         self._over = asyncio.Event()
-        self.asks = [self._ask(number) for number in range(self.random.randint(1, 3))]
+        self.asks = [draw_ask(self.random, number) for number in range(self.random.randint(1, 3))]
 
     def wall_clock(self) -> float:
         """Redis's."""
@@ -103,42 +82,8 @@ class System:
 
     # ------------------------------------------------------------ what the seed decides
 
-    def _weather(self) -> Weather:
-        severity = self.random.choice([0.0, 0.3, 1.0, 3.0])
-        return Weather(
-            lost=0.02 * severity,
-            silent=0.03 * severity,
-            late=0.02 * severity,
-            hop_ms=self.random.choice([0.5, 3.0, 20.0]),
-        )
-
     def _sky(self) -> Weather:
         return self._storm if self.loop.time() < self._storm_s else CALM
-
-    def _ask(self, number: int) -> Ask:
-        source = self.random
-        prompt = (*range(5, 5 + source.choice([3, 3, 8, 24])), source.randrange(20, 24))
-        ending = source.random() < 0.3  # answers that may end by themselves
-        choices = source.choice([1, 1, 1, 2])
-        timeout_ms = source.choice([*[TIMEOUT_MS] * 9, source.randint(100, 3000)])
-        jobs = tuple(
-            Job(
-                request_id=f"r{number}-{choice}",
-                model=MODEL,
-                prompt=prompt,
-                sampling=Sampling(seed=source.randrange(3), logit_bias=() if ending else ((EOG, -100.0),)),
-                max_tokens=source.randint(1, 12),
-                speculation=source.choice([Speculation.AUTO, Speculation.ALWAYS, Speculation.OFF]),
-                timeout_ms=timeout_ms,
-            )
-            for choice in range(choices)
-        )
-        stops: tuple[int, ...] = ()
-        if source.random() < 0.2:
-            stops = (source.randrange(2, 63),)
-        arrives = source.uniform(0.0, 2.0)
-        leaves = arrives + source.uniform(0.0, 1.0) if source.random() < 0.2 else None
-        return Ask(jobs, "ab"[number % 2], arrives, leaves, stops, [[] for _ in jobs], ["" for _ in jobs])
 
     # ------------------------------------------------------------ processes
 
@@ -161,7 +106,7 @@ class System:
                 self.report.deaths += 1
             else:
                 process.kill()
-                _check_end(task, process.name)
+                promises.check_end(task, process.name)
             await asyncio.sleep(self.random.uniform(0.05, 0.5))
 
     def _tell(self, what: str) -> None:
@@ -283,77 +228,18 @@ class System:
         return not any(proposer.sessions for process, proposer in self._drafters.items() if process.alive)
 
     def _check(self) -> None:
-        redis = self._server.redis
+        report, redis = self.report, self._server.redis
         for ask in self.asks:
-            self._check_ask(ask)
-            for job in ask.jobs:
-                self._check_log(job)
-        pending = redis.xpending(keys.jobs(MODEL), keys.GROUP)["pending"]
-        _must(not pending, f"{pending} jobs are pending")
-        for key in redis.keys("*"):
-            _must(redis.pttl(key) > 0, f"{key.decode()} never expires")
-        _must(not self.loop.failures, f"failures: {self.loop.failures[:1]}")
-        report = self.report
+            promises.check_ask(ask)
+            report.finishes += filter(None, (promises.check_log(redis, job) for job in ask.jobs))
+        promises.check_server(redis)
+        promises.check_loop(self.loop.failures)
         report.virtual_s, report.commands, report.trace = self.loop.time(), self._server.commands, self._server.trace
         report.fates = [ask.fate for ask in self.asks]
-
-    def _check_ask(self, ask: Ask) -> None:
-        for job, tokens, end in zip(ask.jobs, ask.tokens, ask.ends, strict=True):
-            whole = reference(job.prompt, job.sampling, job.max_tokens)
-            stopped = next((index for index, token in enumerate(whole) if token in ask.stop), None)
-            expected = list(whole if stopped is None else whole[: stopped + 1])
-            _must(tokens == expected[: len(tokens)], f"{job.request_id}: {tokens} instead of {expected}")
-            if ask.fate == "answered":
-                _must(tokens == expected, f"{job.request_id}: {tokens} is not all of {expected}")
-                stop = stopped is not None or len(whole) < job.max_tokens
-                _must(end in (("stop",) if stop else ("length", "stop")), f"{job.request_id}: ended {end!r}")
-        allowed = ["answered", "cut", "left", "service_unavailable", "generation_failed"]
-        if ask.jobs[0].timeout_ms < TIMEOUT_MS:
-            allowed.append("deadline_exceeded")
-        _must(ask.fate in allowed, f"{ask.jobs[0].request_id}: {ask.fate}")
-
-    def _check_log(self, job: Job) -> None:
-        redis = self._server.redis
-        state, payload = redis.hmget(keys.job(job.request_id), "state", "payload")
-        if payload is None:
-            return  # never submitted, or cancelled before
-        log = [parse_entry(*entry) for entry in redis.xrange(keys.log(job.request_id))]
-        tokens = [token for _, chunk in log for token in chunk.tokens]
-        whole = reference(job.prompt, job.sampling, job.max_tokens)
-        _must(tuple(tokens) == whole[: len(tokens)], f"{job.request_id}: the log is {tokens}")
-        reached = 0
-        for base, chunk in log:
-            _must(base == reached, f"{job.request_id}: a chunk at {base} instead of {reached}")
-            reached += len(chunk.tokens)
-        ends = [chunk.finish for _, chunk in log if chunk.finish is not Finish.NONE]
-        _must(len(ends) == 1 and log[-1][1].finish is ends[0], f"{job.request_id}: ends {ends}")
-        _must(state in (b"finished", b"cancelled"), f"{job.request_id}: {state}")
-        if ends[0] in (Finish.STOP, Finish.LENGTH):
-            _must(tuple(tokens) == whole, f"{job.request_id}: the log lacks a part of {whole}")
-        self.report.finishes.append(ends[0])
 
 
 def _piece(token: int) -> bytes:
     return b"<%d>" % token
-
-
-def _must(holds: object, otherwise: str) -> None:
-    if not holds:
-        raise Broken(otherwise)
-
-
-def _check_end(task: "asyncio.Task[None]", name: str) -> None:
-    """A process may end because it was asked to, or because Redis was away while it started; it may not fail."""
-    error = task.exception()
-    if error is None or not _unexpected(error):
-        return
-    raise Broken(f"{name} failed") from error
-
-
-def _unexpected(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return any(map(_unexpected, error.exceptions))
-    return not isinstance(error, DISCONNECTED)
 
 
 @contextmanager
@@ -380,7 +266,7 @@ def _silent() -> Iterator[None]:
 
 
 def run(seed: int, folder: Path, tell: Callable[[str], object] | None = None) -> Report:
-    """One run; raises `Broken` or `Stuck`, and does the same for the same seed. `tell` hears of what happens."""
+    """One run, the same for the same seed. Raises `Broken` or `Stuck`; `tell` hears of what happens."""
     system = System(seed, folder, tell)
     with _frozen(system), nullcontext() if tell else _silent():
         system.loop.run(system.main())

@@ -1,6 +1,5 @@
 """compose.yaml is valid, its commands and variables are ours, and its containers stop and start as the services do."""
 
-import importlib
 import json
 import os
 import re
@@ -13,22 +12,14 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from shared import usage
 from shared.lifecycle import GRACE_S
+from tests.command_lines import parser, variables
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
-OURS = sorted(name for name in SERVICES if name != "valkey")
-
-
-def parser(service: str) -> Any:
-    """The command-line parser of a service's own entry point."""
-    return get_command(usage.command(importlib.import_module(f"services.{service}.__main__").main))
-
-
-def variables(command: Any) -> dict[str, Any]:
-    return {parameter.envvar: parameter for parameter in command.params if parameter.envvar}
+MONITORING = {"prometheus", "grafana"}
+OURS = sorted(SERVICES.keys() - {"valkey", *MONITORING})
 
 
 def default(value: object) -> str:
@@ -74,6 +65,13 @@ def test_models_and_devices_are_the_users_to_choose(name: str, monkeypatch: pyte
 def test_without_variables_the_default_model_answers_and_the_drafter_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed("verifier", monkeypatch)["target_model"] == "default"
     assert parsed("drafter", monkeypatch)["draft_model"] == ""
+
+
+def test_a_gateway_that_is_published_beyond_this_machine_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = SERVICES["gateway"]["environment"]
+    assert environment["DRAFTMESH_PUBLISHED_HOST"] == SERVICES["gateway"]["ports"][0].removesuffix(":7071:7071")
+    options = parsed("gateway", monkeypatch)
+    assert (options["published_host"], options["no_auth"], options["api_key"]) == ("127.0.0.1", False, [])
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -15,6 +15,7 @@ from shared import prefix
 from shared.acceptance import COPIED
 from shared.jobs import Claim
 from shared.messages import Chunk, Finish, Job, Proposal, Sampling, Speculation, TokenLogprob
+from shared.rows import Rows
 from shared.speedup import RowCosts
 from tests.toys import EOG, VOCABULARY, ToyTarget, drafter_card, job, plain_answer
 
@@ -378,18 +379,34 @@ def test_logprobs_cover_every_token_and_come_from_the_target() -> None:
     assert all(len(entry.top) == 2 and entry.logprob <= 0 for entry in found)
 
 
-def test_a_long_prompt_does_not_starve_running_streams() -> None:
-    """While others decode, a round takes no longer than two plain ones, and the prompt still gets on."""
-    bench = Bench(costs={1: 10.0, 32: 320.0}, n_ctx=2000, max_rows=512)
+@pytest.mark.parametrize("unified", [True, False])
+@pytest.mark.parametrize("costs", [CHEAP, DEAR, {1: 10.0, 4: 16.0, 32: 60.0, 256: 400.0}])
+@pytest.mark.parametrize("streams", [1, 3])
+def test_a_long_prompt_makes_no_gap_of_running_streams_longer_than_twice(
+    unified: bool, costs: dict[int, float], streams: int
+) -> None:
+    """And it gets on meanwhile."""
+    bench = Bench(costs=costs, n_ctx=5000, max_rows=512, unified=unified)
     endless = Sampling(seed=1, logit_bias=((EOG, -100.0),))
-    bench.admit(job("stream", max_tokens=300, sampling=endless))
-    bench.round()
-    bench.admit(job("long", prompt=[5] * 1500, max_tokens=3, sampling=endless))
-    bench.finish()
-    rows = [len(decode) for decode in bench.target.decodes]
-    assert set(rows[1:300]) == {2}  # a second row takes as long as the first, and more would take longer
-    assert max(rows[300:]) == 200  # alone
-    assert len(bench.answers["stream"]) == 300
+    for number in range(streams):
+        bench.admit(job(f"stream {number}", max_tokens=400, sampling=endless))
+    for _ in range(100):
+        bench.round()
+    began = len(bench.target.decodes)
+    long = bench.admit(job("long", prompt=[5] * 4000, max_tokens=3, sampling=endless))
+    for _ in range(200):
+        bench.round()
+    price = RowCosts(costs)
+
+    def gap(rows: Rows) -> float:
+        if unified:
+            return price(len(rows))
+        piece = len(rows) - streams
+        return price(streams + 1) + (price(piece - 1) if piece > 1 else 0.0)
+
+    plain = price(streams)
+    assert max(map(gap, bench.target.decodes[began:])) <= max(2 * plain, price(streams + 1))
+    assert 4000 - long.uncomputed >= 200
 
 
 def test_a_prefill_piece_takes_no_longer_than_leases_allow() -> None:

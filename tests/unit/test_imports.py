@@ -27,7 +27,7 @@ PURE = (
     ),
     *(
         f"services.verifier.{name}"
-        for name in ("trie", "walk", "tree", "scheduler", "counters", "contributions", "thinking")
+        for name in ("trie", "walk", "tree", "scheduler", "pieces", "counters", "contributions", "thinking")
     ),
     *(
         f"services.drafter.{name}"

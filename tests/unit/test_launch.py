@@ -166,7 +166,7 @@ def test_continue_is_told_by_a_file_in_our_cache(home: Path, url: str, starts: S
     assert Path(path).is_relative_to(home / "cache")
     [model] = yaml.safe_load(seen["files"][path])["models"]
     assert (model["model"], model["apiBase"]) == (MODEL, f"{url}/v1")
-    assert model["defaultCompletionOptions"]["contextLength"] == 65_536
+    assert model["defaultCompletionOptions"] == {"contextLength": 65_536, "maxTokens": 16_384}
     assert model["apiKey"] == "${{ secrets.DRAFTMESH_API_KEY }}"
     assert seen["env"]["DRAFTMESH_API_KEY"] == KEY
 

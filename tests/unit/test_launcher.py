@@ -13,6 +13,7 @@ import pytest
 from services.launcher import fleet, payoff, plan, ports, status
 from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.up import announcement
+from shared import api_keys
 from shared.errors import StartError
 from shared.messages import (
     Card,
@@ -34,6 +35,8 @@ WISHES = plan.Wishes(
     draft_device=(),
     host="127.0.0.1",
     port=0,
+    api_keys_file="",
+    no_auth=False,
     redis="",
     redis_port=0,
     redis_host="127.0.0.1",
@@ -71,6 +74,16 @@ def test_each_draft_model_gets_a_drafter_on_its_device(tmp_path: Path) -> None:
     made = make(tmp_path, CPU, GPU, draft_model=("a", "b"), draft_device=("cuda:0",), target_device="cpu")
     assert [option(drafter.command, "--draft-device") for drafter in made.drafters[1:]] == ["cuda:0", "cuda:0"]
     assert option(made.verifier.command, "--target-device") == "cpu"
+
+
+def test_a_gateway_that_other_machines_reach_wants_keys_or_a_word(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="--api-keys-file"):
+        make(tmp_path, host="0.0.0.0")
+    assert "--no-auth" in make(tmp_path, host="0.0.0.0", no_auth=True).gateway.command
+    file = tmp_path / "keys"
+    api_keys.add(file, "alice")
+    command = make(tmp_path, host="0.0.0.0", api_keys_file=str(file)).gateway.command
+    assert option(command, "--api-keys-file") == str(file)
 
 
 def test_threads_are_shared_with_drafters_on_the_cpu(tmp_path: Path) -> None:

@@ -82,6 +82,17 @@ def test_running_streams_keep_half_their_speed_while_a_long_prompt_arrives(machi
     assert sum(gap - plain for gap in gaps) >= 0.25 * sum(gaps)
 
 
+def test_in_streams_the_rest_of_a_piece_is_a_decode_of_its_own() -> None:
+    """llama.cpp cuts a batch there into pieces of equal rows for each sequence."""
+    costs = RowCosts({1: 10.0, 64: 20.0})
+    assert Pieces(costs, 1, 512, unified=True).rows(1) > 40
+    assert Pieces(costs, 1, 512, unified=False).rows(1) == 1  # a second decode would take too long
+    cheap = RowCosts({1: 10.0, 2: 10.1, 4: 30.0, 8: 31.0})
+    rows = Pieces(cheap, 1, 512, unified=False).rows(4)
+    assert cheap(5) + cheap(rows - 1) <= 2 * cheap(4)
+    assert rows > 1
+
+
 def test_a_prompt_gets_on_where_a_single_row_is_too_dear() -> None:
     pieces = Pieces(RowCosts({1: 10.0, 2: 40.0}), min_rows=1, max_rows=512)
     assert pieces.rows(1) == 1
@@ -95,7 +106,7 @@ def test_a_piece_alone_takes_no_longer_than_leases_allow_however_deep_it_is() ->
     assert pieces.rows(0) == 200
     for _ in range(30):
         rows = pieces.rows(0)
-        pieces.observe(rows, alone=True, ms=3 * costs(rows))
+        pieces.observe(0, rows, 3 * costs(rows))
     assert 3 * costs(pieces.rows(0)) <= PREFILL_MS * 1.05
     assert pieces.rows(1) == Pieces(costs, min_rows=1, max_rows=4096).rows(1)  # what is shared is measured apart
 
@@ -104,5 +115,5 @@ def test_one_slow_decode_is_not_believed() -> None:
     costs = RowCosts({1: 10.0, 64: 20.0})
     pieces = Pieces(costs, min_rows=1, max_rows=512)
     before = pieces.rows(1)
-    pieces.observe(before, alone=False, ms=100 * costs(before))
+    pieces.observe(1, before, 100 * costs(before))
     assert pieces.rows(1) >= before // 2

@@ -18,6 +18,8 @@ MAX_COUNT: Final = 4096
 MAX_BYTES: Final = 64 << 20  # compressed, of all callers together
 MAX_ENTRY_BYTES: Final = 4 << 20
 
+MAX_INFLATED_BYTES: Final = 256 << 20
+
 _ID: Final = re.compile("resp_[0-9a-f]{1,64}")
 
 # Places entries one after the other on a line of bytes; those that end too far behind the newest are let go, as are the
@@ -69,8 +71,9 @@ class ResponseStore:
 
     async def keep(self, stored: StoredResponse) -> bool:
         """Remember a response, at the cost of the oldest; False for one that is too big to be kept."""
-        data = zlib.compress(_encoder.encode(stored), 1)
-        if len(data) > min(MAX_ENTRY_BYTES, self._max_bytes):
+        encoded = _encoder.encode(stored)
+        data = zlib.compress(encoded, 1)
+        if len(encoded) > MAX_INFLATED_BYTES or len(data) > min(MAX_ENTRY_BYTES, self._max_bytes):
             return False
         names = [keys.responses(), keys.responses_size(), self._key(stored.response["id"])]
         old = await _KEEP.run(self._redis, names, [data, TTL_MS, self._max_count, self._max_bytes])
@@ -79,9 +82,14 @@ class ResponseStore:
         return True
 
     async def find(self, response_id: str) -> StoredResponse | None:
-        """The response, or None if it is unknown, too old or another caller's."""
+        """The response, or None if it is unknown, too old, another caller's or damaged."""
         data = await self._redis.get(self._key(response_id)) if _ID.fullmatch(response_id) else None
-        return None if data is None else _decoder.decode(zlib.decompress(data))
+        if data is None:
+            return None
+        try:
+            return _decoder.decode(zlib.decompressobj().decompress(data, MAX_INFLATED_BYTES))
+        except (zlib.error, msgspec.MsgspecError):
+            return None
 
     async def forget(self, response_id: str) -> bool:
         """Delete a response; whether there was one."""

@@ -52,6 +52,36 @@ def bodies() -> Iterator[tuple[str, bytes]]:
     yield "a long stop", _with("stop", [_LONG])
     yield "many messages", _with("messages", [{"role": "user", "content": "x"}] * 2_000)
     yield "many stops", _with("stop", ["x"] * 10_000)
+    for count in (100, 20_000):
+        function = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        yield f"{count} tools", _with("tools", [function] * count)
+        yield (
+            f"{count} parts",
+            _with("messages", [{"role": "user", "content": [{"type": "text", "text": "x"}] * count}]),
+        )
+    yield "a million numbers", _with("prompt", [1] * 1_000_000)
+    yield "a million empty messages", _with("messages", [{}] * 1_000_000)
+    for field in ("n", "best_of", "top_logprobs", "logprobs", "max_tokens", "num_ctx", "num_predict"):
+        yield f"a huge {field}", _with(field, 1_000_000)
+    for template in ("{{ ''.__class__.__mro__ }}", "{% for i in range(10**9) %}x{% endfor %}", "{{ 'x' * 10**10 }}"):
+        for field in ("chat_template", "template"):
+            yield f"{field} {template}", _with(field, template)
+        yield f"kwargs {template}", _with("chat_template_kwargs", {"chat_template": template, "messages": []})
+        yield f"text {template}", _with("messages", [{"role": template, "content": template}])
+    for pattern in ("(a*)*b", "(" * 1_000, "[" * 1_000, "a{1,100000}", "(?=a)", "\\" * 3):
+        yield f"regex {pattern[:20]}", _with("guided_regex", pattern)
+        yield f"pattern {pattern[:20]}", _with("format", {"type": "object", "properties": {"a": {"pattern": pattern}}})
+    for grammar in ("start: start", "start: ", 'start: "a"*' + " start" * 1_000, "%ignore", "root ::= root"):
+        yield f"grammar {grammar[:20]}", _with("grammar", grammar)
+        yield f"guided grammar {grammar[:20]}", _with("guided_grammar", grammar)
+    for name in ("__class__", "constructor", "__proto__", "$ref", "messages", "\x00", "x" * 100_000):
+        yield f"a field called {name[:20]}", _with(name, {"$ref": "#"})
+    yield "a schema of itself", _with("format", {"$ref": "#"})
+    yield "a schema from elsewhere", _with("format", {"$ref": "http://192.0.2.1/schema.json"})
+    for url in ("file:///etc/passwd", "http://192.0.2.1/", "data:image/png;base64,AAAA", "x" * 100_000):
+        part = {"type": "image_url", "image_url": {"url": url}}
+        yield f"an image {url[:20]}", _with("messages", [{"role": "user", "content": [part]}])
+        yield f"a base64 image {url[:20]}", _with("images", [url])
     yield "a long role", _with("messages", [{"role": _LONG, "content": "x"}])
 
 
