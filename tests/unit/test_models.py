@@ -1,5 +1,6 @@
 """What people write for a model becomes a file, or one line that says why not."""
 
+import hashlib
 import http.server
 import json
 import os
@@ -224,3 +225,24 @@ def test_the_real_client_names_an_unknown_repository(tmp_path: Path, endpoint: s
 def test_the_real_client_offline_with_an_empty_cache_says_so(tmp_path: Path) -> None:
     said = resolve_in_a_process("hf:user/repo:Q8_0", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert said.startswith("--target-model hf:user/repo:Q8_0: the hub cannot be reached and nothing is cached")
+
+
+def test_a_pinned_model_is_the_file_with_that_digest_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(GGUF)
+    digest = hashlib.sha256(GGUF).hexdigest()
+    said: list[str] = []
+    assert models.resolve(f"{path}#sha256={digest.upper()}", progress=said.append) == path
+    assert said == ["checking the SHA-256 of m.gguf"]
+    hub = FakeHub(tmp_path, "m-Q4_K_M.gguf")
+    assert models.resolve(f"hf:user/m#sha256={digest}", hub=hub) == tmp_path / "m-Q4_K_M.gguf"
+    path.write_bytes(GGUF + b"!")
+    for spec, words in (
+        (f"{path}#sha256={digest}", "not the model that was pinned"),
+        (f"{path}#sha256=abc", "64 hexadecimal digits"),
+        (f"{tmp_path}/big-00001-of-00002.gguf#sha256={digest}", "split model"),
+        (f"{tmp_path}/none.gguf#sha256={digest}", "cannot be read"),
+    ):
+        with pytest.raises(StartError, match=words) as caught:
+            models.resolve(spec, "--draft-model")
+        assert "--draft-model" in str(caught.value)
