@@ -190,10 +190,6 @@ class JobStore:
         await self._redis.xack(keys.jobs(self._model), keys.GROUP, entry_id)
         await self._redis.xdel(keys.jobs(self._model), entry_id)
 
-    async def waiting(self) -> int:
-        """How many jobs no verifier took yet."""
-        return await self._redis.zcard(keys.lanes(self._model))
-
     async def live(self) -> list[str]:
         """Ids of the admitted jobs, waiting and held; one whose deadline passed may still be among them."""
         return [name.decode() for name in await self._redis.zrange(keys.admitted(self._model), 0, -1)]
