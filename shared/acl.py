@@ -61,6 +61,7 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         Selector("xadd pexpire", write=(keys.wake("gateway-*"),)),
         Selector("get", read=(keys.vocabulary(_ANY),)),
         Selector("set mget", both=(keys.turn(_ANY),)),
+        Selector("evalsha eval get set del", both=(keys.attempt(_ANY),)),
         Selector(
             "evalsha eval incrby set get del zadd zcard zrange zrangebyscore zremrangebyscore zremrangebyrank pexpire",
             both=(keys.responses(), keys.responses_size(), keys.response(_ANY, _ANY)),

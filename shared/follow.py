@@ -100,9 +100,8 @@ class LogFollower:
         self._follow(feed)
         return feed
 
-    @property
-    def silence_s(self) -> float:
-        """How long nothing has come of any request, since the first of those that are followed joined; else 0."""
+    def silence(self) -> float:
+        """Seconds since anything came of any request, or since the first of those that are followed joined; else 0."""
         return asyncio.get_running_loop().time() - self._silent_since if self._feeds else 0.0
 
     def leave(self, feed: Feed) -> None:

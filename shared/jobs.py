@@ -190,10 +190,6 @@ class JobStore:
         await self._redis.xack(keys.jobs(self._model), keys.GROUP, entry_id)
         await self._redis.xdel(keys.jobs(self._model), entry_id)
 
-    async def waiting(self) -> int:
-        """How many jobs no verifier took yet."""
-        return await self._redis.zcard(keys.lanes(self._model))
-
     async def live(self) -> list[str]:
         """Ids of the admitted jobs, waiting and held; one whose deadline passed may still be among them."""
         return [name.decode() for name in await self._redis.zrange(keys.admitted(self._model), 0, -1)]
@@ -319,10 +315,11 @@ def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
 def _is_of_another_shape(error: ResponseError) -> bool:
     """Whether a script failed because what lies under a job's keys is none, and not for the server's own reasons.
 
-    Those have a code before the text (`OOM`, `MISCONF`, `NOREPLICAS`, `BUSY`), which redis-py keeps but for `ERR`.
+    Those have a code before the text (`MISCONF`, `NOREPLICAS`, `BUSY`), which redis-py keeps but for `ERR`, or a class
+    of their own, for which it drops the code (`OOM`, `READONLY`, `NOPERM`).
     """
     code = str(error).partition(" ")[0]
-    return code == "WRONGTYPE" or not code.isupper()
+    return type(error) is ResponseError and (code == "WRONGTYPE" or not code.isupper())
 
 
 def _request_id(fields: dict[bytes, bytes]) -> str:

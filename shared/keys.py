@@ -71,6 +71,11 @@ def response(caller: str, response_id: str) -> str:
     return f"{PREFIX}:response:{caller}:{response_id}"
 
 
+def attempt(digest: str) -> str:
+    """String: which request holds an idempotency key, by a digest of the key and its caller."""
+    return f"{PREFIX}:attempt:{digest}"
+
+
 def responses() -> str:
     """Sorted set: the keys of the stored responses, scored by where they end in the count of all bytes ever stored."""
     return f"{PREFIX}:responses"

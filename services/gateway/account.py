@@ -68,12 +68,18 @@ class Account:
 
     def fail(self, error: ApiError) -> None:
         """The request was refused or failed."""
+        self._metrics.errors.labels(error.code or error.kind).inc()
         outcomes = {499: "cancelled", 503: "refused", 504: "deadline"}
         self._outcome = outcomes.get(error.status, "refused" if error.status < 500 else "error")
 
     def leave(self) -> None:
         """The client went away."""
-        self._outcome = "disconnected"
+        if self._outcome != "stalled":
+            self._outcome = "disconnected"
+
+    def stall(self) -> None:
+        """The client was there and took nothing."""
+        self._outcome = "stalled"
 
     def close(self) -> None:
         """Log and count the end."""

@@ -11,6 +11,7 @@ from aiohttp import web
 from redis.exceptions import RedisError
 
 from services.gateway.account import Account
+from services.gateway.attempts import HEADER
 from services.gateway.dialect import Call, Dialect, Identity
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
@@ -56,7 +57,14 @@ class Endpoint:
 
     async def _answer(self, request: web.Request, gateway: Gateway, account: Account) -> web.StreamResponse:
         _refuse_resumption(request)
-        call = self._dialect.parse(await read_body(request))
+        body = await read_body(request)
+        call = self._dialect.parse(body)
+        content = request.path.encode() + b" " + body
+        key = request.headers.get(HEADER)
+        async with gateway.attempts.one(key, request[CALLER], content, request[ANSWER_ID]):
+            return await self._serve(request, call, gateway, account)
+
+    async def _serve(self, request: web.Request, call: Call, gateway: Gateway, account: Account) -> web.StreamResponse:
         stores = gateway.stores.of(request[CALLER])
         prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
         account.prepare(prepared)
@@ -70,6 +78,9 @@ class Endpoint:
                 await _stream(call, identity, answer, account, stream, stores)
             except ClientGone:
                 account.leave()
+            finally:
+                if stream.stalled:
+                    account.stall()
             return stream.response
 
 

@@ -21,7 +21,15 @@ from shared.broker import DISCONNECTED
 logger = structlog.get_logger()
 
 MAX_BODY_BYTES: Final = 32 << 20
-_CORS_HEADERS: Final = ("authorization", "x-api-key", "content-type", "accept", "user-agent", "x-requested-with")
+_CORS_HEADERS: Final = (
+    "authorization",
+    "x-api-key",
+    "content-type",
+    "accept",
+    "user-agent",
+    "x-requested-with",
+    "idempotency-key",
+)
 _CORS_PREFIXES: Final = ("anthropic-", "openai-", "x-stainless-")
 _OPEN: Final = frozenset(path for route in ROUTES if route.open for path in route.paths)  # probes carry no key
 _SOUND_ID: Final = re.compile("[A-Za-z0-9_-]{1,64}")  # what is safe to log, to echo and to put into a URL

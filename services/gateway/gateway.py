@@ -6,11 +6,12 @@ from typing import Any
 from aiohttp import web
 
 from services.gateway.activity import Activity
+from services.gateway.attempts import Attempts
 from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
-from services.gateway.pulse import Pulse
+from services.gateway.pulse import Contact, Pulse
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from shared.broker import Broker
@@ -31,9 +32,16 @@ class Gateway:
     timeout_ms: int
     follower: LogFollower
     pulse: Pulse
+    contact: Contact
+    attempts: Attempts
     activity: Activity = field(default_factory=Activity)
     tracer: Tracer = field(default_factory=NoTracer)
     heartbeat_s: float = HEARTBEAT_S
+
+    async def beaten(self) -> None:
+        """A heartbeat got through. Raises redis-py's errors."""
+        self.contact.made()
+        await self.attempts.renew()
 
 
 GATEWAY = web.AppKey("gateway", Gateway)

@@ -25,6 +25,13 @@ _FLEET: Final = {
     "prefix_cache_hits": ("cached_tokens", "Prompt tokens taken from the prefix cache instead of being computed."),
     "rounds": ("rounds", "Rounds, with drafts or without."),
     "committed_tokens": ("tokens", "Tokens committed by verifiers."),
+    "takeovers": ("takeovers", "Requests that a verifier went on with after another."),
+    "lost_to_successors": ("lost_stale", "Requests that a verifier lost because another had taken them over."),
+    "lost_logs": ("lost_gap", "Requests that a verifier dropped because Redis had lost commits."),
+    "lost_jobs": ("lost_gone", "Requests that a verifier dropped because Redis had lost them."),
+    "poison_jobs": ("poison", "Requests given up after several verifiers failed on them."),
+    "unread_jobs": ("unread", "Requests ended because their gateway was dead."),
+    "stale_proposals": ("stale_proposals", "Proposals that came too late, or whose drafter missed a commit."),
 }
 # What a round may have ended with, and the largest offset with a label of its own: no round has more drafts.
 _ENDS: Final = ("plain", "accepted", "refused")
@@ -44,6 +51,12 @@ class Metrics:
         registry = self.registry
         self.requests = prometheus.Counter(
             "draftmesh_requests", "Requests ended, by outcome.", ["model", "outcome"], registry=registry
+        )
+        self.errors = prometheus.Counter(
+            "draftmesh_errors",
+            "Refusals and failures that clients were told of, by error code.",
+            ["code"],
+            registry=registry,
         )
         self.prompt_tokens = prometheus.Counter(
             "draftmesh_prompt_tokens", "Prompt tokens of ended requests.", ["model"], registry=registry
@@ -72,9 +85,11 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        prometheus.Gauge(
-            "draftmesh_num_requests_running", "Requests in this gateway now.", registry=registry
-        ).set_function(running)
+        self.watch("draftmesh_num_requests_running", "Requests in this gateway now.", running)
+
+    def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
+        """A gauge that is asked whenever the text is."""
+        prometheus.Gauge(name, meaning, registry=self.registry).set_function(value)
 
     def text(self) -> bytes:
         """The exposition text."""
@@ -155,6 +170,7 @@ def _gauges(verifiers: Sequence[VerifierCard]) -> Iterator[Metric]:
     slots = GaugeMetricFamily("draftmesh_slots", "Requests that verifiers serve at once.", labels=["model"])
     speed = GaugeMetricFamily("draftmesh_tokens_per_second", "Tokens committed per second now.", labels=["model"])
     alive = GaugeMetricFamily("draftmesh_verifiers", "Verifiers that are alive.", labels=["model"])
+    refused = GaugeMetricFamily("draftmesh_drafters_refused", "Drafters of another vocabulary.", labels=["model"])
     level = InfoMetricFamily("draftmesh_exactness", "How exact answers are: strict or law.", labels=["model"])
     models: defaultdict[str, list[VerifierCard]] = defaultdict(list)
     for card in verifiers:
@@ -164,6 +180,7 @@ def _gauges(verifiers: Sequence[VerifierCard]) -> Iterator[Metric]:
         slots.add_metric([model], sum(card.slots for card in cards))
         speed.add_metric([model], sum(card.tokens_per_second for card in cards))
         alive.add_metric([model], len(cards))
+        refused.add_metric([model], len({name for card in cards for name, _ in card.refused}))
         for exactness in sorted({card.exactness for card in cards}):
             level.add_metric([model], {"level": exactness})
-    yield from (active, slots, speed, alive, level)
+    yield from (active, slots, speed, alive, refused, level)

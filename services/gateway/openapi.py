@@ -22,7 +22,9 @@ _MEANINGS: Final = {
     403: "Another site's page, where no key is asked for",
     404: "There is no such model or object",
     408: "The body does not arrive",
+    409: "The request with this Idempotency-Key still runs; come back after Retry-After",
     413: "The body is too large",
+    422: "This Idempotency-Key belongs to another request",
     429: "This API key has as many requests as it may have now; come back after Retry-After",
     499: "The request was cancelled",
     500: "Generation failed",
@@ -113,7 +115,7 @@ def _refusals(route: Route) -> set[int]:
     if route.request is not None:
         found |= {400, 404, 408, 413}
     if route.submits:
-        found |= {429, 499, 500, 504}
+        found |= {409, 422, 429, 499, 500, 504}
     return found
 
 

@@ -1,6 +1,10 @@
-"""How late the event loop runs: a gateway whose loop is held up serves nobody, though its process lives."""
+"""How a gateway is by its own clock: how late its event loop runs, and when Redis last took something from it.
+
+A gateway whose loop is held up serves nobody, though its process lives.
+"""
 
 import asyncio
+import math
 from collections import deque
 from typing import Final
 
@@ -38,8 +42,20 @@ class Pulse:
 
     @property
     def lag(self) -> float:
-        """`lag_s` as it is now; outside of an event loop, where nobody can be kept waiting, 0."""
-        try:
-            return self.lag_s(asyncio.get_running_loop().time())
-        except RuntimeError:
-            return 0.0
+        """`lag_s` as it is now."""
+        return self.lag_s(asyncio.get_running_loop().time())
+
+
+class Contact:
+    """When Redis last took a heartbeat."""
+
+    def __init__(self) -> None:
+        self._made: float | None = None
+
+    def made(self) -> None:
+        """It did, now."""
+        self._made = asyncio.get_running_loop().time()
+
+    def age(self) -> float:
+        """Seconds since; infinite if it never did."""
+        return math.inf if self._made is None else asyncio.get_running_loop().time() - self._made

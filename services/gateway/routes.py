@@ -34,7 +34,7 @@ async def live(request: web.Request) -> web.Response:
 async def progress(request: web.Request) -> web.Response:
     """200 unless requests of this gateway run or wait and nothing was committed for any of them for a minute."""
     gateway = request.app[GATEWAY]
-    silence_s = gateway.follower.silence_s
+    silence_s = gateway.follower.silence()
     stalled = silence_s >= STALLED_S
     body = {
         "status": "stalled" if stalled else "ok",

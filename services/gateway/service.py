@@ -15,13 +15,14 @@ from redis.exceptions import RedisError
 
 from services.gateway.activity import Activity
 from services.gateway.app import build
+from services.gateway.attempts import Attempts
 from services.gateway.gateway import Gateway
 from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.limits import Limits
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
-from services.gateway.pulse import Pulse
+from services.gateway.pulse import Contact, Pulse
 from services.gateway.responses.store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
@@ -82,7 +83,7 @@ async def _serve(
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
             card = _Card(instance, url, gateway.activity)
             loops.start(follower.run, name="log follower")
-            loops.start(partial(lifecycle.heartbeat, registry, card), name="heartbeat")
+            loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
             loops.start(gateway.pulse.run, name="pulse")
             logger.info("gateway_started", url=url)
             if started is not None:
@@ -118,17 +119,24 @@ def _assemble(
 ) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
-    pulse = Pulse()
+    pulse, contact = Pulse(), Contact()
+    metrics = Metrics(lambda: directory.last, lambda: activity.running)
+    metrics.watch("draftmesh_draining", "Whether this gateway stops: 1 or 0.", lambda: activity.draining)
+    metrics.watch("draftmesh_event_loop_lag_seconds", "The worst of the last ten seconds.", lambda: pulse.lag)
+    metrics.watch("draftmesh_silence_seconds", "Since anything was committed for a request here.", follower.silence)
+    metrics.watch("draftmesh_heartbeat_age_seconds", "Since Redis last took a heartbeat of ours.", contact.age)
     return Gateway(
         broker=clients,
         directory=directory,
         generator=Generator(clients, follower, instance, _limits(settings)),
         guard=guard,
-        metrics=Metrics(lambda: directory.last, lambda: activity.running),
+        metrics=metrics,
         stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
         timeout_ms=int(settings.request_timeout_s * 1000),
         follower=follower,
         pulse=pulse,
+        contact=contact,
+        attempts=Attempts(clients.redis),
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,

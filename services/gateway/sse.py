@@ -44,6 +44,7 @@ class EventStream:
         self._request = request
         self._heartbeat_s = heartbeat_s
         self._write_timeout_s = write_timeout_s
+        self.stalled = False  # the client took nothing for too long
         self._loop = asyncio.get_running_loop()
         self._ping_at = self._loop.time() + heartbeat_s
 
@@ -71,5 +72,6 @@ class EventStream:
 
     def _give_up(self) -> None:
         """The client stopped reading. Ending the connection ends the write, and cancels the handler."""
+        self.stalled = True
         if self._request.transport is not None:
             self._request.transport.abort()

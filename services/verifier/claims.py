@@ -48,8 +48,9 @@ class Claims:
         slots: int,
         arrived: Callable[[], None],
         constrain: Constrain = lambda job, output: None,
+        gave_up: Callable[[], object] = lambda: None,
     ) -> None:
-        """`constrain` may take long and is called in another thread."""
+        """`constrain` may take long and is called in another thread; `gave_up` is told of each job that was."""
         self._redis = redis
         self._store = store
         self._instance = instance
@@ -57,6 +58,7 @@ class Claims:
         self._slots = slots
         self._arrived = arrived
         self._constrain = constrain
+        self._gave_up = gave_up
         self._ready: list[Claimed] = []
         self._claiming = asyncio.Lock()
         self._looked = -math.inf  # for orphans, when
@@ -133,11 +135,14 @@ class Claims:
             claim = await self._store.claim(request_id, self._instance)
             if isinstance(claim, Outcome):
                 logger.debug("claim_refused", request=request_id, outcome=claim)
+                if claim is Outcome.POISON:
+                    self._gave_up()
                 return
             at_ns = time.time_ns()
             output = await self._committed(claim)
             if output is None:
                 await self._store.give_up(request_id, claim.epoch, claim.committed)
+                self._gave_up()
                 return
             constraint, refusal = None, ""
             if claim.job.grammar or claim.job.thinking is not None:

@@ -20,6 +20,7 @@ class Counters:
             (
                 "requests", "rounds", "tokens", "prompt_tokens", "cached_tokens", "drafts", "draft_tokens",
                 "accepted_tokens", "decodes", "decode_us", "busy_us", "padding_rows",
+                "takeovers", "lost_stale", "lost_gap", "lost_gone", "poison", "unread", "stale_proposals",
             ),
             0,
         )

@@ -97,6 +97,7 @@ class Engine:
         generation = Generation.start(claim, output, slot, speculation, self._clock() * 1000, constraint)
         self.running.append(generation)
         self.counters.add("requests", 1)
+        self.counters.add("takeovers", claim.epoch > 1)
         self.counters.add("prompt_tokens", len(job.prompt))
         # A request that was taken over may find more than its prompt: the answer's beginning.
         self.counters.add("cached_tokens", min(generation.cached, len(job.prompt)))
@@ -133,7 +134,8 @@ class Engine:
         for proposal in proposals:
             generation = running.get(proposal.request_id)
             if generation is not None and generation.claim.epoch == proposal.epoch:
-                generation.propose(proposal, self.drafters, self.target.n_vocab, now_ms)
+                fresh = generation.propose(proposal, self.drafters, self.target.n_vocab, now_ms)
+                self.counters.add("stale_proposals", not fresh)
 
     def lead(self, generation: Generation, name: str) -> int:
         """How many guesses a drafter should keep ahead; none for one with a model while they do not pay."""

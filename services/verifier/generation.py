@@ -152,11 +152,14 @@ class Generation:
 
     # ------------------------------------------------------------ guesses
 
-    def propose(self, proposal: Proposal, drafters: Drafters, n_vocab: int, now_ms: float) -> None:
-        """Take a proposal into the trie; whatever does not fit is dropped and counted, ids beyond `n_vocab` too."""
+    def propose(self, proposal: Proposal, drafters: Drafters, n_vocab: int, now_ms: float) -> bool:
+        """Take a proposal into the trie; whatever does not fit is dropped and counted, ids beyond `n_vocab` too.
+
+        False if it was stale.
+        """
         session = self.sessions.get(proposal.drafter)
         if session is None or proposal.drafter not in drafters:
-            return
+            return True
         drafter = drafters[proposal.drafter]
         self.heard = True
         self.contributions.heard(proposal.drafter)
@@ -171,6 +174,7 @@ class Generation:
             max(0, proposal.copied - (len(proposal.tokens) - len(tokens))),
         )
         session.answered(attached, proposal, drafter, self.offset, now_ms)
+        return attached is not None
 
     def rank(self, drafters: Drafters, eog: frozenset[int], leaves: int) -> Ranking:
         """The guesses in the order in which they deserve rows; what must follow the likeliest path is added to it."""

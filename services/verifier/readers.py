@@ -7,7 +7,7 @@ requests. Each verifier watches the requests of its model, waiting and running, 
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -51,7 +51,11 @@ class Silence:
 class Readers:
     """Watches the gateways that read this model's requests."""
 
-    def __init__(self, store: JobStore, registry: Registry) -> None:
+    def __init__(
+        self, store: JobStore, registry: Registry, freed: Callable[[int], object] = lambda requests: None
+    ) -> None:
+        """`freed` is told how many requests were."""
+        self._freed = freed
         self._store = store
         self._registry = registry
         self._silence = Silence(SILENT_S, _AWAY_CHECKS * CHECK_S)
@@ -79,6 +83,7 @@ class Readers:
         for request_id in unread:
             await self._store.abandon(request_id)
         if unread:
+            self._freed(len(unread))
             logger.warning("requests_unread", gateways=sorted(dead), requests=len(unread))
 
     async def _look_up(self, live: list[str]) -> None:

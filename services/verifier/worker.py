@@ -87,6 +87,7 @@ class Worker:
             loaded.context.sequences,
             self._wake,
             partial(constrain, grammars=Grammars(vocabulary)),
+            partial(self._engine.counters.add, "poison", 1),
         )
         self._registry = Registry(broker.redis)
         self._introductions = Introductions(self._registry, vocabulary, loaded.model.path)
@@ -109,7 +110,9 @@ class Worker:
         async with lifecycle.Loops() as loops:
             new = loops.start(self._claims.run_new, name="new")
             orphans = loops.start(self._claims.run_orphans, name="orphans")
-            loops.start(Readers(self._store, self._registry).run, name="readers")
+            loops.start(
+                Readers(self._store, self._registry, partial(self._engine.counters.add, "unread")).run, name="readers"
+            )
             loops.start(self._committer.run, name="committer")
             loops.start(partial(self._inbox.run, self._receive), name="inbox")
             loops.start(self._stay_known, name="registry")
@@ -234,6 +237,8 @@ class Worker:
     def _lose(self, generation: Generation, outcome: Outcome) -> None:
         if not generation.lost and generation in self._engine.running:
             logger.info("request_lost", request=generation.job.request_id, outcome=outcome)
+            if outcome in (Outcome.STALE, Outcome.GAP, Outcome.GONE):
+                self._engine.counters.add(f"lost_{outcome}", 1)
             generation.lost = True
             self._wake()
 

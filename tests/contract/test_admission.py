@@ -59,9 +59,9 @@ async def test_callers_take_turns_however_many_requests_they_queued(broker: Brok
         await submit(store, f"a{index}")
     for name in ("b0", "c0", "b1"):
         await submit(store, name)
-    assert await store.waiting() == 8
+    assert (await store.queue()).waiting == 8
     assert await served(store) == ["a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4"]
-    assert await store.waiting() == 0
+    assert (await store.queue()).waiting == 0
 
 
 async def test_a_newcomer_waits_for_one_request_of_each_other_caller_at_most(broker: Broker) -> None:

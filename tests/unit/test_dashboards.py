@@ -55,6 +55,7 @@ def exposed() -> dict[str, set[str]]:
     asyncio.run(metrics.pressure.look(Broker(cast(Any, Redis()), cast(Any, None)), [card()]))
     for outcome in ("stop", "refused"):
         metrics.requests.labels("smol", outcome).inc()
+    metrics.errors.labels("queue_full").inc()
     for counter in (metrics.prompt_tokens, metrics.generation_tokens):
         counter.labels("smol").inc()
     for histogram in (metrics.first_token, metrics.inter_token, metrics.duration):
@@ -87,7 +88,7 @@ def test_a_metric_that_is_gone_would_be_noticed(exposed: dict[str, set[str]]) ->
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
 def test_what_every_gateway_shows_of_the_fleet_is_not_added_up(where: str, expression: str) -> None:
     """Two gateways show the same verifiers, so a sum over gateways would double them."""
-    own = re.compile(r"draftmesh_(requests|num_requests_running|prompt_tokens|generation_tokens)|.*_bucket$|up$")
+    own = re.compile(r"draftmesh_(requests|errors|num_requests_running|prompt_tokens|generation_tokens)|.*_bucket$|up$")
     assert [name for name in promql.added_up(expression) if not own.match(name)] == []
 
 

@@ -1,11 +1,12 @@
 """A held-up event loop is told as long as a probe may be looking, and forgotten after."""
 
 import asyncio
+import math
 import time
 
 import pytest
 
-from services.gateway.pulse import BEAT_S, Pulse
+from services.gateway.pulse import BEAT_S, Contact, Pulse
 
 
 async def test_a_loop_that_is_held_up_is_seen() -> None:
@@ -30,5 +31,8 @@ def test_the_worst_of_the_last_seconds_counts() -> None:
     assert pulse.lag_s(29.0) == 0.0
 
 
-def test_without_a_loop_nobody_is_late() -> None:
-    assert Pulse().lag == 0.0
+async def test_contact_ages() -> None:
+    contact = Contact()
+    assert contact.age() == math.inf
+    contact.made()
+    assert 0 <= contact.age() < 5
