@@ -119,7 +119,8 @@ def test_python_s_insides_stay_out_of_reach(expression: str) -> None:
 
 def test_an_honest_template_does_not_notice() -> None:
     source = (
-        "{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ '!' if loop.last }} {{ loop.previtem.role if not loop.first }}"
+        "{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ '!' if loop.last }}"
+        " {{ loop.previtem.role if not loop.first }}"
         "{{ m.content | trim | replace('line', 'row') | indent(2) }} {{ 'a' ~ 1 ~ none }} {{ '%02d' % 7 }}"
         " {{ '%s-%s' | format('x', 2) }} {{ '{:>4}'.format(1) }} {{ '-' * 3 }} {{ ['a', 'b'] | join(', ') }}\n"
         "{% else %}none{% endfor %}"
