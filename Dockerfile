@@ -67,7 +67,8 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HF_HOME=/models/hub \
     XDG_CACHE_HOME=/cache
-USER draftmesh
+# By number: Kubernetes cannot tell whether a name is root's.
+USER 10001
 WORKDIR /models
 VOLUME ["/models", "/cache"]
 ENTRYPOINT ["draftmesh"]

@@ -1,20 +1,95 @@
-"""Structured logs on standard error: readable on a terminal, JSON elsewhere. Prompts and answers are never logged."""
+"""Structured logs on standard error: readable on a terminal, JSON elsewhere. No prompt, answer or key is ever logged.
+
+Events say what happened in words of ours and in numbers. What would not is taken out here once more: fields by their
+names, passwords and keys by their shapes, the messages of exceptions, which quote whatever was at fault, and what
+libraries have to say beyond the first line.
+"""
 
 import logging
+import re
 import sys
-from collections.abc import MutableMapping
+import traceback
+from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
 import structlog
+from redis.exceptions import RedisError
 
-_SECRET: Final = frozenset({"authorization", "api_key", "messages", "prompt", "text", "content", "tokens", "password"})
+from shared.errors import StartError
+
+REDACTED: Final = "[redacted]"
+_SECRET: Final = re.compile(
+    r"(^|_)(authorization|api_?keys?|messages?|prompts?|texts?|contents?|tokens|password|secret|cookie|headers|body)$"
+)
+# Credentials in an address, keys of ours and of others, and what follows the names of schemes.
+_SHAPES: Final = re.compile(
+    r"(?<=://)[^/\s@]*@|\b(?:dm|sk)-[\w-]{8,}|(?<=\bBearer )\S+|(?<=[?&]password=)[^&#\s]*", re.IGNORECASE
+)
+_MAX_TEXT: Final = 500
+_MAX_FRAMES: Final = 12  # the innermost ones of an exception
 
 
-def _redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    for name in _SECRET & event.keys():
-        if not isinstance(event[name], int):  # a count of tokens is no secret
-            event[name] = "[redacted]"
+def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The event without what a log should not hold."""
+    for name in event:
+        event[name] = _clean(name, event[name])
     return event
+
+
+def _clean(name: str, value: Any) -> Any:
+    if isinstance(value, bool | int | float) or value is None:
+        return value  # a count of tokens is no secret
+    if _SECRET.search(name.lower()):
+        return REDACTED
+    if isinstance(value, dict):
+        return {key: _clean(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean("", inner) for inner in value]
+    text = _SHAPES.sub(REDACTED, value if isinstance(value, str) else str(value))
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+
+
+def tell_exception(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """`exc_info` as `exception`: types and places, outermost first, and messages only where they are ours."""
+    error = event.pop("exc_info", None)
+    if error is True:
+        error = sys.exc_info()[1]
+    elif isinstance(error, tuple):
+        error = error[1]
+    if isinstance(error, BaseException):
+        event["exception"] = list(_told(error))
+    return event
+
+
+def _told(error: BaseException) -> Iterator[str]:
+    yield f"{type(error).__name__}{_message(error)}"
+    for frame in traceback.extract_tb(error.__traceback__)[-_MAX_FRAMES:]:
+        yield f"  {frame.filename}:{frame.lineno} {frame.name}"
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _told(inner)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        yield "caused by"
+        yield from _told(cause)
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, StartError | OSError):
+        return f": {error}"
+    if isinstance(error, RedisError):
+        return f": {str(error).partition(', with args')[0][:120]}"  # a refused command is quoted with its arguments
+    return ""
+
+
+class _Libraries(logging.Handler):
+    """What libraries log, as events of ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = structlog.get_logger()
+        first = str(record.msg).partition("\n")[0]  # not its arguments: a server's quote the bytes that they got
+        level = logging.WARNING if record.levelno < logging.ERROR else logging.ERROR
+        logger.log(level, "library_said", library=record.name, said=first, exc_info=record.exc_info)
 
 
 def configure(service: str, level: str = "info") -> None:
@@ -25,12 +100,13 @@ def configure(service: str, level: str = "info") -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if terminal else "iso", utc=not terminal),
-            _redact,
-            structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
+            tell_exception,
+            redact,
+            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(ensure_ascii=False),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
+    logging.basicConfig(handlers=[_Libraries()], level=logging.WARNING, force=True)

@@ -71,7 +71,12 @@ NoAuth = Annotated[
     bool, _option("--no-auth", env="NO_AUTH", help="Serve anyone who reaches it where no keys are given.")
 ]
 TargetModel = Annotated[
-    str, _option("--target-model", env="TARGET_MODEL", help="GGUF path, hf:user/repo:QUANT, or 'default'.")
+    str,
+    _option(
+        "--target-model",
+        env="TARGET_MODEL",
+        help="GGUF path, hf:user/repo:QUANT, or 'default'; #sha256=DIGEST pins it.",
+    ),
 ]
 TargetDevice = Annotated[
     str, _option("--target-device", env="TARGET_DEVICE", help="auto, cpu, cuda:0, rocm:0, vulkan:0, metal.")

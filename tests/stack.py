@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+from msgspec.structs import replace
+
 from services.drafter.proposer import Proposer
 from services.drafter.worker import Worker as DrafterWorker
 from services.verifier.load import Loaded
@@ -137,7 +139,7 @@ async def drafter(
     stop = asyncio.Event()
     instance = name or f"drafter-{next(_names)}"
     async with connect(url) as broker:
-        card = drafter_card(instance, kind, model)
+        card = replace(drafter_card(instance, kind, model), n_vocab=0)  # any target
         task = asyncio.create_task(DrafterWorker(broker, proposer, card).run(stop))
         yield instance
         stop.set()

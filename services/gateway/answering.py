@@ -125,11 +125,11 @@ async def _prepare(call: Call, gateway: Gateway, stores: Stores) -> Prepared:
 
 
 def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
-    """The header that says what was left out; the log says it too."""
+    """The header that says what was left out; the log says that something was."""
     if not warnings:
         return {}
-    logger.warning("left_out", request_id=request_id, warnings=list(warnings))
-    # Part of it is the client's own words, which may be anything.
+    logger.warning("left_out", request_id=request_id, warnings=len(warnings))
+    # Part of it is the client's own words, which may be anything, and are none of the log's business.
     line = "; ".join(warnings).encode("ascii", "replace").decode()
     return {_WARNING: "".join(one if one.isprintable() else "?" for one in line)[:_MAX_HEADER]}
 

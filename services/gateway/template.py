@@ -13,7 +13,8 @@ import jinja2
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import Node
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from services.gateway import sandbox
 
 # What a request's `chat_template_kwargs` may not replace.
 RESERVED: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"})
@@ -58,16 +59,14 @@ class ChatTemplate:
         self, source: str, *, bos: str = "", eos: str = "", now: Callable[[], datetime] = datetime.now
     ) -> None:
         """Raises `TemplateError` if the source is not a template."""
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
-        )
-        environment.filters["tojson"] = _tojson
+        environment = sandbox.Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
+        environment.filters["tojson"] = sandbox.bounded("tojson", _tojson)
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = lambda form: now().strftime(form)
         self._variables = {"bos_token": bos, "eos_token": eos}
         try:
             self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, SyntaxError, RecursionError, ValueError) as error:
             raise TemplateError(f"the model's chat template does not compile: {error}") from error
 
     def render(
@@ -78,13 +77,16 @@ class ChatTemplate:
     ) -> str:
         """The prompt up to where the assistant's answer begins. Raises `TemplateError`."""
         try:
-            return self._template.render(
-                **{name: value for name, value in (variables or {}).items() if name not in RESERVED},
-                **self._variables,
-                messages=[dict(message) for message in messages],
-                tools=[dict(tool) for tool in tools] or None,
-                documents=None,
-                add_generation_prompt=True,
+            return sandbox.render(
+                self._template,
+                {
+                    **{name: value for name, value in (variables or {}).items() if name not in RESERVED},
+                    **self._variables,
+                    "messages": [dict(message) for message in messages],
+                    "tools": [dict(tool) for tool in tools] or None,
+                    "documents": None,
+                    "add_generation_prompt": True,
+                },
             )
         except _Refused as error:
             raise TemplateError(str(error)) from error

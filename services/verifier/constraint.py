@@ -145,7 +145,9 @@ def constrain(job: Job, output: Sequence[int], grammars: Grammars) -> Constraint
     try:
         grammar = grammars.compile(job.grammar) if job.grammar else None
     except GrammarError as error:
-        logger.warning("grammar_refused", request=job.request_id, error=str(error)[:500])
+        logger.warning(
+            "grammar_refused", request=job.request_id, error=type(error).__name__
+        )  # its text is the client's
         raise GrammarError(DOES_NOT_COMPILE) from None
     constraint = Constraint(grammar, ThinkingBudget(job.thinking) if job.thinking is not None else None)
     if not constraint.commit(output):

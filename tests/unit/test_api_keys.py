@@ -2,6 +2,8 @@
 
 import hashlib
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +132,16 @@ def test_without_keys_pages_of_other_sites_stay_outside(origin: str, status: int
     with pytest.raises(ApiError) as caught:
         Guard([]).check(headers)
     assert caught.value.status == status
+
+
+def test_the_command_prints_the_key_once_and_a_mistake_in_one_line(tmp_path: Path) -> None:
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-P", "-m", "services.launcher", "keys", "new", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    file = tmp_path / "keys"
+    made = run("--api-keys-file", str(file), "--name", "alice")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert api_keys.read(file) == {"alice": api_keys.digest(made.stdout.strip())}
+    again = run("--api-keys-file", str(file), "--name", "alice")
+    assert (again.returncode, again.stdout, len(again.stderr.splitlines())) == (2, "", 1)

@@ -95,8 +95,11 @@ def test_no_container_runs_as_root_or_gains_rights(name: str) -> None:
 
 
 def test_the_image_switches_to_a_user_of_its_own() -> None:
-    users = re.findall(r"^USER (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert users == ["draftmesh"]
+    text = (ROOT / "Dockerfile").read_text()
+    users = re.findall(r"^USER (\S+)", text, re.MULTILINE)
+    assert users == ["10001"]
+    assert f"useradd --uid {users[0]} " in text
+    assert text.index("\nUSER ") > text.rindex("\nFROM ")
 
 
 @pytest.mark.parametrize("name", [name for name in OURS if name != "gateway"])
