@@ -42,7 +42,7 @@ COPY shared shared
 COPY services services
 # EXTRAS=otel brings traces.
 ARG EXTRAS=""
-RUN pip install -c constraints.txt ".[${EXTRAS}]"
+RUN pip install -c constraints.txt ".${EXTRAS:+[$EXTRAS]}"
 
 # ---- what running it needs, by backend
 FROM python:3.12-slim-trixie AS run-cpu
