@@ -110,9 +110,8 @@ class Worker:
         async with lifecycle.Loops() as loops:
             new = loops.start(self._claims.run_new, name="new")
             orphans = loops.start(self._claims.run_orphans, name="orphans")
-            loops.start(
-                Readers(self._store, self._registry, partial(self._engine.counters.add, "unread")).run, name="readers"
-            )
+            readers = Readers(self._store, self._registry, partial(self._engine.counters.add, "unread"))
+            loops.start(readers.run, name="readers")
             loops.start(self._committer.run, name="committer")
             loops.start(partial(self._inbox.run, self._receive), name="inbox")
             loops.start(self._stay_known, name="registry")
