@@ -21,7 +21,7 @@ STEP_MS = 8.0  # of a drafter
 VOCABULARY = ToyVocabulary()
 
 
-@lru_cache(200_000)
+@lru_cache(50_000)
 def _logits(tokens: tuple[int, ...]) -> Logits:
     return logits_after(tokens)
 
