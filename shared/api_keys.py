@@ -53,6 +53,8 @@ def add(path: str | Path, name: str) -> str:
 
     A new file is readable by its owner only. Raises `StartError`.
     """
+    if not str(path):
+        raise StartError(OPTION, "(empty)", "the file that keeps digests of keys; a new one is made")
     file = Path(path).expanduser()
     known = read(file) if file.exists() and file.stat().st_size else {}
     name = name or f"key-{secrets.token_hex(4)}"

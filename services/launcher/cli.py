@@ -346,7 +346,7 @@ app.add_typer(keys, name="keys")
 
 @keys.command("new")
 def new_key(
-    api_keys_file: options.ApiKeysFile,
+    api_keys_file: options.ApiKeysFile = "",
     name: Annotated[str, typer.Option("--name", help="Whose it is; told apart by it in the file.")] = "",
 ) -> None:
     """Print a new API key, once, and add its digest to the file."""
