@@ -65,7 +65,7 @@ class Fleet:
         self._record = Path(self._folder.name) / "commits.jsonl"
         self._first = 1
         command = [sys.executable, "-m", "bench.gateway.target", "--record", str(self._record)]
-        command += ["--verifiers", str(crowd.verifiers), "--slots", "1024"]
+        command += ["--verifiers", str(crowd.verifiers), "--slots", "512"]
         command += ["--round-ms", str(crowd.round_ms), "--width", str(crowd.width)]
         self.stack = Stack(
             default_model(),
