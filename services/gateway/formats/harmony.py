@@ -13,10 +13,11 @@ from services.gateway.formats.enforcing import enforceable_tools
 from services.gateway.formats.format import Span, callable_tools
 from services.gateway.formats.json_call import pass_object
 from services.gateway.formats.lark import Lark, TokenOf, json_value, literal
-from services.gateway.formats.reader import Marks, Reader, Steps
+from services.gateway.formats.reader import Marks, Steps
 from services.gateway.formats.sink import NewId, Sink, random_id
+from services.gateway.formats.step_parser import StepParser
 from services.gateway.formats.thinking import ThinkingStyle
-from services.gateway.parts import Part, PartParser
+from services.gateway.parts import PartParser
 from services.gateway.requests import Reasoning, Tool, ToolChoice
 
 START: Final = "<|start|>"
@@ -92,27 +93,11 @@ class HarmonyFormat:
         return f"{head} {lark.rule('named', ' | '.join(named))}"
 
 
-class HarmonyParser:
+class HarmonyParser(StepParser):
     """Of a header only the channel and the recipient matter; the rest of it is nobody's text.
 
     What goes to a function that may not be called is text, as is what comes without a header.
     """
-
-    def __init__(self, sink: Sink, *, opened: bool) -> None:
-        self._reader = Reader()
-        self._sink = sink
-        self._steps = self._answer(opened)
-
-    def push(self, text: str) -> list[Part]:
-        self._reader.feed(text)
-        next(self._steps, None)
-        return self._sink.take()
-
-    def finish(self) -> list[Part]:
-        self._reader.end()
-        next(self._steps, None)
-        self._sink.finish()
-        return self._sink.take()
 
     def _answer(self, opened: bool) -> Steps[None]:
         if opened:

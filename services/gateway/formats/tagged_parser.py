@@ -6,7 +6,7 @@ from typing import Protocol
 from services.gateway.formats.format import Span
 from services.gateway.formats.reader import Marks, Reader, Steps
 from services.gateway.formats.sink import Sink
-from services.gateway.parts import Part
+from services.gateway.formats.step_parser import StepParser
 from services.gateway.requests import Tool
 
 
@@ -24,7 +24,7 @@ class CallReader(Protocol):
         """
 
 
-class TaggedParser:
+class TaggedParser(StepParser):
     """Thinking is looked for where nothing else has begun: at the start, and after other thinking or a call.
 
     What does not become a call is text: nothing of the answer is lost, and nothing shows up twice.
@@ -33,24 +33,11 @@ class TaggedParser:
     def __init__(
         self, sink: Sink, span: Span | None, syntax: CallReader | None, tools: Mapping[str, Tool], *, opened: bool
     ) -> None:
-        self._reader = Reader()
-        self._sink = sink
         self._span = span
         self._syntax = syntax
         self._tools = tools
         self._openers = Marks(syntax.openers) if syntax is not None else None
-        self._steps = self._answer(opened)
-
-    def push(self, text: str) -> list[Part]:
-        self._reader.feed(text)
-        next(self._steps, None)
-        return self._sink.take()
-
-    def finish(self) -> list[Part]:
-        self._reader.end()
-        next(self._steps, None)
-        self._sink.finish()
-        return self._sink.take()
+        super().__init__(sink, opened=opened)
 
     def _answer(self, opened: bool) -> Steps[None]:
         if opened and self._span is not None:

@@ -1,0 +1,30 @@
+"""A parser whose answer is read by steps: it gives out what the steps put into the sink."""
+
+from services.gateway.formats.reader import Reader, Steps
+from services.gateway.formats.sink import Sink
+from services.gateway.parts import Part
+
+
+class StepParser:
+    """Pushes text into `_reader` and runs `_answer` as far as it goes."""
+
+    def __init__(self, sink: Sink, *, opened: bool) -> None:
+        """`opened`: the prompt ends inside the thinking span. What `_answer` needs beside must be there before."""
+        self._reader = Reader()
+        self._sink = sink
+        self._steps = self._answer(opened)
+
+    def _answer(self, opened: bool) -> Steps[None]:
+        """Read one answer, to its end."""
+        raise NotImplementedError
+
+    def push(self, text: str) -> list[Part]:
+        self._reader.feed(text)
+        next(self._steps, None)
+        return self._sink.take()
+
+    def finish(self) -> list[Part]:
+        self._reader.end()
+        next(self._steps, None)
+        self._sink.finish()
+        return self._sink.take()
