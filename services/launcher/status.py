@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from services.launcher import payoff
-from services.launcher.fleet import Row, describe
 from shared.broker import BLOCK_MS, connect
+from shared.fleet import Row, describe
 from shared.messages import Card
 from shared.registry import Registry
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from services.launcher import fleet, payoff, plan, ports, status
+from services.launcher import payoff, plan, ports, status
 from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.up import announcement
-from shared import api_keys
+from shared import api_keys, fleet
 from shared.errors import StartError
 from shared.messages import (
     Card,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.gateway.metrics import Fleet, Metrics
-from services.launcher import fleet, status
+from services.launcher import status
 from services.verifier.engine import Engine
-from shared import prefix
+from shared import fleet, prefix
 from shared.jobs import Claim
 from shared.messages import Card, Proposal, RoundStarts, Sampling, Speculation, VerifierCard
 from shared.speedup import RowCosts

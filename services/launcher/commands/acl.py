@@ -1,0 +1,20 @@
+"""`draftmesh acl`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def acl(
+    address: Annotated[str, typer.Argument(help="The Redis as services reach it, such as redis://host:6379/0.")],
+    folder: Annotated[Path, typer.Argument(help="Where the files go: users.acl, and SERVICE.env per service.")],
+) -> None:
+    """Make a Redis user for each service, with its least rights and a password of its own.
+
+    Give users.acl to the server (aclfile), and each service the variable in its file.
+    """
+    from services.launcher import acl as users
+
+    for file in users.write(folder, address):
+        typer.echo(file)

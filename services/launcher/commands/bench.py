@@ -1,0 +1,85 @@
+"""`draftmesh bench`."""
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.launcher.bench.workloads import Workload
+from services.launcher.ports import LOOPBACK
+from shared import options
+
+
+def bench(
+    context: typer.Context,
+    url: Annotated[
+        str, typer.Argument(help="The server, as http://host:port or NAME=http://host:port.")
+    ] = f"http://{LOOPBACK}:{options.DEFAULT_PORT}",
+    compare: Annotated[
+        list[str], typer.Option("--compare", help="A server to compare with, given as URL is; may be repeated.")
+    ] = [],  # noqa: B006
+    workload: Annotated[
+        list[Workload], typer.Option("--workload", help="Kind of work; may be repeated. All of them by default.")
+    ] = list(Workload),  # noqa: B006
+    concurrency: Annotated[
+        list[int], typer.Option("--concurrency", help="Requests at once; may be repeated.", min=1, max=16)
+    ] = [1],  # noqa: B006
+    temperature: Annotated[
+        list[float], typer.Option("--temperature", help="0 is greedy; may be repeated.", min=0.0, max=2.0)
+    ] = [0.0, 1.0],  # noqa: B006
+    tokens: Annotated[int, typer.Option("--tokens", help="Most tokens per answer.", min=2, max=4096)] = 128,
+    repeat: Annotated[
+        int, typer.Option("--repeat", help="Repetitions, with other prompts and seeds each; 3 show the spread.", min=1)
+    ] = 3,
+    model: Annotated[
+        list[str],
+        typer.Option("--model", help="Model, one per server in order; by default the first that each one lists."),
+    ] = [],  # noqa: B006
+    api_key: Annotated[
+        list[str],
+        typer.Option(
+            "--api-key",
+            envvar="DRAFTMESH_API_KEY",
+            help="Key, one per server in order and sent to no other; the environment's is URL's.",
+        ),
+    ] = [],  # noqa: B006
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="Repeats an earlier run's requests; a server's cache may then know them.", min=0),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write every figure and sample there.")] = None,
+    plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw the figures there, as PNG.")] = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds until an answer counts as failed.", min=1)] = 300,
+) -> int:
+    """Measure a server that speaks OpenAI's chat dialect, alone or in turn with others.
+
+    Reports tokens per second, time to the first token, inter-token latency, and drafts accepted by offset.
+
+    With --compare, servers answer the same requests in turn, so that a drift of the machine favours nobody.
+
+    Example: draftmesh bench --compare llama=http://127.0.0.1:8080 --workload chat --workload edit --plot bench.png
+    """
+    from services.launcher.bench import command
+    from services.launcher.bench.plan import Settings
+    from services.launcher.bench.servers import addresses
+
+    source = context.get_parameter_source("api_key")
+    # The variable may hold all keys of a gateway; a peer must not be sent the second one.
+    keys = api_key[:1] if source is not None and source.name == "ENVIRONMENT" else api_key
+    return command.run(
+        command.Options(
+            addresses=tuple(addresses(url, compare, keys, model)),
+            settings=Settings(
+                workloads=tuple(dict.fromkeys(workload)),
+                concurrencies=tuple(dict.fromkeys(concurrency)),
+                temperatures=tuple(dict.fromkeys(temperature)),
+                tokens=tokens,
+                repeat=repeat,
+                seed=secrets.randbits(31) if seed is None else seed,
+            ),
+            timeout_s=timeout,
+            json_file=json_file,
+            plot_file=plot_file,
+        )
+    )

@@ -1,0 +1,20 @@
+"""`draftmesh keys`."""
+
+from typing import Annotated
+
+import typer
+
+from shared import options
+
+keys = typer.Typer(help="Make API keys for clients of a gateway.", add_completion=False)
+
+
+@keys.command("new")
+def new(
+    api_keys_file: options.ApiKeysFile = "",
+    name: Annotated[str, typer.Option("--name", help="Whose it is; told apart by it in the file.")] = "",
+) -> None:
+    """Print a new API key, once, and add its digest to the file."""
+    from shared import api_keys
+
+    typer.echo(api_keys.add(api_keys_file, name))

@@ -1,0 +1,40 @@
+"""`draftmesh launch`."""
+
+from typing import Annotated
+
+import typer
+
+from services.launcher.ports import LOOPBACK
+from shared import options
+
+
+def launch(
+    client: Annotated[str, typer.Argument(help="claude, codex, opencode, continue, aider or open-webui.")],
+    arguments: Annotated[
+        list[str], typer.Argument(metavar="-- ARGUMENTS", help="What follows -- is the client's own.")
+    ] = [],  # noqa: B006
+    url: Annotated[
+        str, typer.Option("--url", envvar="DRAFTMESH_URL", help="The gateway.", show_envvar=True)
+    ] = f"http://{LOOPBACK}:{options.DEFAULT_PORT}",
+    model: Annotated[str, typer.Option("--model", help="One that is served there; by default the first.")] = "",
+    api_key: Annotated[
+        list[str], typer.Option("--api-key", envvar="DRAFTMESH_API_KEY", help="The gateway's.", show_envvar=True)
+    ] = [],  # noqa: B006
+    show: Annotated[bool, typer.Option("--print", help="Show the shell commands that would do it.")] = False,
+) -> int:
+    """Start a client so that it uses the gateway; the user's own settings files stay as they are.
+
+    Example: draftmesh launch claude -- -p "What does this program do?"
+    """
+    from services.launcher import launch as launcher
+
+    return launcher.run(
+        launcher.Wishes(
+            client=client,
+            arguments=tuple(arguments),
+            url=url,
+            model=model,
+            key=next(iter(api_key), ""),  # the variable may hold all keys of a gateway
+            show=show,
+        )
+    )

@@ -1,0 +1,50 @@
+"""`draftmesh plan`."""
+
+from typing import Annotated
+
+import typer
+
+from shared import options
+
+
+def plan(
+    target_model: options.TargetModel = "default",
+    draft_model: options.DraftModels = [],  # noqa: B006
+    target_device: options.TargetDevice = "auto",
+    draft_device: options.DraftDevices = [],  # noqa: B006
+    threads: options.Threads = 0,
+    gpu_layers: options.GpuLayers = -1,
+    tensor_split: options.TensorSplit = "",
+    temperature: Annotated[
+        list[float], typer.Option("--temperature", help="Of the probe; repeat for several.", min=0.0, max=2.0)
+    ] = [0.0, 1.0],  # noqa: B006
+    prompt: Annotated[
+        list[str], typer.Option("--prompt", help="A text for the probe to go on with; repeat for several.")
+    ] = [],  # noqa: B006
+    tokens: Annotated[
+        int, typer.Option("--tokens", help="Length of the probe, per text and temperature.", min=4, max=2048)
+    ] = 48,
+    rtt: Annotated[float, typer.Option("--rtt", help="Round trip to the drafter in ms.", min=0.0)] = 0.5,
+    demo_pair: Annotated[bool, typer.Option("--demo-pair", help="Measure the demo's models.")] = False,
+    redis: Annotated[str, typer.Option("--redis", help="Use what this running fleet has measured instead.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> int:
+    """Forecast the speed-up for models and devices, and say what would help most."""
+    from services.launcher import planner
+
+    subject = planner.Subject(
+        target_model=target_model,
+        draft_models=tuple(draft_model),
+        target_device=target_device,
+        draft_devices=tuple(draft_device),
+        threads=threads,
+        gpu_layers=gpu_layers,
+        tensor_split=tensor_split,
+        temperatures=tuple(dict.fromkeys(temperature)),
+        texts=tuple(prompt) or planner.TEXTS,
+        tokens=tokens,
+        round_trip_ms=rtt,
+        redis=redis,
+        demo_pair=demo_pair,
+    )
+    return planner.run(subject, as_json)

@@ -1,0 +1,32 @@
+"""The services by themselves, which read their own options."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+
+from services.launcher.child import service_command
+
+
+def gateway(context: typer.Context) -> None:
+    """The HTTP front (its own options: draftmesh gateway --help)."""
+    become("gateway", context.args)
+
+
+def verifier(context: typer.Context) -> None:
+    """The process that owns the target model (draftmesh verifier --help)."""
+    become("verifier", context.args)
+
+
+def drafter(context: typer.Context) -> None:
+    """A process that guesses ahead (draftmesh drafter --help)."""
+    become("drafter", context.args)
+
+
+def become(service: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> NoReturn:
+    """Turn this process into a service: signals and exit status are then the service's own."""
+    command = (*service_command(service), *arguments)
+    sys.stdout.flush()
+    os.execve(command[0], command, {**os.environ, **(environment or {})})
