@@ -19,6 +19,7 @@ from services.gateway.attempts import Attempts
 from services.gateway.gateway import Gateway
 from services.gateway.generator import Generator
 from services.gateway.guard import Guard
+from services.gateway.keys_file import KeysFile, watch
 from services.gateway.limits import Limits
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
@@ -63,15 +64,17 @@ class Settings:
 async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
     """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
     instance = lifecycle.instance_name("gateway")
-    guard = _guard(settings)
+    file = KeysFile(settings.api_keys_file) if settings.api_keys_file else None
+    guard = _guard(settings, file)
     with tracing.tracer(settings.traces, "gateway", instance) as tracer:
-        await _serve(settings, instance, guard, tracer, stop, started)
+        await _serve(settings, instance, guard, file, tracer, stop, started)
 
 
 async def _serve(
     settings: Settings,
     instance: str,
     guard: Guard,
+    file: KeysFile | None,
     tracer: tracing.Tracer,
     stop: asyncio.Event,
     started: "asyncio.Future[str] | None",
@@ -85,6 +88,8 @@ async def _serve(
             loops.start(follower.run, name="log follower")
             loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
             loops.start(gateway.pulse.run, name="pulse")
+            if file is not None:
+                loops.start(partial(watch, file, lambda kept: guard.replace((*settings.api_keys, *kept))), name="keys")
             logger.info("gateway_started", url=url)
             if started is not None:
                 started.set_result(url)
@@ -99,10 +104,8 @@ async def _serve(
     logger.info("gateway_stopped")
 
 
-def _guard(settings: Settings) -> Guard:
-    digests = list(settings.api_keys)
-    if settings.api_keys_file:
-        digests += api_keys.read(settings.api_keys_file).values()
+def _guard(settings: Settings, file: KeysFile | None) -> Guard:
+    digests = [*settings.api_keys, *(file.digests if file else ())]
     option = "--published-host" if settings.published_host else "--host"
     api_keys.require(settings.published_host or settings.host, bool(digests), settings.no_auth, option)
     return Guard(digests, anyone=settings.no_auth)

@@ -1,5 +1,6 @@
 """API keys: kept as digests, shown once, and wanted wherever other machines or other sites' pages could come in."""
 
+import asyncio
 import hashlib
 import stat
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from services.gateway.errors import ApiError
 from services.gateway.guard import Guard
+from services.gateway.keys_file import KeysFile, watch
 from shared import api_keys
 from shared.errors import StartError
 
@@ -132,6 +134,56 @@ def test_without_keys_pages_of_other_sites_stay_outside(origin: str, status: int
     with pytest.raises(ApiError) as caught:
         Guard([]).check(headers)
     assert caught.value.status == status
+
+
+def test_keys_that_are_added_or_taken_out_count_while_the_gateway_runs(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    first = api_keys.add(path, "first")
+    file = KeysFile(str(path))
+    guard = Guard(file.digests)
+    assert not file.changed()
+    second = api_keys.add(path, "second")
+    assert file.changed()
+    guard.replace(file.digests)
+    guard.check({"x-api-key": second})
+    path.write_text(path.read_text().splitlines()[1] + "\n")  # the first is revoked
+    assert file.changed()
+    guard.replace(file.digests)
+    guard.check({"x-api-key": second})
+    with pytest.raises(ApiError, match="valid API key"):
+        guard.check({"x-api-key": first})
+
+
+@pytest.mark.parametrize("text", ["", "sk-plain\n", None])
+def test_a_file_that_holds_no_keys_any_more_opens_nothing(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "keys"
+    key = api_keys.add(path, "only")
+    file = KeysFile(str(path))
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    assert not file.changed()
+    assert file.digests == [api_keys.digest(key)]
+
+
+async def test_the_watch_tells_of_changes_only(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    api_keys.add(path, "first")
+    told: list[int] = []
+    slept = 0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal slept
+        slept += 1
+        if slept == 2:
+            api_keys.add(path, "second")
+        if slept == 4:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await watch(KeysFile(str(path)), lambda digests: told.append(len(digests)), sleep)
+    assert told == [2]
 
 
 def test_the_command_prints_the_key_once_and_a_mistake_in_one_line(tmp_path: Path) -> None:
