@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from shared.marks import PIECE, Marks
 from shared.rows import MAX_LEAVES, LlamaError, Rows
 
 logger = structlog.get_logger()
@@ -24,6 +25,9 @@ CACHE_TYPES: Final = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_
 
 MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ in llama-cparams.h
 BRANCH_CELLS: Final = 8  # per branch beyond the context; a whole tree of rows is at most some thirty tokens
+
+# Which tokens llama.cpp looks for before it tokenises what lies between them (llama-vocab.cpp).
+_SPECIAL: Final = C.LLAMA_TOKEN_ATTR_CONTROL | C.LLAMA_TOKEN_ATTR_USER_DEFINED | C.LLAMA_TOKEN_ATTR_UNKNOWN
 
 _ERROR_LEVEL: Final = 4  # GGML_LOG_LEVEL_ERROR in ggml.h
 
@@ -189,7 +193,16 @@ class Vocabulary:
         return bool(attributes & C.LLAMA_TOKEN_ATTR_USER_DEFINED) and text[:1] == b"<" and text[-1:] == b">"
 
     def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> list[int]:
-        """Token ids of `text`; `add_special` adds the model's BOS, `parse_special` reads `<|…|>` as tokens."""
+        """Token ids of `text`; `add_special` adds the model's BOS, `parse_special` reads `<|…|>` as tokens.
+
+        Takes time linear in the text's length, whatever it is made of, except for `add_special`.
+        """
+        if add_special or len(text) <= PIECE:
+            return self._tokenize(text, add_special, parse_special)
+        marks = self._marks if parse_special else self._own_marks
+        return [token for piece in marks.cut(text) for token in self._tokenize(piece, False, parse_special)]
+
+    def _tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         data = text.encode()
         size = len(data) + 8
         while True:
@@ -198,6 +211,28 @@ class Vocabulary:
             if count >= 0:
                 return list(tokens[:count])
             size = -count
+
+    @cached_property
+    def _marks(self) -> Marks:
+        """Of text in which every special token is looked for."""
+        return self._marks_with(C.LLAMA_TOKEN_ATTR_CONTROL | C.LLAMA_TOKEN_ATTR_USER_DEFINED)
+
+    @cached_property
+    def _own_marks(self) -> Marks:
+        """Of text in which control tokens are not: only those of a model's own."""
+        return self._marks_with(C.LLAMA_TOKEN_ATTR_USER_DEFINED)
+
+    def _marks_with(self, wanted: int) -> Marks:
+        special, marks = [], []
+        for token in range(self.n_tokens):
+            attributes = C.llama_vocab_get_attr(self._vocab, token)
+            if attributes & _SPECIAL:
+                text = (C.llama_vocab_get_text(self._vocab, token) or b"").decode(errors="replace")
+                special.append(text)
+                # One with RSTRIP takes the white space behind it along.
+                if attributes & wanted and not attributes & C.LLAMA_TOKEN_ATTR_RSTRIP:
+                    marks.append(text)
+        return Marks(special, marks)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of a token; control tokens are empty unless `special`."""

@@ -15,6 +15,7 @@ PURE = (
         f"shared.{name}"
         for name in (
             "acceptance",
+            "marks",
             "prefix",
             "speedup",
             "sampling",
