@@ -4,7 +4,9 @@ Each script is atomic and idempotent: sending it again after a lost reply change
 so two hosts' clocks are never compared. All keys of a script are declared, for ACLs; they lie in different cluster
 slots, so Redis Cluster is not supported.
 
-A job's `state` is `running`, `cancelled` or `finished`; its `epoch` counts claims and fences zombies.
+A job's `state` is `running`, `cancelled` or `finished`; its `epoch` counts claims and fences zombies. `silent` names
+the claims since the last commit whose verifiers were never heard of again, as `<epoch>` each: a job with several has
+probably killed them. One that was only late, frozen or parted from Redis is heard of when its commit comes too late.
 
 Waiting jobs stand in lanes, one per caller, and of each lane only the first is in the job stream; when it is claimed or
 ends, the caller's next goes to the stream's end. So callers take turns: between two of a caller's claims every other
@@ -27,7 +29,7 @@ ENDED_TTL_MS: Final = 600 * 1000  # an ended log stays readable for resumption
 OVERTAKEN_TTL_MS: Final = 60 * 1000  # longer than a submit that was sent can be on its way
 DEAD_LETTERS: Final = 100  # given up jobs that are kept
 DEAD_TTL_MS: Final = 7 * 24 * 3600 * 1000
-MAX_ATTEMPTS: Final = 3  # claims without one commit before a job counts as poison
+MAX_SILENT: Final = 3  # claims of which nothing was heard before a job counts as poison
 SHARE: Final = 7  # one caller alone gets seven eighths of everything, two get seven fifteenths each
 
 
@@ -101,6 +103,15 @@ end
 """
 )
 
+# A claim that came to nothing, but not because its verifier died of it.
+_STALE = """
+local function stale()
+  local silent = redis.call('HGET', KEYS[1], 'silent')
+  if silent then redis.call('HSET', KEYS[1], 'silent', (string.gsub(silent, '<' .. ARGV[3] .. '>', ''))) end
+  return 'stale'
+end
+"""
+
 
 class Script:
     """One Lua script, run by digest and loaded when the server does not know it."""
@@ -154,7 +165,7 @@ if token_limit > 0 and live_tokens > 0 then
 end
 local deadline = now + ARGV[5]
 redis.call('ZADD', KEYS[3], deadline, ARGV[1])
-redis.call('HSET', KEYS[1], 'payload', ARGV[3], 'epoch', 0, 'committed', 0, 'lease', 0, 'attempts', 0,
+redis.call('HSET', KEYS[1], 'payload', ARGV[3], 'epoch', 0, 'committed', 0, 'lease', 0, 'silent', '',
   'state', 'running', 'deadline', deadline, 'entry', '', 'reader', ARGV[6])
 local place = caller .. ' ' .. time[1] .. string.format('%06d', tonumber(time[2]))
 redis.call('HSET', KEYS[6], ARGV[1], tokens .. ' ' .. place)
@@ -172,7 +183,7 @@ CLAIM: Final = Script(
     _NOW
     + _FINISH
     + f"""
-local job = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'committed', 'lease', 'deadline', 'attempts', 'payload',
+local job = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'committed', 'lease', 'deadline', 'silent', 'payload',
   'owner', 'entry')
 if not job[1] then
   leave(ARGV[1])
@@ -183,23 +194,26 @@ if now >= tonumber(job[5]) then
   finish('finished', job[3] .. '-2', ARGV[5], {ENDED_TTL_MS})
   return {{'deadline'}}
 end
+local silent = job[6] or ''
 if tonumber(job[4]) > now then
   if job[8] ~= ARGV[3] then return {{'held'}} end
+  silent = string.gsub(silent, '<' .. job[1] .. '>', '')
 else
-  if tonumber(job[6]) >= {MAX_ATTEMPTS} then
+  local _, count = string.gsub(silent, '<', '<')
+  if count >= {MAX_SILENT} then
     finish('finished', job[3] .. '-2', ARGV[6], {ENDED_TTL_MS})
     redis.call('XADD', KEYS[7], 'MAXLEN', '~', {DEAD_LETTERS}, '*',
       'r', ARGV[1], 'payload', job[7], 'committed', job[3])
     redis.call('PEXPIRE', KEYS[7], {DEAD_TTL_MS})
     return {{'poison'}}
   end
-  redis.call('HINCRBY', KEYS[1], 'attempts', 1)
 end
-redis.call('HINCRBY', KEYS[1], 'epoch', 1)
-redis.call('HSET', KEYS[1], 'owner', ARGV[3], 'lease', now + ARGV[4])
+local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+silent = silent .. '<' .. epoch .. '>'
+redis.call('HSET', KEYS[1], 'owner', ARGV[3], 'lease', now + ARGV[4], 'silent', silent)
 if job[9] == '' then enter(KEYS[1], ARGV[1]) end
 depart(ARGV[1])
-return {{'ok', job[1] + 1, tonumber(job[3]), job[7], tonumber(job[5]) - now}}
+return {{'ok', epoch, tonumber(job[3]), job[7], tonumber(job[5]) - now}}
 """
 )
 
@@ -207,16 +221,17 @@ return {{'ok', job[1] + 1, tonumber(job[3]), job[7], tonumber(job[5]) - now}}
 COMMIT: Final = Script(
     _NOW
     + _FINISH
+    + _STALE
     + f"""
 local job = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'committed')
 if not job[1] then return 'gone' end
-if job[1] ~= ARGV[3] then return 'stale' end
+if job[1] ~= ARGV[3] then return stale() end
 if job[2] ~= 'running' then return job[2] end
 local base, count, committed = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(job[3])
 if count > 0 and base + count <= committed then return 'duplicate' end
 if base ~= committed then return 'gap' end
 local last = base + count
-redis.call('HSET', KEYS[1], 'committed', last, 'lease', now + ARGV[7], 'attempts', 0)
+redis.call('HSET', KEYS[1], 'committed', last, 'lease', now + ARGV[7], 'silent', '')
 if ARGV[8] == '1' then
   finish('finished', last .. (count > 0 and '-1' or '-2'), ARGV[6], {ENDED_TTL_MS})
 else
@@ -230,10 +245,11 @@ return 'ok'
 # ARGV: request id, group, epoch, lease ms
 RENEW: Final = Script(
     _NOW
+    + _STALE
     + """
 local job = redis.call('HMGET', KEYS[1], 'epoch', 'state')
 if not job[1] then return 'gone' end
-if job[1] ~= ARGV[3] then return 'stale' end
+if job[1] ~= ARGV[3] then return stale() end
 if job[2] ~= 'running' then return job[2] end
 redis.call('HSET', KEYS[1], 'lease', now + ARGV[4])
 return 'ok'
@@ -242,16 +258,17 @@ return 'ok'
 
 # ARGV: request id, group, epoch. Puts the job back at once, for a verifier that drains.
 RELEASE: Final = Script(
-    """
+    _STALE
+    + """
 local job = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'entry', 'lease')
 if not job[1] then return 'gone' end
-if job[1] ~= ARGV[3] then return 'stale' end
+if job[1] ~= ARGV[3] then return stale() end
 if job[2] ~= 'running' then return job[2] end
 if job[4] == '0' then return 'duplicate' end
 redis.call('XACK', KEYS[4], ARGV[2], job[3])
 redis.call('XDEL', KEYS[4], job[3])
 local entry = redis.call('XADD', KEYS[4], '*', 'r', ARGV[1])
-redis.call('HSET', KEYS[1], 'lease', 0, 'attempts', 0, 'entry', entry)
+redis.call('HSET', KEYS[1], 'lease', 0, 'silent', '', 'entry', entry)
 return 'ok'
 """
 )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from shared.messages import Finish
-from shared.scripts import MAX_ATTEMPTS, Outcome
+from shared.scripts import MAX_SILENT, Outcome
 
 Logged = tuple[int, tuple[int, ...], Finish]  # base, tokens, finish
 
@@ -16,7 +16,7 @@ class Request:
     late: bool = False  # its deadline has passed
     state: str = "running"
     epoch: int = 0
-    attempts: int = 0
+    silent: set[int] = field(default_factory=set)  # claims since the last commit of which nothing was heard
     held: bool = False  # a lease is alive
     released: bool = False  # given back, and not claimed since
     owner: str = ""
@@ -40,12 +40,13 @@ class Request:
             return Outcome.DEADLINE
         if self.held and self.owner != owner:
             return Outcome.HELD
-        if not self.held:
-            if self.attempts >= MAX_ATTEMPTS:
-                self._finish("finished", Finish.ERROR)
-                return Outcome.POISON
-            self.attempts += 1
+        if self.held:
+            self.silent.discard(self.epoch)
+        elif len(self.silent) >= MAX_SILENT:
+            self._finish("finished", Finish.ERROR)
+            return Outcome.POISON
         self.epoch += 1
+        self.silent.add(self.epoch)
         self.owner, self.held, self.released = owner, True, False
         return Outcome.OK
 
@@ -53,6 +54,7 @@ class Request:
         if not self.exists:
             return Outcome.GONE
         if self.epoch != epoch:
+            self.silent.discard(epoch)
             return Outcome.STALE
         return None if self.state == "running" else Outcome(self.state)
 
@@ -64,7 +66,7 @@ class Request:
             return Outcome.DUPLICATE
         if base != self.committed:
             return Outcome.GAP
-        self.held, self.released, self.attempts = True, False, 0
+        self.held, self.released, self.silent = True, False, set()
         if finish is Finish.NONE:
             self.log.append((base, tokens, finish))
         else:
@@ -83,7 +85,7 @@ class Request:
             return refusal
         if self.released:
             return Outcome.DUPLICATE
-        self.held, self.released, self.attempts = False, True, 0
+        self.held, self.released, self.silent = False, True, set()
         return Outcome.OK
 
     def cancel(self) -> Outcome:

@@ -201,6 +201,27 @@ async def test_a_poison_job_ends_with_an_error(broker: Broker) -> None:
     assert len(await broker.redis.xrange(keys.dead("toy"))) == 1
 
 
+@pytest.mark.parametrize("late", ["commit", "renewal"])
+async def test_a_claim_whose_verifier_speaks_again_is_no_sign_of_poison(broker: Broker, late: str) -> None:
+    store = store_of(broker, lease_ms=0)
+    await store.submit(job(), 10)
+    first, _, _ = [await claimed(store) for _ in range(3)]
+    if late == "commit":
+        assert await commit(store, append(first.epoch, 0, [4])) == [Outcome.STALE]
+    else:
+        assert await store.commit([], [Renewal("r1", first.epoch)], []) == [Outcome.STALE]
+    assert (await claimed(store)).epoch == 4
+    assert await store.claim("r1", OWNER) is Outcome.POISON
+
+
+async def test_an_owner_that_asks_again_counts_once(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job(), 10)
+    for epoch in range(1, 8):  # the reply is lost again and again
+        assert (await claimed(store)).epoch == epoch
+    assert await commit(store, append(7, 0, [4])) == [Outcome.OK]
+
+
 async def test_progress_forgives_earlier_attempts(broker: Broker) -> None:
     store = store_of(broker, lease_ms=0)
     await store.submit(job(), 10)

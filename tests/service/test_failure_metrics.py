@@ -30,6 +30,7 @@ SHOWN = {
     "Redis comes back older (persistence)": "draftmesh_lost_logs",
     "Redis is full": "draftmesh_heartbeat_age_seconds",
     "too many requests": "draftmesh_errors",
+    "one caller has too many": "draftmesh_errors",
     "a loop of a process fails": "process_start_time_seconds",
     "`up` is killed": "process_start_time_seconds",
 }

@@ -63,7 +63,7 @@ ENTRY = "the entry's id"
 
 
 def hashes() -> Iterator[tuple[str, dict[str, Any]]]:
-    sound = {"payload": codec.encode(wire.HONEST["job"]), "epoch": 0, "committed": 0, "lease": 0, "attempts": 0}
+    sound = {"payload": codec.encode(wire.HONEST["job"]), "epoch": 0, "committed": 0, "lease": 0, "silent": ""}
     sound |= {"state": "running", "deadline": 1 << 45, "entry": ENTRY}
     for field in sound:
         for value in ("", "x", "-1", "nan", b"\xff"):
