@@ -5,12 +5,15 @@ through `shared.download`, because since release 2 that client starts an interru
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from shared.download import Download, DownloadError, Report
+
+if TYPE_CHECKING:
+    from huggingface_hub import CachedRevisionInfo, HFCacheInfo
 
 _LIST_S: Final = 10.0  # a hub that is slower than this is asked again later, and the cache is used
 _PAGES: Final = 100  # of a thousand files each
@@ -162,32 +165,45 @@ class HuggingFace:
 
     def _cached(self, repository: str) -> list[RemoteFile]:
         """What the cache holds of the repository's branch."""
-        from huggingface_hub import scan_cache_dir
-        from huggingface_hub.errors import CacheNotFound
-
-        try:
-            repositories = scan_cache_dir(self._folder).repos
-        except CacheNotFound:
-            repositories = frozenset()
+        cache = scan(self._folder)
         revisions = [
             revision
-            for cached in repositories
+            for cached in (cache.repos if cache else ())
             if cached.repo_id == repository and cached.repo_type == "model"
             for revision in cached.revisions
         ]
-        # The branch as it was last seen counts; a revision that was fetched by its hash has no branch.
-        revisions.sort(key=lambda revision: ("main" in revision.refs, revision.last_modified))
+        if not revisions:
+            return []
+        known = branch(revisions)
         return [
             RemoteFile(
-                path=file.file_path.relative_to(revision.snapshot_path).as_posix(),
+                path=file.file_path.relative_to(known.snapshot_path).as_posix(),
                 size=file.size_on_disk,
                 kept=file.size_on_disk,
                 local=file.file_path,
             )
-            for revision in revisions[-1:]
-            for file in revision.files
+            for file in known.files
             if file.file_name.lower().endswith(".gguf")
         ]
+
+
+def scan(folder: Path | None = None) -> "HFCacheInfo | None":
+    """What the cache in `folder` (None: the usual one) holds, or None if there is none."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        return scan_cache_dir(folder)
+    except CacheNotFound:
+        return None
+
+
+def branch(revisions: Iterable["CachedRevisionInfo"]) -> "CachedRevisionInfo":
+    """The one of a repository's cached `revisions` that its name means: its branch as it was last seen.
+
+    A revision that was fetched by its hash has no branch, and counts if there is no other.
+    """
+    return max(revisions, key=lambda revision: ("main" in revision.refs, revision.last_modified))
 
 
 def go_offline() -> None:

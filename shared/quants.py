@@ -92,12 +92,7 @@ def pick(models: Sequence[Group[F]], quant: str) -> Group[F]:
         raise NoChoice("the repository holds no GGUF model")
     if not quant and len(models) == 1:
         return _complete(models[0])
-    wanted = (quant or DEFAULT_QUANT).lower().removesuffix(_SUFFIX)
-    matches = [model for model in models if wanted in model.name.lower()]
-    # "Q4_K" also lies in Q4_K_M and Q4_K_S: whoever names a quant in full means that one.
-    exact = [model for model in matches if wanted in {found.lower() for found in _QUANT.findall(model.name)}]
-    named = [model for model in matches if model.name.lower() == wanted]
-    matches = named or exact or matches
+    matches = matching(models, quant or DEFAULT_QUANT)
     if len(matches) == 1:
         return _complete(matches[0])
     if matches:
@@ -106,6 +101,16 @@ def pick(models: Sequence[Group[F]], quant: str) -> Group[F]:
         f"no file matches {quant or DEFAULT_QUANT}; the repository has "
         + ", ".join(_shown(model.quant, model) for model in sorted(models, key=lambda model: model.size))
     )
+
+
+def matching(models: Sequence[Group[F]], wanted: str) -> list[Group[F]]:
+    """Those of `models` that `wanted` may mean, whatever its case."""
+    wanted = wanted.lower().removesuffix(_SUFFIX)
+    matches = [model for model in models if wanted in model.name.lower()]
+    # "Q4_K" also lies in Q4_K_M and Q4_K_S: whoever names a quant in full means that one.
+    exact = [model for model in matches if wanted in {found.lower() for found in _QUANT.findall(model.name)}]
+    named = [model for model in matches if model.name.lower() == wanted]
+    return named or exact or matches
 
 
 def _shown(name: str, model: Group[F]) -> str:
