@@ -4,15 +4,14 @@ The bytes that have come stay in a part file after Ctrl-C, a crash or a lost con
 Its SHA-256 is computed as they come. Ranges: RFC 9110 §14.
 """
 
-import fcntl
 import hashlib
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from filelock import FileLock
 
 if TYPE_CHECKING:
     from httpx2 import Client, Response
@@ -37,6 +36,7 @@ class Download:
     headers: Mapping[str, str]
     part: Path
     target: Path
+    lock: Path
     size: int
     sha256: str = ""  # empty: the server names none, and only the size is checked
     refused: Callable[["Response"], None]  # raises for a status that no further try will mend
@@ -47,29 +47,19 @@ class Download:
 
         Of several processes that want the same file one fetches it, and the others wait for it.
         """
-        self.part.parent.mkdir(parents=True, exist_ok=True)
-        with self._alone() as file:
+        for place in (self.part, self.lock):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.lock):
             if self.target.exists():
                 return
-            digest = self._fetch(client, file, report)
-            file.flush()
+            try:
+                with self.part.open("ab+", _CHUNK) as file:
+                    digest = self._fetch(client, file, report)
+            finally:
+                if self.part.stat().st_size == 0:
+                    self.part.unlink()
             self._check(digest)
-            self.part.rename(self.target)
-
-    @contextmanager
-    def _alone(self) -> Iterator[BinaryIO]:
-        """The part file, locked. Whoever had it before may have renamed it to the target, or removed it."""
-        while True:
-            with self.part.open("ab+", _CHUNK) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if os.fstat(file.fileno()).st_nlink == 0:
-                    continue
-                try:
-                    yield file
-                finally:
-                    if file.tell() == 0:
-                        self.part.unlink(missing_ok=True)
-                return
+            self.part.replace(self.target)
 
     def _fetch(self, client: "Client", file: BinaryIO, report: Report) -> "hashlib._Hash":
         from httpx2 import TransportError
@@ -119,7 +109,6 @@ class Download:
             for block in response.iter_raw():
                 if file.tell() + len(block) > self.size:
                     file.truncate(0)
-                    file.seek(0)
                     raise DownloadError(f"the server sends more than the {self.size} bytes that it announced")
                 file.write(block)
                 digest.update(block)

@@ -8,7 +8,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
+
+import msgspec
 
 from shared.download import Download, DownloadError, Report
 
@@ -29,6 +31,21 @@ class RemoteFile:
     sha256: str = ""  # as the hub names it; empty if it does not
     kept: int = 0  # bytes of it that are here
     local: Path | None = None  # the whole file, if it is here
+
+
+class _Lfs(msgspec.Struct, frozen=True):
+    """How the hub names the bytes of a big file."""
+
+    oid: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One line of the hub's listing, as far as it is used."""
+
+    type: str
+    path: str
+    size: Annotated[int, msgspec.Meta(ge=0)] = 0
+    lfs: _Lfs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +109,7 @@ class HuggingFace:
             return Listing([self._examined(repository, entry) for entry in self._entries(repository)])
         except (GatedRepoError, RepositoryNotFoundError) as error:
             raise HubError(_refusal(repository, error)) from None
-        except (HTTPError, OSError, ValueError) as error:
+        except (HTTPError, OSError, ValueError, msgspec.MsgspecError) as error:
             return Listing(self._cached(repository), f"the hub cannot be reached ({_one_line(error)})")
 
     def download(self, repository: str, file: RemoteFile, report: Report) -> Path:
@@ -114,8 +131,8 @@ class HuggingFace:
         except (DownloadError, HTTPError, OSError, ValueError) as error:
             raise HubError(_one_line(error)) from error
 
-    def _entries(self, repository: str) -> Iterator[tuple[str, int, str]]:
-        """Path, size and SHA-256 of every GGUF file; the client's own call would try for half a minute."""
+    def _entries(self, repository: str) -> Iterator[_Entry]:
+        """What the hub lists of GGUF files; the client's own call would try for half a minute."""
         from huggingface_hub import get_session, hf_raise_for_status
 
         url: str | None = f"{self._endpoint}/api/models/{repository}/tree/main?recursive=true"
@@ -124,15 +141,15 @@ class HuggingFace:
                 return
             response = get_session().get(url, headers=_headers(), timeout=_LIST_S)
             hf_raise_for_status(response)
-            for entry in response.json():
-                if entry.get("type") == "file" and entry["path"].lower().endswith(".gguf"):
-                    yield entry["path"], int(entry["size"]), str((entry.get("lfs") or {}).get("oid", ""))
+            for entry in msgspec.json.decode(response.content, type=list[_Entry]):
+                if entry.type == "file" and entry.path.lower().endswith(".gguf"):
+                    yield entry
             url = response.links.get("next", {}).get("url")
 
-    def _examined(self, repository: str, entry: tuple[str, int, str]) -> RemoteFile:
+    def _examined(self, repository: str, entry: _Entry) -> RemoteFile:
         from huggingface_hub import try_to_load_from_cache
 
-        path, size, sha256 = entry
+        path, size, sha256 = entry.path, entry.size, entry.lfs.oid if entry.lfs else ""
         found = try_to_load_from_cache(repository, path, cache_dir=self._folder)
         if isinstance(found, str) and _is(Path(found), size, sha256):
             return RemoteFile(path=path, size=size, sha256=sha256, kept=size, local=Path(found))
@@ -157,6 +174,7 @@ class HuggingFace:
             headers=_headers(),
             part=_part(blob),
             target=blob,
+            lock=self._folder / ".locks" / blob.parents[1].name / f"{blob.name}.lock",  # as the hub's client locks it
             size=file.size,
             sha256=file.sha256,
             refused=hf_raise_for_status,

@@ -17,14 +17,13 @@ import numpy.typing as npt
 import structlog
 
 from shared.marks import PIECE, Marks
-from shared.rows import MAX_LEAVES, LlamaError, Rows
+from shared.rows import BRANCH_CELLS, MAX_LEAVES, LlamaError, Rows
 
 logger = structlog.get_logger()
 
 CACHE_TYPES: Final = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
 
 MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ in llama-cparams.h
-BRANCH_CELLS: Final = 8  # per branch beyond the context; a whole tree of rows is at most some thirty tokens
 
 # Which tokens llama.cpp looks for before it tokenises what lies between them (llama-vocab.cpp).
 _SPECIAL: Final = C.LLAMA_TOKEN_ATTR_CONTROL | C.LLAMA_TOKEN_ATTR_USER_DEFINED | C.LLAMA_TOKEN_ATTR_UNKNOWN

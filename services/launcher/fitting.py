@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, Protocol
 
-from shared.rows import MAX_LEAVES
+from shared.rows import BRANCH_CELLS, MAX_LEAVES
 
 NUMBER_BYTES: Final = 2
 ROWS: Final = 512  # most rows of one decode, by which llama.cpp sizes what it computes in
 RESERVE: Final = 256 << 20  # for the backend itself, and for what else runs on the device
 USUAL_CONTEXT: Final = 4096  # tokens of a request unless --ctx says otherwise
 LEAST_CONTEXT: Final = 512  # a model that holds shorter conversations only does not fit
-_BRANCHES: Final = (MAX_LEAVES - 1) * 8  # cells beyond a request's context, for the branches of its guesses
+_BRANCHES: Final = (MAX_LEAVES - 1) * BRANCH_CELLS  # cells beyond a request's context, for the branches of its guesses
 _VECTORS: Final = 8  # of the embedding's width that are alive at once in a layer, roughly
 
 

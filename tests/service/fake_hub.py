@@ -38,6 +38,7 @@ class FakeHub:
     cuts: list[int] = field(default_factory=list)  # the next answers with bytes end after so many of them
     stall_after: int | None = None  # answers with bytes come to a halt there
     lies: Mapping[str, bytes] = field(default_factory=dict)  # what is sent instead, by path
+    listing: bytes = b""  # what is answered instead of a listing
     gated: frozenset[str] = frozenset()  # repositories whose files need `token`
     token: str = "secret-token"
     ranges: bool = True
@@ -66,6 +67,8 @@ class FakeHub:
 
     async def _tree(self, request: web.Request) -> web.Response:
         self.requests.append(f"list {_name(request)}")
+        if self.listing:
+            return web.Response(body=self.listing)
         files = self.repositories.get(_name(request))
         if files is None:
             return web.json_response({}, status=404, headers={"X-Error-Code": "RepoNotFound"})

@@ -100,7 +100,7 @@ async def test_another_file_than_the_hub_names_is_refused_and_removed(hub: FakeH
     hub.lies = {"m-Q4_K_M.gguf": BIG[:-1] + b"!"}
     failed = await fetch("hf:user/repo", hub, cache)
     assert "the bad copy is removed" in failed.error
-    assert files(cache) == []
+    assert files(cache, "blobs/*") == []
     hub.lies = {}
     assert (await fetch("hf:user/repo", hub, cache)).path.read_bytes() == BIG
 
@@ -160,6 +160,7 @@ async def test_a_gated_repository_names_the_terms_and_the_token(
     assert (await fetch("hf:user/repo", hub, cache)).error == wanted
     monkeypatch.setenv("HF_TOKEN", "another")
     assert (await fetch("hf:user/repo", hub, cache)).error == wanted
+    assert files(cache, "*.incomplete") == []
     monkeypatch.setenv("HF_TOKEN", hub.token)
     assert (await fetch("hf:user/repo", hub, cache)).path.read_bytes() == BIG
 
@@ -168,6 +169,15 @@ async def test_an_unknown_repository_is_one_line(hub: FakeHub, cache: Path) -> N
     assert (await fetch("hf:user/absent", hub, cache)).error == (
         "the hub has no such repository, or it is private (set HF_TOKEN to a token that may read it)"
     )
+
+
+@pytest.mark.parametrize(
+    "answer", [b"<html>", b"{}", b'[{"type": "file", "path": "m.gguf", "lfs": {"oid": "../../x"}}]']
+)
+async def test_an_answer_that_is_no_hub_s_is_one_line(answer: bytes, hub: FakeHub, cache: Path) -> None:
+    hub.listing = answer
+    assert "the hub cannot be reached (" in (await fetch("hf:user/repo", hub, cache)).error
+    assert files(cache) == []
 
 
 async def test_an_absent_quant_lists_those_there_are_with_their_sizes(hub: FakeHub, cache: Path) -> None:
