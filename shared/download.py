@@ -28,6 +28,10 @@ class DownloadError(RuntimeError):
     """The file could not be had; one line says why."""
 
 
+class _Busy(Exception):
+    """A server that may answer in a while."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
     """One file to fetch from `url` to `target`, through `part` beside it."""
@@ -71,7 +75,7 @@ class Download:
             try:
                 digest = self._attempt(client, file, digest, report)
                 problem = "the connection ended early"
-            except TransportError as error:
+            except (TransportError, _Busy) as error:
                 problem = " ".join(str(error).split()) or type(error).__name__
             tries = tries + 1 if file.tell() <= have else 0
             if file.tell() < self.size:
@@ -98,7 +102,7 @@ class Download:
         headers = {**self.headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
         with client.stream("GET", self.url, headers=headers, timeout=_TIMEOUT_S, follow_redirects=True) as response:
             if response.status_code in _BUSY:
-                return digest
+                raise _Busy(f"the server answers {response.status_code}")
             if response.status_code >= 400:
                 response.read()
                 self.refused(response)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from shared.devices import CPU, available_memory
 from shared.marks import PIECE, Marks
 from shared.rows import BRANCH_CELLS, MAX_LEAVES, LlamaError, Rows
 
@@ -80,13 +81,15 @@ def backend_devices() -> list[BackendDevice]:
         handle = registry.ggml_backend_dev_get(index)
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         base.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+        kind = {0: "cpu", 1: "gpu", 2: "igpu"}.get(base.ggml_backend_dev_type(handle), "accel")
         devices.append(
             BackendDevice(
                 handle=handle,
                 name=base.ggml_backend_dev_name(handle).decode(),
                 description=base.ggml_backend_dev_description(handle).decode(),
-                kind={0: "cpu", 1: "gpu", 2: "igpu"}.get(base.ggml_backend_dev_type(handle), "accel"),
-                memory_free=free.value,
+                kind=kind,
+                # ggml takes all of the machine's memory for free.
+                memory_free=min(free.value, available_memory()) if kind == CPU else free.value,
                 memory_total=total.value,
             )
         )

@@ -38,7 +38,7 @@ class _File:
 
 
 def find(folders: Sequence[Path], hub_folder: Path | None = None) -> list[Found]:
-    """All of them, sorted by source and name. Raises `StartError` for one of `folders` that is none."""
+    """All of them by source and name, none twice. Raises `StartError` for one of `folders` that is none."""
     for folder in folders:
         if not folder.is_dir():
             raise StartError("--folder", folder, "no such folder")
@@ -46,7 +46,7 @@ def find(folders: Sequence[Path], hub_folder: Path | None = None) -> list[Found]
     found = [*_default(), *_in_folder(cache_folder(), CACHE), *(_on_hub(cache) if cache else ())]
     for folder in folders:
         found += _in_folder(folder, FOLDER)
-    return found
+    return list({model.name: model for model in found}.values())
 
 
 def _default() -> Iterator[Found]:

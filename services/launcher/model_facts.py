@@ -17,6 +17,7 @@ import msgspec
 
 from services.launcher import gguf_header
 from services.launcher.gguf_header import Header
+from shared.vocabulary import NotGGUF
 
 _VERSION: Final = 1  # raise it when what is read changes, so that old caches are not believed
 _LAYER: Final = re.compile(r"blk\.(\d+)\.")
@@ -24,6 +25,7 @@ _INPUT: Final = "token_embd.weight"
 _OUTPUT: Final = "output.weight"
 _TOKENS: Final = "tokenizer.ggml.tokens"
 _RECURRENT: Final = (".ssm.", ".wkv.", ".shortconv.")  # parts of keys that only models with a recurrent state have
+_MOST_LAYERS: Final = 4096  # the deepest known models have some 130
 _FALLBACK: Final = "mixed"
 
 
@@ -64,6 +66,8 @@ def describe(shards: Sequence[Header], lengths: Iterable[int] = ()) -> Facts:
     architecture = head.text("general.architecture")
     tensors = [tensor for shard in shards for tensor in shard.tensors]
     count = head.number(f"{architecture}.block_count")
+    if not 0 <= count <= _MOST_LAYERS:
+        raise NotGGUF(f"{count} layers")
     layers = [0] * count
     output = 0
     for tensor in tensors:

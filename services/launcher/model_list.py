@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -19,7 +20,9 @@ from shared.devices import Device
 from shared.errors import StartError
 from shared.folders import cache_folder
 
-_SMALLER = 2  # a drafter's weights are at most the target's by this: a step of it should cost much less
+_PARTIAL: Final = "not all of it is here; `draftmesh pull` goes on with it"
+_SHARDS_MISSING: Final = "not all of its shards are here"
+_SMALLER: Final = 2  # a drafter's weights are at most the target's by this: a step of it should cost much less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ def examine(found: Sequence[Found], present: Mapping[str, Device], parallel: int
     known = {name: fact for name, fact in facts.items() if isinstance(fact, Facts)}
     entries = []
     for model in found:
-        fact = facts.get(model.name, "not all of it is here; `draftmesh pull` goes on with it")
+        fact = facts.get(model.name, _PARTIAL if model.source == inventory.HUB else _SHARDS_MISSING)
         if isinstance(fact, str):
             entries.append(Entry(found=model, facts=None, problem=fact, drafters=(), fits={}))
             continue
@@ -139,7 +142,7 @@ def show(entries: Sequence[Entry], names: Sequence[str], parallel: int, console:
         for line in _lines(entry, names, parallel):
             console.print(Text(f"  {line}"), soft_wrap=True)
     total = sum(entry.found.size for entry in entries)
-    console.print(Text(f"{len(entries)} models, {decimal(total)}"), soft_wrap=True)
+    console.print(Text(f"{len(entries)} model{'' if len(entries) == 1 else 's'}, {decimal(total)}"), soft_wrap=True)
 
 
 def _lines(entry: Entry, names: Sequence[str], parallel: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import typer
 from rich.filesize import decimal
@@ -11,7 +12,7 @@ from services.launcher.inventory import Found
 from shared import hub
 from shared.errors import StartError
 
-_ARGUMENT = "NAME"
+_ARGUMENT: Final = "NAME"
 
 
 def run(names: Sequence[str], yes: bool, hub_folder: Path | None = None) -> int:

@@ -1,7 +1,7 @@
 """A model hub on the loopback interface that speaks as much of the Hugging Face hub's HTTP as its client asks.
 
 Files are served as the hub serves LFS files: the listing and the headers name their SHA-256 and size, and a redirect
-leads to the bytes, of which ranges can be had.
+leads to another name of this machine that has the bytes, of which ranges can be had.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ class FakeHub:
 
     repositories: dict[str, dict[str, bytes]]
     cuts: list[int] = field(default_factory=list)  # the next answers with bytes end after so many of them
+    busy: int = 0  # so many of the next requests for bytes are answered with 503
     stall_after: int | None = None  # answers with bytes come to a halt there
     lies: Mapping[str, bytes] = field(default_factory=dict)  # what is sent instead, by path
     listing: bytes = b""  # what is answered instead of a listing
@@ -43,6 +44,7 @@ class FakeHub:
     token: str = "secret-token"
     ranges: bool = True
     served: list[Served] = field(default_factory=list)
+    leaks: list[str] = field(default_factory=list)  # files whose storage was shown the user's token
     requests: list[str] = field(default_factory=list)
     stalled: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
@@ -104,10 +106,19 @@ class FakeHub:
         }
         if request.method == "HEAD":
             return web.Response(headers=headers)
-        return web.Response(status=302, headers={**headers, "Location": f"{self.url}/bytes/{_name(request)}/{path}"})
+        return web.Response(status=302, headers={**headers, "Location": self._storage(path, request)})
+
+    def _storage(self, path: str, request: web.Request) -> str:
+        """Where the bytes are: another host, by its name."""
+        return f"{self.url.replace('127.0.0.1', 'localhost')}/bytes/{_name(request)}/{path}"
 
     async def _bytes(self, request: web.Request) -> web.StreamResponse:
         path = request.match_info["path"]
+        if "Authorization" in request.headers:
+            self.leaks.append(path)
+        if self.busy:
+            self.busy -= 1
+            return web.Response(status=503)
         data = self.lies.get(path, self.repositories[_name(request)][path])
         asked = re.fullmatch(r"bytes=(\d+)-", request.headers.get("Range", ""))
         start = int(asked[1]) if asked and self.ranges else 0

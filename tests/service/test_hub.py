@@ -90,6 +90,14 @@ async def test_a_later_try_goes_on_with_what_an_earlier_one_left(hub: FakeHub, c
     assert sum(served.sent for served in hub.served) == SIZE
 
 
+async def test_a_busy_server_is_asked_again(hub: FakeHub, cache: Path) -> None:
+    hub.busy = 4
+    assert (await fetch("hf:user/repo", hub, cache)).path.read_bytes() == BIG
+    hub.busy = 5
+    failed = await fetch("hf:user/repo:Q2_K", hub, cache)
+    assert "given up after 5 tries without a new byte (the server answers 503)" in failed.error
+
+
 async def test_a_server_without_ranges_sends_it_all_again(hub: FakeHub, cache: Path) -> None:
     hub.cuts, hub.ranges = [1_000_000], False
     assert (await fetch("hf:user/repo", hub, cache)).path.read_bytes() == BIG
@@ -163,6 +171,7 @@ async def test_a_gated_repository_names_the_terms_and_the_token(
     assert files(cache, "*.incomplete") == []
     monkeypatch.setenv("HF_TOKEN", hub.token)
     assert (await fetch("hf:user/repo", hub, cache)).path.read_bytes() == BIG
+    assert hub.leaks == []
 
 
 async def test_an_unknown_repository_is_one_line(hub: FakeHub, cache: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from shared import models
 from shared.hub import HuggingFace
+from tests import tiny_gguf
 from tests.service.fake_hub import FakeHub, Served, model_bytes
-from tests.unit import tiny_gguf
 
 SIZE = 3 << 20
 BIG = model_bytes(SIZE)
@@ -151,8 +151,11 @@ async def test_the_list_says_what_drafts_for_what(machine: Machine) -> None:
     folder = machine.home / "mine"
     folder.mkdir()
     mine = tiny_gguf.write(folder / "mine.gguf", output=True)
-    listed = await machine.models("--folder", str(folder), "--parallel", "2")
-    assert set(listed) == {"default", "hf:user/tiny:Q8_0", "hf:user/tiny:F32", "hf:user/other:F16", str(mine)}
+    (folder / "half-00001-of-00002.gguf").write_bytes(mine.read_bytes())
+    listed = await machine.models("--folder", str(folder), "--folder", str(folder), "--parallel", "2")
+    half = str(folder / "half-00001-of-00002.gguf")
+    assert set(listed) == {"default", "hf:user/tiny:Q8_0", "hf:user/tiny:F32", "hf:user/other:F16", str(mine), half}
+    assert listed[half]["problem"] == "not all of its shards are here"
     big = listed["hf:user/tiny:F32"]
     assert big["drafters"] == [str(mine), "hf:user/tiny:Q8_0"]
     assert big["facts"]["parameters"] == 8 * (32 * 32 + 32) + 9 * 32 + 32

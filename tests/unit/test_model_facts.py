@@ -11,7 +11,7 @@ from services.launcher.model_facts import Facts, Library, shares_vocabulary
 from shared.llama import Model
 from shared.models import resolve
 from shared.vocabulary import NotGGUF, fingerprint
-from tests.unit import tiny_gguf
+from tests import tiny_gguf
 
 
 def facts(path: Path, *lengths: int) -> Facts:
@@ -189,6 +189,11 @@ def test_vocabularies_are_compared_by_what_both_have(tmp_path: Path) -> None:
     assert not shares_vocabulary(whole, other)
     assert not shares_vocabulary(padded, other)
     assert not shares_vocabulary(padded, unlike)
+
+
+def test_absurdly_many_layers_are_refused() -> None:
+    with pytest.raises(NotGGUF, match="4294967295 layers"):
+        metadata_only("llama", block_count=0xFFFFFFFF)
 
 
 def test_models_without_tokens_share_nothing() -> None:
