@@ -171,7 +171,7 @@ class _Repository:
                 raise
             here = ", ".join(model.quant for model in models) or "nothing"
             raise HubError(
-                f"{listing.unasked}, and it is not on this machine ({here} of the repository is);"
+                f"{listing.unasked}, and it is not on this machine ({here} of the repository is); with the network,"
                 f" `draftmesh pull hf:{self._name}{':' if self._quant else ''}{self._quant}` fetches it"
             ) from None
 

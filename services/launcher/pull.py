@@ -1,23 +1,13 @@
 """`draftmesh pull`: models from the hub to this machine, before anything needs them."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.text import Text
 
+from services.launcher import fetching
 from shared import hub, models
 from shared.errors import StartError
 
@@ -39,8 +29,7 @@ def run(specs: Sequence[str]) -> int:
     code = 0
     for spec in dict.fromkeys(specs):
         try:
-            with _bars(console) as fetching:
-                path = models.resolve(spec, _OPTION, lambda line: _say(console, line), fetching=fetching)
+            path = fetching.find(spec, _OPTION, console)
         except StartError as error:
             _say(console, f"error: {error}", "red")
             code = FAILED
@@ -55,22 +44,3 @@ def run(specs: Sequence[str]) -> int:
 
 def _say(console: Console, line: str, style: str = "") -> None:
     console.print(Text(line, style=style), soft_wrap=True)
-
-
-@contextmanager
-def _bars(console: Console) -> Iterator[Callable[[str, int, int], None] | None]:
-    """A bar per file on a terminal; elsewhere None, and lines are said instead."""
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    tasks: dict[str, TaskID] = {}
-    with Progress(TextColumn("{task.description}"), *columns, console=console) as progress:
-
-        def report(file: str, done: int, size: int) -> None:
-            if file not in tasks:
-                # What was here before says nothing about the speed.
-                tasks[file] = progress.add_task(escape(file.rpartition("/")[2]), total=size, completed=done)
-            progress.update(tasks[file], completed=done)
-
-        yield report

@@ -268,7 +268,8 @@ def test_the_real_client_offline_with_an_empty_cache_says_so(tmp_path: Path) -> 
     said = resolve_in_a_process("hf:user/repo:Q8_0", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert said == (
         "--target-model hf:user/repo:Q8_0: offline, as --offline, DRAFTMESH_OFFLINE or HF_HUB_OFFLINE says, and it is"
-        " not on this machine (nothing of the repository is); `draftmesh pull hf:user/repo:Q8_0` fetches it"
+        " not on this machine (nothing of the repository is);"
+        " with the network, `draftmesh pull hf:user/repo:Q8_0` fetches it"
     )
 
 

@@ -7,9 +7,7 @@ import typer
 
 from shared import options
 
-models = typer.Typer(
-    help="List the models on this machine, which of them draft for which, and what fits where.", add_completion=False
-)
+models = typer.Typer(add_completion=False)
 
 
 @models.callback(invoke_without_command=True)
@@ -35,7 +33,7 @@ def list_models(
 
 @models.command("rm")
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="As `draftmesh models` lists them.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `draftmesh models` lists them.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
     """Delete models from this machine: what was pulled, and what draftmesh made in its cache."""

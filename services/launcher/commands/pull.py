@@ -10,7 +10,7 @@ from shared import options
 def pull(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL...", help="hf:user/repo:QUANT; without QUANT: Q4_K_M. #sha256=DIGEST pins it."),
+        typer.Argument(metavar="MODEL", help="hf:user/repo:QUANT; without QUANT: Q4_K_M. #sha256=DIGEST pins it."),
     ],
     offline: options.Offline = False,
 ) -> int:
@@ -21,6 +21,6 @@ def pull(
 
     Example: draftmesh pull hf:user/model-GGUF:Q4_K_M
     """
-    from services.launcher import pull as fetching
+    from services.launcher import pull as pulling
 
-    return fetching.run(models)
+    return pulling.run(models)
