@@ -2,13 +2,15 @@
 
 ggml's own names differ by backend and release ("CUDA0", "ROCm0", "MTL0", "Metal", "RPC[host:port]"); ours are a kind
 and an index: `cpu`, `cuda:0`, `rocm:0`, `vulkan:0`, `metal`, `rpc:0`. `cuda` alone is `cuda:0`. Also divides the CPU's
-cores among processes. Choosing is pure; only `available_cores` asks the system.
+cores among processes. Choosing is pure; only what is `available_` asks the system.
 """
 
 import math
 import os
 import re
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -144,6 +146,17 @@ def available_cores() -> int:
     except (OSError, ValueError):
         return cores
     return cores if quota == "max" else max(1, min(cores, math.ceil(int(quota) / int(period))))
+
+
+def available_memory() -> int:
+    """Bytes that processes may still take without swapping, as far as the system tells: Linux does."""
+    amounts = [sys.maxsize]
+    with suppress(OSError):
+        match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        amounts += [int(match[1]) * 1024] if match else []
+    with suppress(OSError, ValueError):  # a container's limit may be "max"
+        amounts.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(amounts)
 
 
 def _kind(name: str) -> str:

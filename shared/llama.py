@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from shared.devices import CPU, available_memory
 from shared.marks import PIECE, Marks
-from shared.rows import MAX_LEAVES, LlamaError, Rows
+from shared.rows import BRANCH_CELLS, MAX_LEAVES, LlamaError, Rows
 
 logger = structlog.get_logger()
 
 CACHE_TYPES: Final = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
 
 MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ in llama-cparams.h
-BRANCH_CELLS: Final = 8  # per branch beyond the context; a whole tree of rows is at most some thirty tokens
 
 # Which tokens llama.cpp looks for before it tokenises what lies between them (llama-vocab.cpp).
 _SPECIAL: Final = C.LLAMA_TOKEN_ATTR_CONTROL | C.LLAMA_TOKEN_ATTR_USER_DEFINED | C.LLAMA_TOKEN_ATTR_UNKNOWN
@@ -81,13 +81,15 @@ def backend_devices() -> list[BackendDevice]:
         handle = registry.ggml_backend_dev_get(index)
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         base.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+        kind = {0: "cpu", 1: "gpu", 2: "igpu"}.get(base.ggml_backend_dev_type(handle), "accel")
         devices.append(
             BackendDevice(
                 handle=handle,
                 name=base.ggml_backend_dev_name(handle).decode(),
                 description=base.ggml_backend_dev_description(handle).decode(),
-                kind={0: "cpu", 1: "gpu", 2: "igpu"}.get(base.ggml_backend_dev_type(handle), "accel"),
-                memory_free=free.value,
+                kind=kind,
+                # ggml takes all of the machine's memory for free.
+                memory_free=min(free.value, available_memory()) if kind == CPU else free.value,
                 memory_total=total.value,
             )
         )

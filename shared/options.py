@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from shared.hub import go_offline
+
 DEFAULT_REDIS = "redis://127.0.0.1:7072/0"  # where `draftmesh up` puts its embedded Valkey
 DEFAULT_PORT = 7071
 
@@ -69,6 +71,25 @@ ApiKeysFile = Annotated[
 ]
 NoAuth = Annotated[
     bool, _option("--no-auth", env="NO_AUTH", help="Serve anyone who reaches it where no keys are given.")
+]
+
+
+def _offline(wanted: bool) -> bool:
+    if wanted:
+        go_offline()
+    return wanted
+
+
+# The switch is thrown while the command line is read, for this process and its children: nothing needs the value.
+Offline = Annotated[
+    bool,
+    _option(
+        "--offline",
+        env="OFFLINE",
+        help="Use only models that are on this machine, never the network.",
+        callback=_offline,
+        expose_value=False,
+    ),
 ]
 TargetModel = Annotated[
     str,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+BRANCH_CELLS: Final = 8  # per branch beyond the context; a whole tree of rows is at most some thirty tokens
 MAX_LEAVES: Final = 8  # sequence ids one row may carry; seq_cp and seq_rm scan all cells, so keep few
 
 

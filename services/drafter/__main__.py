@@ -24,6 +24,7 @@ def main(
     parallel: options.Parallel = 8,
     threads: options.Threads = 0,
     gpu_layers: options.GpuLayers = -1,
+    offline: options.Offline = False,
     log_level: options.LogLevel = options.Level.INFO,
     name: Annotated[str, typer.Option(envvar="DRAFTMESH_NAME", help="Name shown by status; default: made up.")] = "",
 ) -> None:

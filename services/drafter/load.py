@@ -19,11 +19,15 @@ logger = structlog.get_logger()
 DEFAULT_CONTEXT = 2048
 
 
+def _tell(line: str) -> None:
+    logger.info("model_sought", progress=line)
+
+
 class ModelDrafter:
     """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be had."""
 
     def __init__(self, spec: str, device: str, ctx: int, parallel: int, threads: int, gpu_layers: int) -> None:
-        self.path = models.resolve(spec, "--draft-model")
+        self.path = models.resolve(spec, "--draft-model", _tell)
         self.name = models.model_name(self.path)
         present = backend_devices()
         chosen = devices.choose(device, present, "--draft-device")

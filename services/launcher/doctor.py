@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from services.launcher import payoff, plan, stopwatch
+from services.launcher import fetching, payoff, plan, stopwatch
 from shared import devices, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
@@ -114,7 +114,7 @@ class Examination:
 
     def _find(self, spec: str, option: str, device: BackendDevice, threads: int) -> Placed | None:
         try:
-            path = models.resolve(spec, option, self._console.print)
+            path = fetching.find(spec, option, self._console)
             vocabulary = Model(path, vocab_only=True)
         except (StartError, LlamaError) as error:
             self._bad(str(error))

@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from services.launcher import doctor, outlook, plan, probe, stopwatch
+from services.launcher import doctor, fetching, outlook, plan, probe, stopwatch
 from services.launcher.forecast import Agreement
 from services.launcher.observed import observe
 from services.launcher.outlook import Outlook, Prospect
@@ -133,8 +133,8 @@ class _Probe:
 
     def run(self) -> Outlook:
         subject = self._subject
-        path = models.resolve(subject.target_model, "--target-model", self._console.print)
-        paths = [models.resolve(spec, "--draft-model", self._console.print) for spec in subject.draft_models]
+        path = fetching.find(subject.target_model, "--target-model", self._console)
+        paths = [fetching.find(spec, "--draft-model", self._console) for spec in subject.draft_models]
         prospects: list[Prospect] = []
         with stages(self._console) as stage:
             target = self._listen(path, stage)

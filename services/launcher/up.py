@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import aiohttp
 from rich.console import Console
 
-from services.launcher import hardware, payoff, plan, ports
+from services.launcher import fetching, hardware, payoff, plan, ports
 from services.launcher.child import Child
 from services.launcher.display import Display
 from services.launcher.plan import Plan, Wishes
 from services.launcher.readiness import is_ready
 from services.launcher.supervisor import ChildFailed, Supervisor
-from shared import devices, models
+from shared import devices
 from shared.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
 from shared.errors import StartError
 from shared.messages import Card, VerifierCard
@@ -39,13 +39,14 @@ def run(wishes: Wishes, own_variables: Sequence[str]) -> int:
 
     `own_variables` are the environment twins of our options: children get what was decided, not what was written.
     """
-    display = Display(Console(stderr=True, highlight=False))
+    console = Console(stderr=True, highlight=False)
+    display = Display(console)
     environment = {name: value for name, value in os.environ.items() if name not in own_variables}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-")))
 
         def resolve(spec: str, option: str) -> Path:
-            return models.resolve(spec, option, display.say)
+            return fetching.find(spec, option, console)
 
         fleet = Fleet(
             plan.make(wishes, hardware.look(), devices.available_cores(), resolve, folder, environment), folder, display

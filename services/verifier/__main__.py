@@ -29,6 +29,7 @@ def main(
     exactness: options.ExactnessLevel = options.Exactness.AUTO,
     gpu_layers: options.GpuLayers = -1,
     tensor_split: options.TensorSplit = "",
+    offline: options.Offline = False,
     speculation: Annotated[
         Speculation,
         typer.Option(

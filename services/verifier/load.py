@@ -59,7 +59,11 @@ class Loaded:
     min_rows: int
 
 
-def load(settings: TargetSettings, say: Callable[[str], None] = logger.debug) -> Loaded:
+def _tell(line: str) -> None:
+    logger.info("model_sought", progress=line)
+
+
+def load(settings: TargetSettings, say: Callable[[str], None] = _tell) -> Loaded:
     """Load and measure. Raises `StartError` naming the option that cannot be had."""
     for option, value in (("--cache-type-k", settings.cache_type_k), ("--cache-type-v", settings.cache_type_v)):
         if value != "auto" and value not in CACHE_TYPES:

@@ -1,5 +1,7 @@
 """Device names, automatic choices, tensor splits and the division of threads."""
 
+import os
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -126,6 +128,11 @@ def test_threads_are_divided(cores: int, target: bool, drafters: int, expected: 
 
 def test_this_machine_has_a_core() -> None:
     assert devices.available_cores() >= 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_available_memory_is_some_of_the_machine_s() -> None:
+    assert 0 < devices.available_memory() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @pytest.mark.parametrize(

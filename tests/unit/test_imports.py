@@ -35,6 +35,7 @@ PURE = (
         for name in ("suffix", "votes", "copier", "store", "draft_tree", "proposer", "extension")
     ),
     *(f"services.gateway.{name}" for name in ("text", "stats")),
+    "services.launcher.fitting",
     *(
         f"services.launcher.bench.{name}"
         for name in ("prompts", "edits", "agents", "workloads", "plan", "samples", "acceptance", "summary")

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from shared import models
+from shared.download import Report
 from shared.errors import StartError
+from shared.hub import Hub, HubError, Listing, RemoteFile
 
 GGUF = b"GGUF" + bytes(60)
 
@@ -21,30 +23,28 @@ GGUF = b"GGUF" + bytes(60)
 class FakeHub:
     """A hub with a fixed list of files that remembers what was fetched."""
 
-    def __init__(self, folder: Path, *files: str) -> None:
+    def __init__(self, folder: Path, *files: str, unasked: str = "") -> None:
         self.folder = folder
         self.files = files
+        self.unasked = unasked
         self.fetched: list[str] = []
 
-    def list_files(self, repository: str) -> list[str]:
-        return list(self.files)
+    def list_files(self, repository: str) -> Listing:
+        return Listing([RemoteFile(path=file, size=0) for file in self.files], self.unasked)
 
-    def download(self, repository: str, file: str) -> Path:
-        self.fetched.append(file)
-        path = self.folder / Path(file).name
+    def download(self, repository: str, file: RemoteFile, report: Report) -> Path:
+        self.fetched.append(file.path)
+        path = self.folder / Path(file.path).name
         path.write_bytes(GGUF)
         return path
 
 
-class DeadHub:
-    def list_files(self, repository: str) -> list[str]:
-        raise models.HubError("the hub cannot be reached")
-
-    def download(self, repository: str, file: str) -> Path:
-        raise AssertionError
+class DeadHub(FakeHub):
+    def list_files(self, repository: str) -> Listing:
+        raise HubError("the hub cannot be reached")
 
 
-def refusal(spec: str, hub: models.Hub | None = None) -> str:
+def refusal(spec: str, hub: Hub | None = None) -> str:
     with pytest.raises(StartError) as caught:
         models.resolve(spec, "--draft-model", hub=hub)
     message = str(caught.value)
@@ -124,7 +124,7 @@ def test_all_shards_are_fetched_and_the_first_is_the_model(tmp_path: Path) -> No
 
 def test_a_missing_shard_is_refused_before_any_download(tmp_path: Path) -> None:
     hub = FakeHub(tmp_path, "m-Q8_0-00001-of-00002.gguf")
-    assert "1 of 2 shards" in refusal("hf:user/repo:Q8_0", hub)
+    assert "1 of the 2 shards" in refusal("hf:user/repo:Q8_0", hub)
     assert hub.fetched == []
 
 
@@ -132,13 +132,54 @@ def test_a_repository_without_models_is_refused(tmp_path: Path) -> None:
     assert "no GGUF model" in refusal("hf:user/repo", FakeHub(tmp_path, "model.safetensors"))
 
 
-@pytest.mark.parametrize("spec", ["hf:", "hf:repo", "hf:a/b/c:Q8_0", "hf:user/:Q8_0"])
+@pytest.mark.parametrize("spec", ["hf:", "hf:repo", "hf:a/b/c:Q8_0", "hf:user/:Q8_0", "hf.co/repo", "hf:../repo:Q8_0"])
 def test_a_malformed_repository_is_refused(spec: str) -> None:
     assert "write hf:user/repo:QUANT" in refusal(spec)
+    with pytest.raises(StartError, match="write hf:user/repo:QUANT"):
+        models.check(spec, "--draft-model")
 
 
-def test_an_unreachable_hub_is_one_line() -> None:
-    assert refusal("hf:user/repo", DeadHub()).endswith(": the hub cannot be reached")
+@pytest.mark.parametrize(
+    ("name", "remote"),
+    [
+        ("hf:user/repo", "user/repo"),
+        ("hf:hf.co/user/repo:Q8_0", "user/repo:Q8_0"),
+        ("hf.co/user/repo:Q8_0", "user/repo:Q8_0"),
+        ("https://huggingface.co/user/repo", "user/repo"),
+        ("user/repo-GGUF:Q8_0", "user/repo-GGUF:Q8_0"),
+        ("user/repo", None),  # a folder, as likely
+        ("user/model.gguf", None),
+        ("./repo:Q8_0", None),
+        ("/user/repo:Q8_0", None),
+        ("default", None),
+    ],
+)
+def test_a_name_means_the_hub_where_it_can_mean_nothing_else(name: str, remote: str | None) -> None:
+    assert models.on_hub(name) == remote
+
+
+def test_a_path_that_exists_is_never_taken_for_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "repo:Q8_0").write_bytes(GGUF)
+    monkeypatch.chdir(tmp_path)
+    assert models.resolve("user/repo:Q8_0") == Path("user/repo:Q8_0")
+
+
+def test_progress_is_told_by_tenths(tmp_path: Path) -> None:
+    class SlowHub(FakeHub):
+        def download(self, repository: str, file: RemoteFile, report: Report) -> Path:
+            for done in range(300, 1001):
+                report(done, 1000)
+            return super().download(repository, file, report)
+
+    said: list[str] = []
+    models.resolve("hf:user/repo", progress=said.append, hub=SlowHub(tmp_path, "m-Q8_0.gguf"))
+    assert said[2:4] == ["m-Q8_0.gguf: 400 bytes of 1.0 kB", "m-Q8_0.gguf: 500 bytes of 1.0 kB"]
+    assert len(said) == 2 + 7
+
+
+def test_an_unreachable_hub_is_one_line(tmp_path: Path) -> None:
+    assert refusal("hf:user/repo", DeadHub(tmp_path)).endswith(": the hub cannot be reached")
 
 
 @pytest.mark.parametrize(
@@ -218,13 +259,18 @@ def test_the_real_client_downloads_once_and_then_works_offline(tmp_path: Path, e
 def test_the_real_client_names_an_unknown_repository(tmp_path: Path, endpoint: str) -> None:
     said = resolve_in_a_process("hf:user/absent:Q8_0", HF_ENDPOINT=endpoint, HF_HOME=str(tmp_path))
     assert said == (
-        "--target-model hf:user/absent:Q8_0: the hub has no such repository, or it is private or gated (set HF_TOKEN)"
+        "--target-model hf:user/absent:Q8_0: the hub has no such repository,"
+        " or it is private (set HF_TOKEN to a token that may read it)"
     )
 
 
 def test_the_real_client_offline_with_an_empty_cache_says_so(tmp_path: Path) -> None:
     said = resolve_in_a_process("hf:user/repo:Q8_0", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
-    assert said.startswith("--target-model hf:user/repo:Q8_0: the hub cannot be reached and nothing is cached")
+    assert said == (
+        "--target-model hf:user/repo:Q8_0: offline, as --offline, DRAFTMESH_OFFLINE or HF_HUB_OFFLINE says, and it is"
+        " not on this machine (nothing of the repository is);"
+        " with the network, `draftmesh pull hf:user/repo:Q8_0` fetches it"
+    )
 
 
 def test_a_pinned_model_is_the_file_with_that_digest_and_no_other(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ def doctor(
     threads: options.Threads = 0,
     gpu_layers: options.GpuLayers = -1,
     tensor_split: options.TensorSplit = "",
+    offline: options.Offline = False,
 ) -> int:
     """Check Redis, devices, models and vocabularies, and measure whether speculation pays here."""
     from services.launcher import doctor as checks

@@ -17,6 +17,7 @@ def join(
     ctx: options.ContextSize = 0,
     parallel: options.Parallel = 8,
     gpu_layers: options.GpuLayers = -1,
+    offline: options.Offline = False,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> None:
     """Let this machine guess ahead for a fleet: a drafter on the fleet's Redis."""
@@ -24,6 +25,7 @@ def join(
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
         # What the user did not write is the drafter's to decide; environment twins it reads itself.
-        if parameter.name != "redis_url" and source is not None and source.name == "COMMANDLINE":
+        passed_on = parameter.expose_value and parameter.name != "redis_url"
+        if passed_on and source is not None and source.name == "COMMANDLINE":
             arguments += [parameter.opts[0], str(context.params[str(parameter.name)])]
     become("drafter", arguments, {"DRAFTMESH_REDIS": redis_url})

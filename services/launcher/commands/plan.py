@@ -15,6 +15,7 @@ def plan(
     threads: options.Threads = 0,
     gpu_layers: options.GpuLayers = -1,
     tensor_split: options.TensorSplit = "",
+    offline: options.Offline = False,
     temperature: Annotated[
         list[float], typer.Option("--temperature", help="Of the probe; repeat for several.", min=0.0, max=2.0)
     ] = [0.0, 1.0],  # noqa: B006

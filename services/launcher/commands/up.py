@@ -38,6 +38,7 @@ def up(
     exactness: options.ExactnessLevel = options.Exactness.AUTO,
     gpu_layers: options.GpuLayers = -1,
     tensor_split: options.TensorSplit = "",
+    offline: options.Offline = False,
     speculation: SpeculationMode = Speculation.AUTO,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> int:

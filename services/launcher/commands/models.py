@@ -1,0 +1,42 @@
+"""`draftmesh models`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shared import options
+
+models = typer.Typer(add_completion=False)
+
+
+@models.callback(invoke_without_command=True)
+def list_models(
+    context: typer.Context,
+    folder: Annotated[
+        list[Path], typer.Option("--folder", help="Look for GGUF files there too; repeat for several.")
+    ] = [],  # noqa: B006
+    parallel: options.Parallel = 8,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> int:
+    """List the models on this machine, which of them draft for which, and what fits where.
+
+    A drafter needs the target's vocabulary and at most half its size. What fits is reckoned from the files and the
+    memory that is free now, for --parallel requests at once.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    from services.launcher import model_list
+
+    return model_list.run(folder, parallel, as_json)
+
+
+@models.command("rm")
+def remove(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `draftmesh models` lists them.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
+    """Delete models from this machine: what was pulled, and what draftmesh made in its cache."""
+    from services.launcher import model_removal
+
+    return model_removal.run(names, yes)

@@ -1,0 +1,133 @@
+"""A file fetched over HTTP: goes on where an earlier try ended, and is whole and the right one, or is not there.
+
+The bytes that have come stay in a part file after Ctrl-C, a crash or a lost connection, and are not fetched again.
+Its SHA-256 is computed as they come. Ranges: RFC 9110 §14.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from filelock import FileLock
+
+if TYPE_CHECKING:
+    from httpx2 import Client, Response
+
+Report = Callable[[int, int], None]  # bytes that are here, bytes in all
+
+_TRIES: Final = 5  # without a new byte: hubs are back within seconds, or gone for longer than anyone waits
+_TIMEOUT_S: Final = 20.0  # a silence that long is a dead connection
+_CHUNK: Final = 1 << 20
+_BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class DownloadError(RuntimeError):
+    """The file could not be had; one line says why."""
+
+
+class _Busy(Exception):
+    """A server that may answer in a while."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """One file to fetch from `url` to `target`, through `part` beside it."""
+
+    url: str
+    headers: Mapping[str, str]
+    part: Path
+    target: Path
+    lock: Path
+    size: int
+    sha256: str = ""  # empty: the server names none, and only the size is checked
+    refused: Callable[["Response"], None]  # raises for a status that no further try will mend
+    pause: Callable[[float], Any] = field(default=time.sleep)
+
+    def run(self, client: "Client", report: Report) -> None:
+        """Fetch what is missing. Raises `DownloadError`, what `refused` raises, and `OSError` of the disk.
+
+        Of several processes that want the same file one fetches it, and the others wait for it.
+        """
+        for place in (self.part, self.lock):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.lock):
+            if self.target.exists():
+                return
+            try:
+                with self.part.open("ab+", _CHUNK) as file:
+                    digest = self._fetch(client, file, report)
+            finally:
+                if self.part.stat().st_size == 0:
+                    self.part.unlink()
+            self._check(digest)
+            self.part.replace(self.target)
+
+    def _fetch(self, client: "Client", file: BinaryIO, report: Report) -> "hashlib._Hash":
+        from httpx2 import TransportError
+
+        digest = self._kept(file)
+        tries = 0
+        while (have := file.tell()) < self.size:
+            report(have, self.size)
+            try:
+                digest = self._attempt(client, file, digest, report)
+                problem = "the connection ended early"
+            except (TransportError, _Busy) as error:
+                problem = " ".join(str(error).split()) or type(error).__name__
+            tries = tries + 1 if file.tell() <= have else 0
+            if file.tell() < self.size:
+                if tries == _TRIES:
+                    raise DownloadError(
+                        f"given up after {_TRIES} tries without a new byte ({problem}); what has come is kept"
+                    )
+                self.pause(2.0**tries)
+        return digest
+
+    def _kept(self, file: BinaryIO) -> "hashlib._Hash":
+        """The digest of what an earlier try left; what is longer than the file can only be something else."""
+        if file.tell() > self.size:
+            file.truncate(0)
+        file.seek(0)
+        digest = hashlib.sha256()
+        while block := file.read(_CHUNK):
+            digest.update(block)
+        return digest
+
+    def _attempt(self, client: "Client", file: BinaryIO, digest: "hashlib._Hash", report: Report) -> "hashlib._Hash":
+        """One request; the bytes it brings are appended. The digest of all that is there then."""
+        have = file.tell()
+        headers = {**self.headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+        with client.stream("GET", self.url, headers=headers, timeout=_TIMEOUT_S, follow_redirects=True) as response:
+            if response.status_code in _BUSY:
+                raise _Busy(f"the server answers {response.status_code}")
+            if response.status_code >= 400:
+                response.read()
+                self.refused(response)
+            if have and not _continues(response, have):
+                file.truncate(0)
+                file.seek(0)
+                digest = hashlib.sha256()
+            for block in response.iter_raw():
+                if file.tell() + len(block) > self.size:
+                    file.truncate(0)
+                    raise DownloadError(f"the server sends more than the {self.size} bytes that it announced")
+                file.write(block)
+                digest.update(block)
+                report(file.tell(), self.size)
+        return digest
+
+    def _check(self, digest: "hashlib._Hash") -> None:
+        found = digest.hexdigest()
+        if self.sha256 and found != self.sha256:
+            self.part.unlink()
+            raise DownloadError(
+                f"what came has the SHA-256 {found[:16]}…, the hub names {self.sha256[:16]}…;"
+                " the bad copy is removed, so try again"
+            )
+
+
+def _continues(response: "Response", have: int) -> bool:
+    return response.status_code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
