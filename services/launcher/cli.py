@@ -12,11 +12,14 @@ from services.launcher.commands.doctor import doctor
 from services.launcher.commands.join import join
 from services.launcher.commands.keys import keys
 from services.launcher.commands.launch import launch
+from services.launcher.commands.logs import logs
 from services.launcher.commands.models import models
 from services.launcher.commands.plan import plan
+from services.launcher.commands.ps import ps
 from services.launcher.commands.pull import pull
 from services.launcher.commands.services import drafter, gateway, verifier
 from services.launcher.commands.status import status
+from services.launcher.commands.top import top
 from services.launcher.commands.up import up
 from shared import usage
 
@@ -50,7 +53,7 @@ def root(
 app.command()(up)
 for service in (gateway, verifier, drafter):
     app.command(context_settings=_PASS_ON, add_help_option=False)(service)
-for command in (join, pull, status, doctor, plan, demo, bench, launch):
+for command in (join, pull, status, ps, top, logs, doctor, plan, demo, bench, launch):
     app.command()(command)
 app.add_typer(models, name="models")
 app.add_typer(keys, name="keys")
