@@ -266,7 +266,12 @@ async def test_stop_ends_the_loop_without_another_second() -> None:
 async def test_another_size_of_the_terminal_is_shown_at_once() -> None:
     views: list[View] = []
     top = Top(readings(NOBODY), views.append, lambda: NOW)
-    clock = Seconds(lambda _: (top.redraw(), top.stop()))
+
+    def resized(_: int) -> None:
+        top.redraw()
+        top.stop()
+
+    clock = Seconds(resized)
     await top.run(clock.pause)
     assert views[0] == views[1]
 

@@ -17,7 +17,8 @@ from services.launcher.bench.servers import Server
 from services.launcher.bench.summary import Comparison, Summary
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-_PATH: Final = re.compile(r"(?:(?<![\w.:/\\])(?:~|[A-Za-z]:)?[/\\]|(?<![\w/])\.\.?[/\\])(?:[^\s/\\]+[/\\])*([^\s/\\]+)")
+_PATH: Final = re.compile(r"(?<![\w.:/\\~-])(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\]+[^\s/\\]+)+")
+_SEPARATORS: Final = re.compile(r"[/\\]+")
 _ADDRESS: Final = re.compile(r"\b\w+://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
 
 
@@ -50,7 +51,7 @@ def card_of(report: Report, fleets: Mapping[str, facts.Fleet | None], ours: Sequ
 def scrubbed(text: str) -> str:
     """`text` with paths cut to their last part and without addresses and the names of this host and user."""
     text = _ADDRESS.sub("…", text)
-    text = _PATH.sub(r"\1", text)
+    text = _PATH.sub(lambda path: _SEPARATORS.split(path[0])[-1], text)
     for name in _own_names():
         text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "…", text, flags=re.IGNORECASE)
     return text
