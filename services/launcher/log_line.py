@@ -14,8 +14,10 @@ from shared.options import Level
 SEVERITY: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _STYLES: Final = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red", "critical": "bold red"}
 _TOLD: Final = frozenset({"timestamp", "level", "service", "event", "exception"})
-# How Valkey and Redis begin a line, in local time: "1234:M 29 Nov 2026 22:33:18.123 * Ready".
-_VALKEY: Final = re.compile(r"\d+:[A-Z] (\d\d \w{3} \d{4} \d\d:\d\d:\d\d\.\d{3}) [.\-*#] ")
+# How Valkey and Redis begin a line, in local time: "1234:M 29 Nov 2026 22:33:18.123 * Ready"; and in a signal handler.
+_VALKEY: Final = re.compile(r"\d+:[A-Z] (\d\d \w{3} \d{4} \d\d:\d\d:\d\d\.\d{3}) ([.\-*#]) ")
+_VALKEY_SIGNAL: Final = re.compile(r"\d+:signal-handler \((\d{1,12})\) ")
+_VALKEY_LEVELS: Final = {".": "debug", "-": "debug", "*": "info", "#": "warning"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +51,9 @@ def read(process: str, raw: str, before: float) -> Line:
             level=level if isinstance(level, str) and level in SEVERITY else "info",
             fields=fields,
         )
-    moment = _valkey_moment(raw)
-    level = "error" if raw.lower().startswith("error") else "info"
+    valkey = _VALKEY.match(raw)
+    moment = _valkey_moment(raw, valkey)
+    level = _VALKEY_LEVELS[valkey[2]] if valkey else "error" if raw.lower().startswith("error") else "info"
     return Line(process=process, raw=raw, moment=before if moment is None else moment, level=level, fields=None)
 
 
@@ -92,12 +95,12 @@ def _moment(timestamp: Any) -> float | None:
         return None
 
 
-def _valkey_moment(raw: str) -> float | None:
-    match = _VALKEY.match(raw)
-    if not match:
-        return None
+def _valkey_moment(raw: str, match: re.Match[str] | None) -> float | None:
     try:
-        return datetime.strptime(match[1], "%d %b %Y %H:%M:%S.%f").timestamp()
+        if match:
+            return datetime.strptime(match[1], "%d %b %Y %H:%M:%S.%f").timestamp()
+        signal = _VALKEY_SIGNAL.match(raw)
+        return float(signal[1]) if signal else None
     except (ValueError, OverflowError, OSError):  # a month in another language
         return None
 

@@ -176,7 +176,12 @@ def test_a_report_is_a_page_and_a_card_with_the_speed_up_by_drafts(
     assert bench(monkeypatch, background(fake), "--api-key", "dm-secret", "--report", str(page)) == 0
     made = card.read(tmp_path / "out.json")
     assert [server.name for server in made.servers] == ["draftmesh", "plain"]
-    assert {body.get("speculative") for body in fake.asked} == {None, False}
+    plain = [body for body in fake.asked if body.get("speculative") is False]
+    drafted = [body for body in fake.asked if "speculative" not in body]
+    assert len(plain) == len(drafted)
+    with_drafts, without = ({body["messages"][-1]["content"] for body in bodies} for bodies in (drafted, plain))
+    assert not with_drafts & without  # or the second would find its prompt in the prefix cache
+    assert {text.partition("\n")[2] for text in with_drafts} == {text.partition("\n")[2] for text in without}
     assert {one.peer for one in made.comparisons} == {"plain"}
     assert made.comparisons[0].total is not None
     assert made.comparisons[0].total.pairs == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.launcher import payoff, plan, ports, status
+from services.launcher import payoff, plan, ports, run_file, status, up
 from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.up import announcement
 from shared import api_keys, fleet
@@ -252,6 +252,39 @@ def test_rows_are_told_in_single_steps() -> None:
 def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
     cards: list[Card] = [VERIFIER, drafter("d"), GatewayCard(id="g", host="h", pid=3, url="http://h:1", streams=2)]
     assert len(status.tables(fleet.describe(cards))) == 7
+
+
+@pytest.mark.parametrize(("status", "kept"), [(0, False), (1, True), (2, False)])
+def test_only_after_a_failure_the_logs_of_up_are_kept(
+    status: int, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def end(_: up.Fleet) -> int:
+        return status
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(up.hardware, "look", lambda: Hardware((CPU,)))
+    monkeypatch.setattr(up.models, "resolve", lambda *_: tmp_path / "m.gguf")
+    monkeypatch.setattr(up.Fleet, "run", end)
+    assert up.run(WISHES, ()) == status
+    assert len(list(tmp_path.glob("draftmesh-*"))) == kept
+    assert (run_file.last_dead() is not None) == kept
+    assert ("logs are kept in" in capsys.readouterr().err) == kept
+
+
+def test_an_up_that_cannot_tell_of_itself_runs_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def end(_: up.Fleet) -> int:
+        return 0
+
+    (tmp_path / "state").write_text("a file where the folder should be")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(up.hardware, "look", lambda: Hardware((CPU,)))
+    monkeypatch.setattr(up.models, "resolve", lambda *_: tmp_path / "m.gguf")
+    monkeypatch.setattr(up.Fleet, "run", end)
+    assert up.run(WISHES, ()) == 0
+    assert "will need --redis" in capsys.readouterr().err
 
 
 def run_draftmesh(*arguments: str, **environment: str) -> tuple[int, str, str]:

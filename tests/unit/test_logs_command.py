@@ -48,9 +48,11 @@ def test_a_line_without_a_time_stays_behind_the_one_before_it(tmp_path: Path) ->
     assert said(reader(tmp_path).read(10)) == ["a", "Traceback", "  deep", "b", "d"]
 
 
-def test_valkeys_own_times_are_understood() -> None:
-    line = read("valkey", "77:M 29 Nov 2026 22:33:18.123 * Ready to accept connections tcp", BEGAN)
+def test_valkeys_own_times_and_levels_are_understood() -> None:
+    line = read("valkey", "77:M 29 Nov 2026 22:33:18.123 # Memory overcommit must be enabled", BEGAN)
     assert line.moment == datetime(2026, 11, 29, 22, 33, 18, 123000).timestamp()
+    assert line.level == "warning"
+    assert read("valkey", "77:signal-handler (1795993403) Received SIGTERM", BEGAN).moment == 1795993403
 
 
 def test_the_last_lines_are_the_last_of_all_processes(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def _headlines(card: Card) -> list[Comparison]:
 _NOTES = (
     "Decode speed is (tokens − 1) / (last arrival − first arrival) of an answer: reading the prompt is left out.",
     "A speed-up is the geometric mean of the ratios of pairs of answers to the same request, asked in turn within one"
-    " run; the range is that of single pairs.",
+    " run; the range is that of single pairs. Requests without drafts begin with another reference number, so that no"
+    " prefix cache knows them.",
     "Acceptance is the share of verified drafts that the target agreed with.",
     "Gaps are those between bursts: tokens that were drafted arrive together.",
 )
