@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -23,7 +23,7 @@ class View:
     `trouble` says why the facts are old; empty if they are not. `now` is in unix seconds.
     """
 
-    fleet: Mapping[str, Sequence[Row]]
+    fleet: Mapping[str, Any]
     speeds: Sequence[float]
     now: float
     trouble: str = ""
@@ -52,6 +52,7 @@ _DRAFTERS: Final = (
     _Column("model", "model", _MEDIUM, text=True),
     _Column("acceptance_rate", "accepted"),
     _Column("tokens_per_round", "tok/round"),
+    _Column("adds", "adds/round"),
     _Column("added", "added"),
     _Column("drafted", "drafted", _MEDIUM),
     _Column("stale", "stale", _WIDE),
@@ -62,13 +63,14 @@ _DRAFTERS: Final = (
 _REQUESTS: Final = (
     _Column("request_id", "request", text=True),
     _Column("offset", "tokens"),
+    _Column("tokens_per_second", "tok/s"),
     _Column("tokens_per_round", "tok/round"),
     _Column("guessed_by", "drafters", _WIDE, text=True),
     _Column("reason", "why it is not speculating", text=True),
 )
 
 
-def total_speed(fleet: Mapping[str, Sequence[Row]]) -> float:
+def total_speed(fleet: Mapping[str, Any]) -> float:
     """Tokens per second of all verifiers together."""
     return float(sum(row["tokens_per_second"] for row in fleet["verifiers"]))
 
@@ -76,6 +78,8 @@ def total_speed(fleet: Mapping[str, Sequence[Row]]) -> float:
 def render(view: View, width: int, height: int) -> RenderableType:
     """At most `height` lines of at most `width` columns; what does not fit is counted."""
     parts: list[RenderableType] = [_headline(view, width)]
+    if verdict := view.fleet.get("verdict"):
+        parts.append(Text(plain(verdict), no_wrap=True, overflow="ellipsis"))
     if view.trouble:
         parts.append(Text(plain(view.trouble), style="red", no_wrap=True, overflow="ellipsis"))
     if not view.fleet["processes"]:

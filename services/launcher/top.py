@@ -5,9 +5,9 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.live import Live
@@ -16,14 +16,14 @@ from services.launcher.fleet_reader import list_cards, read_cards
 from services.launcher.frame import View, render, total_speed
 from services.launcher.status import NOBODY
 from shared.broker import DISCONNECTED, BrokerError, connect
-from shared.fleet import Row, describe
+from shared.fleet import describe
 from shared.registry import Registry
 
 REFRESH_S: Final = 1.0
 _SPEEDS: Final = 60  # readings of the line of speeds: a minute of them
 _QUIT: Final = b"qQ\x03"  # Ctrl-C, should a terminal send it as a key
 
-Fleet = Mapping[str, Sequence[Row]]
+Fleet = Mapping[str, Any]
 
 
 def run(redis: str) -> int:
@@ -44,7 +44,7 @@ def _once(redis: str, console: Console) -> int:
         console.print(NOBODY)
         return 1
     view = View(fleet=fleet, speeds=[total_speed(fleet)], now=time.time())
-    lines = 10 + sum(len(rows) for rows in fleet.values())  # a file has room for all
+    lines = 20 + sum(len(rows) for rows in fleet.values())  # a file has room for all
     console.print(render(view, console.width, lines))
     return 0
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from services.launcher.bench import card
+from services.launcher.bench import card, facts
 from shared import fleet, usage
 from shared.messages import Card, DrafterCard, DrafterCounts, Speculation, VerifierCard
 from tests.benchmarks import Start, bench, fakes, run
@@ -21,7 +21,8 @@ from tests.dialects import Fake, llama_server, ours
 
 
 @pytest.fixture
-def background() -> Iterator[Start]:
+def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    monkeypatch.setattr(facts, "SETTLE_S", 0.0)
     with fakes() as start:
         yield start
 

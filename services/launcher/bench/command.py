@@ -1,5 +1,6 @@
 """Runs `draftmesh bench`: checks what can be checked first, measures, and reports however the run ends."""
 
+import asyncio
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -81,6 +82,8 @@ class _Bench:
                 self._runner = Runner(http, self._servers, _stepping(progress, task))
                 await self._runner.warm_up(warm_up(settings))
                 await self._runner.run(plan)
+            if before:
+                await asyncio.sleep(facts.SETTLE_S)
             self.fleets = {name: facts.since(fleet, await self._fleet(http, name)) for name, fleet in before.items()}
         return 0
 

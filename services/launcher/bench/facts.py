@@ -4,14 +4,17 @@ From `/props` whether a server is ours, from `/status` its devices, models, cost
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import aiohttp
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from services.launcher.bench.servers import Server
+from shared.registry import HEARTBEAT_S
 
-_TIMEOUT = aiohttp.ClientTimeout(total=5)
+SETTLE_S: Final = HEARTBEAT_S + 1.0  # until the gateway tells of everything that has happened
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
 
 class Verifier(Struct, frozen=True, kw_only=True):
