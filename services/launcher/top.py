@@ -76,7 +76,7 @@ class Top:
                 fleet = await self._read()
                 speeds.append(total_speed(fleet))
             except (BrokerError, *DISCONNECTED) as error:
-                trouble = f"Redis is away, these facts are old: {error}"
+                trouble = f"Redis is away, these facts are old: {str(error) or 'no answer in time'}"
             self._view = View(fleet=fleet, speeds=tuple(speeds), now=self._clock(), trouble=trouble)
             self._show(self._view)
             await (pause or self._pause)()
