@@ -92,6 +92,8 @@ def render(view: View, width: int, height: int) -> RenderableType:
     ]
     left = height - len(parts)
     sections = [(columns, rows) for columns, rows in sections if rows]
+    while len(sections) > 1 and left < _FEWEST_LINES * len(sections):
+        del sections[0]  # what stands last changes most
     for index, (columns, rows) in enumerate(sections):
         reserved = _FEWEST_LINES * (len(sections) - index - 1)
         room = max(1, left - reserved - 2)  # after an empty line and the headings

@@ -171,7 +171,7 @@ def test_columns_of_which_nobody_knows_anything_are_left_out() -> None:
     assert "round trip" in "\n".join(lines(replace(VIEW, fleet={**VIEW.fleet, "drafters": rows}), 160))
 
 
-@pytest.mark.parametrize("height", [10, 14, 20])
+@pytest.mark.parametrize("height", [5, 10, 14, 20])
 def test_a_frame_fits_and_counts_what_does_not(height: int) -> None:
     many = structs.replace(
         VERIFIER,
@@ -180,6 +180,7 @@ def test_a_frame_fits_and_counts_what_does_not(height: int) -> None:
     shown = lines(replace(VIEW, fleet=fleet.describe((DRAFTER, GATEWAY, many))), 100, height)
     assert len(shown) <= height
     assert re.match(r"and \d+ more", shown[-1])
+    assert any("tokens" in line.split() for line in shown)
 
 
 def test_machines_are_told_apart_where_there_are_several() -> None:
