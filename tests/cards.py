@@ -114,7 +114,15 @@ CARD = Card(
         for workload, mean in (("chat", 2.5), ("edit", 3.3), (None, 2.875 - temperature))
     ),
     acceptance=(
-        Acceptance(server="draftmesh", temperature=0.0, drafted=600, accepted=420, rate=0.7, by_offset=(0.8, 0.6, 0.5)),
+        Acceptance(
+            server="draftmesh",
+            temperature=0.0,
+            drafted=600,
+            accepted=420,
+            rate=0.7,
+            by_offset=(0.8, 0.6, 0.5),
+            reached=(150.0, 120.0, 72.0),
+        ),
     ),
     remarks=("plain: 1 of 4 requests failed",),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -97,7 +97,7 @@ def render(view: View, width: int, height: int) -> RenderableType:
     for index, (columns, rows) in enumerate(sections):
         reserved = _FEWEST_LINES * (len(sections) - index - 1)
         room = max(1, left - reserved - 2)  # after an empty line and the headings
-        parts += [Text(), _table(columns, rows, width, room)]
+        parts += [Text(), *_table(columns, rows, width, room)]
         left -= 2 + min(len(rows), room)
     if view.fleet["verifiers"] and not view.fleet["requests"] and left >= 2:
         parts += [Text(), Text("no request is running", style="dim")]
@@ -134,18 +134,32 @@ def _request(row: Row, names: Mapping[str, str]) -> Row:
     return row | {"guessed_by": [names.get(one, one) for one in row["drafters"]]}
 
 
-def _table(columns: Sequence[_Column], rows: Sequence[Row], width: int, room: int) -> Table:
-    """The first `room` rows, one line each; the last line counts the others if there are more."""
+def _table(columns: Sequence[_Column], rows: Sequence[Row], width: int, room: int) -> list[RenderableType]:
+    """Headings and `room` lines: a row each, or the last one counts those that are left out."""
     kept = [column for column in columns if width >= column.least and any(_said(row, column) for row in rows)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in kept:
-        table.add_column(column.heading, justify="left" if column.text else "right", no_wrap=True, overflow="ellipsis")
+    for column, cells in zip(kept, _widths(kept, rows, width), strict=True):
+        justify: Literal["left", "right"] = "left" if column.text else "right"
+        table.add_column(column.heading, justify=justify, no_wrap=True, overflow="ellipsis", width=cells)
     whole = len(rows) <= room
     for row in rows if whole else rows[: room - 1]:
         table.add_row(*(Text(_said(row, column) or UNKNOWN) for column in kept))
-    if not whole:
-        table.add_row(Text(f"and {len(rows) - room + 1} more", style="dim"))
-    return table
+    return [table] if whole else [table, Text(f"and {len(rows) - room + 1} more", style="dim")]
+
+
+def _widths(columns: Sequence[_Column], rows: Sequence[Row], width: int) -> list[int]:
+    """The columns' widths: figures get what they need, and names share what is left, the shortest first."""
+    needs = [max(len(column.heading), *(len(_said(row, column)) for row in rows)) for column in columns]
+    left = (
+        width
+        - 2 * (len(columns) - 1)
+        - sum(need for column, need in zip(columns, needs, strict=True) if not column.text)
+    )
+    names = sorted((index for index, column in enumerate(columns) if column.text), key=lambda index: needs[index])
+    for place, index in enumerate(names):
+        needs[index] = max(1, min(needs[index], left // (len(names) - place)))
+        left -= needs[index]
+    return needs
 
 
 def _said(row: Row, column: _Column) -> str:

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from services.launcher.bench import card, facts
 from shared import fleet, usage
-from shared.messages import Card, DrafterCard, DrafterCounts, Speculation, VerifierCard
+from shared.messages import Card, VerifierCard
+from tests import fleet_cards
 from tests.benchmarks import Start, bench, fakes, run
 from tests.cards import CARD
 from tests.dialects import Fake, llama_server, ours
@@ -28,38 +29,9 @@ def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 HOST, USER, MODEL = "attic-box", "carol-s", "/home/carol-s/models/big-Q4.gguf"
-VERIFIER = VerifierCard(
-    id=f"verifier-{HOST}-1-a",
-    host=HOST,
-    pid=1,
-    model=MODEL,
-    fingerprint="f",
-    vocabulary="f",
-    n_vocab=1,
-    n_ctx=4096,
-    slots=8,
-    device="cuda:0",
-    exactness="law",
-    exactness_note="",
-    layout="unified",
-    speculation=Speculation.AUTO,
-    row_ms=((1, 10.0), (8, 14.0)),
-    drafters=(DrafterCounts(drafter=f"drafter-{HOST}-2-b", drafted=100, accepted=50, rounds=30, stale=0, added=9),),
-)
-DRAFTER = DrafterCard(
-    id=f"drafter-{HOST}-2-b",
-    host=HOST,
-    pid=2,
-    kind="model",
-    model="small",
-    fingerprint="f",
-    vocabulary="f",
-    n_vocab=1,
-    device="cpu",
-    capacity=8,
-    sessions=0,
-    tokens_per_second=50.0,
-)
+DRAFTER = replace(fleet_cards.DRAFTER, id=f"drafter-{HOST}-2-b", host=HOST)
+COUNTS = replace(fleet_cards.VERIFIER.drafters[0], drafter=DRAFTER.id)
+VERIFIER = replace(fleet_cards.VERIFIER, id=f"verifier-{HOST}-1-a", host=HOST, model=MODEL, drafters=(COUNTS,))
 
 
 def after(card: VerifierCard, drafted: int, accepted: int) -> VerifierCard:
@@ -103,7 +75,7 @@ def test_a_report_is_a_page_and_a_card_with_the_speed_up_by_drafts(
     assert made.servers[0].verifiers[0].row_ms == {1: 10.0, 8: 14.0}
     (drafter,) = made.servers[0].drafters or ()
     assert (drafter.drafted, drafter.accepted, drafter.acceptance_rate) == (40, 30, 0.75)
-    assert (drafter.model, drafter.kind, drafter.device) == ("small", "drafter", "cpu")
+    assert (drafter.model, drafter.kind, drafter.device) == ("small-1b", "drafter", "cpu")
     assert "draftmesh over each of the others" in page.read_text()
     assert set(fake.keys) == {"Bearer dm-secret"}
 

@@ -15,49 +15,21 @@ from services.launcher.frame import View, render
 from services.launcher.top import Fleet, Top
 from shared import fleet
 from shared.broker import BrokerError
-from shared.messages import Card, DrafterCard, DrafterCounts, GatewayCard, RequestStatus, Speculation, VerifierCard
+from shared.messages import Card, RequestStatus
+from tests import fleet_cards
+from tests.fleet_cards import GATEWAY
 
 NOW = 1_000_000.0
-HOST = "box"
-VERIFIER = VerifierCard(
-    id="verifier-box-11-aa",
-    host=HOST,
-    pid=11,
-    model="big-model-70b",
-    fingerprint="f",
-    vocabulary="f",
-    n_vocab=1,
-    n_ctx=1,
-    slots=8,
-    device="cuda:0",
-    exactness="law",
-    exactness_note="",
-    layout="unified",
-    speculation=Speculation.AUTO,
+VERIFIER = structs.replace(
+    fleet_cards.VERIFIER,
     tokens_per_second=39.06,
     created=int(NOW) - 7500,
-    drafters=(DrafterCounts(drafter="drafter-box-12-bb", drafted=200, accepted=150, rounds=50, stale=7, added=90),),
     requests=(
         RequestStatus(request_id="req-1", offset=17, tokens_per_round=3.4, drafters=("drafter-box-12-bb",)),
         RequestStatus(request_id="req-2", offset=3, tokens_per_round=1.0, reason="the drafter reads the prompt"),
     ),
 )
-DRAFTER = DrafterCard(
-    id="drafter-box-12-bb",
-    host=HOST,
-    pid=12,
-    kind="model",
-    model="small-1b",
-    fingerprint="f",
-    vocabulary="f",
-    n_vocab=1,
-    device="cpu",
-    capacity=8,
-    sessions=1,
-    tokens_per_second=50.0,
-    created=int(NOW) - 40,
-)
-GATEWAY = GatewayCard(id="gateway-box-13-cc", host=HOST, pid=13, url="http://127.0.0.1:7071", streams=2)
+DRAFTER = structs.replace(fleet_cards.DRAFTER, created=int(NOW) - 40)
 CARDS: tuple[Card, ...] = (DRAFTER, GATEWAY, VERIFIER)
 VIEW = View(fleet=fleet.describe(CARDS), speeds=(0.0, 10.0, 20.0, 39.06), now=NOW)
 NOBODY: Fleet = fleet.describe([])
@@ -154,6 +126,14 @@ def test_a_frame_tells_speed_drafters_and_reasons_at_every_width(width: int) -> 
     for fact in ("verifier 11", "2 of 8 requests", "75%", "4.0", "90", "req-2", "the drafter"):
         assert fact in text
     assert "q quits" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 130, 160])
+def test_names_give_way_and_figures_do_not(width: int) -> None:
+    long = structs.replace(DRAFTER, model="a-very-long-name-of-a-model" * 3)
+    text = "\n".join(lines(replace(VIEW, fleet=fleet.describe((long, GATEWAY, VERIFIER))), width))
+    for heading in ("accepted", "tok/round", "added", "tok/s", "75%"):
+        assert heading in text
 
 
 def test_wide_frames_tell_more() -> None:

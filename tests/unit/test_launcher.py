@@ -5,26 +5,21 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from services.launcher import payoff, plan, ports, run_file, status, up
+from services.launcher import hardware, payoff, plan, ports, run_file, status, up
 from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.up import announcement
-from shared import api_keys, fleet
+from shared import api_keys, fleet, models
 from shared.errors import StartError
-from shared.messages import (
-    Card,
-    DrafterCard,
-    DrafterCounts,
-    GatewayCard,
-    RequestStatus,
-    Speculation,
-    VerifierCard,
-)
+from shared.messages import Card, DrafterCard, DrafterCounts, GatewayCard, RequestStatus, Speculation
 from shared.options import CacheType, Exactness, Level, Switch
+from tests import fleet_cards
 
 CPU = SeenDevice("CPU", "a CPU", "cpu", 1, 1)
 GPU = SeenDevice("CUDA0", "a GPU", "gpu", 2, 2)
@@ -188,21 +183,9 @@ def test_the_announcement_can_be_pasted_whatever_the_models_name() -> None:
     assert '"model": "it\'s"' in shown
 
 
-VERIFIER = VerifierCard(
-    id="v",
-    host="h",
-    pid=1,
-    model="m",
-    fingerprint="f",
-    vocabulary="f",
-    n_vocab=1,
-    n_ctx=1,
-    slots=8,
-    device="cpu",
-    exactness="strict",
+VERIFIER = structs.replace(
+    fleet_cards.VERIFIER,
     exactness_note="bit-equal",
-    layout="streams",
-    speculation=Speculation.AUTO,
     row_ms=((1, 10.0), (8, 60.0)),
     drafters=(DrafterCounts(drafter="d", drafted=10, accepted=6, rounds=4, stale=2, added=3),),
     refused=(("other", "token 7 differs"),),
@@ -211,20 +194,7 @@ VERIFIER = VerifierCard(
 
 
 def drafter(name: str) -> DrafterCard:
-    return DrafterCard(
-        id=name,
-        host="h",
-        pid=2,
-        kind="model",
-        model="small",
-        fingerprint="f",
-        vocabulary="f",
-        n_vocab=1,
-        device="cpu",
-        capacity=8,
-        sessions=1,
-        tokens_per_second=50.0,
-    )
+    return structs.replace(fleet_cards.DRAFTER, id=name)
 
 
 def test_a_drafters_worth_is_told() -> None:
@@ -254,36 +224,39 @@ def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
     assert len(status.tables(fleet.describe(cards))) == 7
 
 
-@pytest.mark.parametrize(("status", "kept"), [(0, False), (1, True), (2, False)])
-def test_only_after_a_failure_the_logs_of_up_are_kept(
-    status: int, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def end(_: up.Fleet) -> int:
-        return status
-
+@pytest.fixture
+def run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int]:
+    """Runs `up` with a fleet that ends at once with the given status."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(up.hardware, "look", lambda: Hardware((CPU,)))
-    monkeypatch.setattr(up.models, "resolve", lambda *_: tmp_path / "m.gguf")
-    monkeypatch.setattr(up.Fleet, "run", end)
-    assert up.run(WISHES, ()) == status
+    monkeypatch.setattr(hardware, "look", lambda: Hardware((CPU,)))
+    monkeypatch.setattr(models, "resolve", lambda *_: tmp_path / "m.gguf")
+
+    def run(status: int) -> int:
+        async def end(_: up.Fleet) -> int:
+            return status
+
+        monkeypatch.setattr(up.Fleet, "run", end)
+        return up.run(WISHES, ())
+
+    return run
+
+
+@pytest.mark.parametrize(("status", "kept"), [(0, False), (1, True), (2, False)])
+def test_only_after_a_failure_the_logs_of_up_are_kept(
+    status: int, kept: bool, run_up: Callable[[int], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_up(status) == status
     assert len(list(tmp_path.glob("draftmesh-*"))) == kept
     assert (run_file.last_dead() is not None) == kept
     assert ("logs are kept in" in capsys.readouterr().err) == kept
 
 
 def test_an_up_that_cannot_tell_of_itself_runs_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run_up: Callable[[int], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def end(_: up.Fleet) -> int:
-        return 0
-
     (tmp_path / "state").write_text("a file where the folder should be")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(up.hardware, "look", lambda: Hardware((CPU,)))
-    monkeypatch.setattr(up.models, "resolve", lambda *_: tmp_path / "m.gguf")
-    monkeypatch.setattr(up.Fleet, "run", end)
-    assert up.run(WISHES, ()) == 0
+    assert run_up(0) == 0
     assert "will need --redis" in capsys.readouterr().err
 
 

@@ -16,7 +16,7 @@ Keys (a figure that nobody knows is null; units are in the names; `summary.py` d
   comparisons   the first server over `peer`, per cell (workload null: all of them): decode, total, first_token (mean,
                 min, max, pairs); over a plain peer, `decode` is the speed-up by drafts
   acceptance    per server and temperature over all workloads: drafted, accepted, rate, by_offset (of the drafts that
-                got to that place of their chain)
+                got to that place of their chain), reached (how many did, as well as the server lets one know)
   remarks       what to know before believing the figures
 """
 
@@ -127,6 +127,7 @@ class Acceptance(Struct, frozen=True, kw_only=True):
     accepted: int
     rate: float
     by_offset: tuple[float, ...]
+    reached: tuple[float, ...]
 
 
 class Card(Struct, frozen=True, kw_only=True):

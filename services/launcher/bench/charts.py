@@ -168,12 +168,13 @@ def _acceptance(card: Card) -> Chart | None:
     curves: list[Shape] = []
     for index, one in enumerate(shown):
         points = [(float(at), share) for at, share in enumerate(one.by_offset[:longest])]
-        curves += plot.curve(points, f"s{index % 5}")
+        weights = [count / max(one.reached[0], 1e-9) for count in one.reached[:longest]]
+        curves += plot.curve(points, f"s{index % 5}", weights)
     return Chart(
         title="Accepted drafts by offset",
         summary="; ".join(f"{_series(card, one)}: {one.rate:.0%} of all" for one in shown),
         height=plot.height,
-        shapes=(*grid, *curves, plot.caption("place in the chain of drafts; of those that got there")),
+        shapes=(*grid, *curves, plot.caption("place in the chain of drafts; small dots: few got there")),
         keys=tuple((_series(card, one), f"s{index % 5}") for index, one in enumerate(shown)),
     )
 
@@ -234,10 +235,15 @@ class _Plot:
         bottom = _TOP + _PLOT_HEIGHT + 15
         return [_label(self.at(x, 0)[0], bottom, text, "middle") for x, text in marks]
 
-    def curve(self, points: Sequence[tuple[float, float]], colour: str) -> list[Shape]:
+    def curve(self, points: Sequence[tuple[float, float]], colour: str, weights: Sequence[float] = ()) -> list[Shape]:
+        """A line with dots; those of less weight, up to 1, are smaller."""
         places = [self.at(x, y) for x, y in points]
         path = " ".join(f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(places))
-        dots = [Shape("circle", _numbers(cx=x, cy=y, r=3) | {"class": f"fill {colour}"}) for x, y in places]
+        radii = [1.0 + 3.0 * math.sqrt(weight) for weight in weights] or [3.0] * len(places)
+        dots = [
+            Shape("circle", _numbers(cx=x, cy=y, r=radius) | {"class": f"fill {colour}"})
+            for (x, y), radius in zip(places, radii, strict=True)
+        ]
         return [Shape("path", {"d": path, "class": f"curve {colour}"}), *dots]
 
     def note(self, x: float, y: float, text: str) -> Shape:

@@ -195,4 +195,5 @@ def _acceptance(report: Report, labels: Mapping[str, str]) -> Iterator[card.Acce
                     accepted=found.accepted,
                     rate=found.accepted / found.drafted,
                     by_offset=found.by_offset,
+                    reached=found.reached[: len(found.by_offset)],
                 )
