@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -154,6 +155,7 @@ def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
         ('{"settings": {}}', "no card"),
         ('{"card": 2, "new": 1}', "is of version 2, and this draftmesh knows version 1"),
         ('{"card": 1}', "a damaged card"),
+        (msgspec.json.encode(structs.replace(CARD, servers=())).decode(), "a damaged card"),
     ],
 )
 def test_what_is_no_card_of_ours_is_refused_by_one_line(text: str, message: str, tmp_path: Path) -> None:

@@ -92,11 +92,13 @@ def test_what_is_shared_does_not_tell_who_or_where(
     fake.answer = failing_at_times
     url = background(fake)
     peer = background(Fake(llama_server, models={"data": [{"id": "C:\\Users\\carol-s\\peer.gguf"}]}))
-    arguments = (url, "--compare", f"the peer={peer}", "--api-key", "dm-secret", "--model", MODEL)
+    arguments = (url, "--compare", f"plain={peer}", "--api-key", "dm-secret", "--model", MODEL)
     assert bench(monkeypatch, *arguments, "--report", str(tmp_path / "out.html")) == 0
     for file in (tmp_path / "out.html", tmp_path / "out.json"):
         text = file.read_text()
         assert "big-Q4.gguf" in text
+        assert "plain 2" in text
+        assert f"127.0.0.1:{url.rstrip('/').rpartition(':')[2]} plain" not in text
         assert "peer.gguf" in text
         assert "requests failed" in text
         for secret in (HOST, USER, "carol", "dm-secret", "192.0.2", "/home", "models/", "Users", str(tmp_path)):

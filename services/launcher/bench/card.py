@@ -21,10 +21,10 @@ Keys (a figure that nobody knows is null; units are in the names; `summary.py` d
 """
 
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from services.launcher.bench.machine import Machine
 from services.launcher.bench.summary import Percentiles, Ratio, Spread
@@ -38,7 +38,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What was asked."""
 
     workloads: tuple[str, ...]
-    concurrencies: tuple[int, ...]
+    concurrencies: Annotated[tuple[int, ...], Meta(min_length=1)]
     temperatures: tuple[float, ...]
     tokens: int
     repeat: int
@@ -139,7 +139,7 @@ class Card(Struct, frozen=True, kw_only=True):
     command: str
     machine: Machine
     settings: Settings
-    servers: tuple[Server, ...]
+    servers: Annotated[tuple[Server, ...], Meta(min_length=1)]
     results: tuple[Result, ...]
     comparisons: tuple[Comparison, ...]
     acceptance: tuple[Acceptance, ...]

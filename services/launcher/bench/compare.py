@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -56,11 +57,10 @@ def _facts(a: Card, b: Card) -> Iterator[tuple[str, str, str]]:
     for name in ("workloads", "temperatures", "concurrencies", "tokens", "repeat", "seed"):
         yield name, _said(getattr(a.settings, name)), _said(getattr(b.settings, name))
     # Servers of one role belong together, whatever they are called.
-    for index in range(max(len(a.servers), len(b.servers))):
-        one, other = _at(a.servers, index), _at(b.servers, index)
-        role = (one or other or a.servers[0]).name
+    for one, other in zip_longest(a.servers, b.servers):
+        role = one or other
         for what, say in _SERVER_FACTS:
-            yield f"{role}: {what}", say(one) if one else UNKNOWN, say(other) if other else UNKNOWN
+            yield f"{role.name}: {what}", say(one) if one else UNKNOWN, say(other) if other else UNKNOWN
 
 
 def _verifiers(say: Callable[[Verifier], str]) -> Callable[[Server], str]:
@@ -92,8 +92,8 @@ def results(a: Card, b: Card) -> Table:
     known = {_cell(one): one for one in a.results}
     for one in b.results:
         before = known.get((*_cell(one)[:3], roles.get(one.server, one.server)))
-        if before and before.tokens_per_second and one.tokens_per_second:
-            low, high = before.tokens_per_second, one.tokens_per_second
+        low, high = before and before.tokens_per_second, one.tokens_per_second
+        if before and low and high and low.mean > 0:
             table.add_row(
                 _label(one.workload, one.temperature, one.concurrency),
                 plain(one.server),
@@ -190,7 +190,3 @@ def _said(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value)
     return str(value)
-
-
-def _at(servers: Sequence[Server], index: int) -> Server | None:
-    return servers[index] if index < len(servers) else None

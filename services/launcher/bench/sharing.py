@@ -13,7 +13,7 @@ from typing import Final
 from services.launcher.bench import card, facts, machine
 from services.launcher.bench.acceptance import pooled
 from services.launcher.bench.report import Report
-from services.launcher.bench.servers import Server
+from services.launcher.bench.servers import PLAIN, Server
 from services.launcher.bench.summary import Comparison, Summary
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -67,16 +67,16 @@ def _own_names() -> list[str]:
 def command(report: Report) -> str:
     """How to measure the same again; a server that is not on this machine is a placeholder."""
     words = ["draftmesh", "bench"]
-    plain = any(server.plain for server in report.servers)
-    for index, server in enumerate(one for one in report.servers if not one.plain):
+    servers = [server for server in report.servers if not server.plain]
+    for index, server in enumerate(servers):
         url = server.address.url
-        where = f"http://127.0.0.1:{url.port}" if url.host in _LOOPBACK else f"http://HOST-{index + 1}"
-        named = f"{server.name}={where}" if server.address.named else where
+        where = f"{url.scheme}://" + (f"127.0.0.1:{url.port}" if url.host in _LOOPBACK else f"HOST-{index + 1}")
+        named = f"{scrubbed(server.name)}={where}" if server.address.named else where
         words += ["--compare", named] if index else [named]
-        if server.address.model:
-            words += ["--model", scrubbed(server.model)]
+    if any(server.address.model for server in servers):
+        words += [word for server in servers for word in ("--model", scrubbed(server.model))]
+    words += ["--plain"] if report.plain else []
     settings = report.settings
-    words += ["--plain"] if plain else []
     for option, values in (
         ("--workload", [one.value for one in settings.workloads]),
         ("--concurrency", settings.concurrencies),
@@ -94,8 +94,8 @@ def _labels(servers: Sequence[Server], ours: Sequence[str]) -> dict[str, str]:
     """What servers are called: as the user named them, else by what they are; numbered where that is not enough."""
     labels: dict[str, str] = {}
     for server in servers:
-        kind = "draftmesh" if server.name in ours else "server"
-        label = server.name if server.address.named or server.plain else kind
+        kind = PLAIN if server.plain else "draftmesh" if server.name in ours else "server"
+        label = scrubbed(server.name) if server.address.named and not server.plain else kind
         names = (label, *(f"{label} {number}" for number in range(2, len(servers) + 1)))
         labels[server.name] = next(name for name in names if name not in labels.values())
     return labels

@@ -22,9 +22,10 @@ def logs(
 ) -> int:
     """Show what the processes of the running `up` log, merged by time; after a failure, of the last one.
 
-    Lines that are not ours (llama.cpp's, Valkey's) are shown as they are and count as info. Exit status: 0; 1 if
-    there are no logs; 2 for a name that no process has. Services run by systemd log to its journal:
-    journalctl -u 'draftmesh-*' -f; those in containers: docker compose logs -f.
+    Lines that are not ours are shown as they are; they count as info, unless they say that they are worse. Exit
+    status: 0; 1 if there are no logs; 2 for a name that no process has.
+
+    Services run by systemd log to its journal: journalctl -u 'draftmesh-*' -f; in containers: docker compose logs -f.
 
     Example: draftmesh logs verifier --level warning -f
     """

@@ -51,7 +51,7 @@ def plan(
         texts=tuple(prompt) or planner.TEXTS,
         tokens=tokens,
         round_trip_ms=rtt,
-        redis=redis or (redis_of(context, redis, up) if fleet or up is not None else ""),
+        redis=redis_of(context, redis, up) if redis or fleet or up is not None else "",
         demo_pair=demo_pair,
     )
     return planner.run(subject, as_json)
