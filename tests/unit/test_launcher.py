@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from services.launcher import hardware, payoff, plan, ports, run_file, status, up
+from services.launcher import fetching, hardware, payoff, plan, ports, run_file, status, up
 from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.up import announcement
-from shared import api_keys, fleet, models
+from shared import api_keys, fleet
 from shared.errors import StartError
 from shared.messages import Card, DrafterCard, DrafterCounts, GatewayCard, RequestStatus, Speculation
 from shared.options import CacheType, Exactness, Level, Switch
@@ -230,7 +230,7 @@ def run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], i
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(hardware, "look", lambda: Hardware((CPU,)))
-    monkeypatch.setattr(models, "resolve", lambda *_: tmp_path / "m.gguf")
+    monkeypatch.setattr(fetching, "find", lambda *_: tmp_path / "m.gguf")
 
     def run(status: int) -> int:
         async def end(_: up.Fleet) -> int:
