@@ -1,4 +1,19 @@
-"""The fleet as plain values: what `status` shows as tables and prints as JSON, so that both say the same. Pure."""
+"""The fleet as plain values: what `status` shows as tables and prints as JSON, so that both say the same. Pure.
+
+Keys, which stay; more may come. None (JSON: null) is what nobody knows, and units are in the names.
+  processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
+              tokens_per_second, created (unix seconds); of a gateway also url
+  verifiers   id, model, exactness and exactness_note, layout, speculation, ctx, tokens_per_second, cache_hit_rate,
+    row_ms, row_cost         by rows of a decode: ms, and in single steps
+    accepted_per_position    accepted drafts by their place in the round
+    round_starts, drafts_ready   how rounds began, and the share of them that found drafts ready
+    counters                 since the start
+    refused                  reasons by drafter id
+  drafters    one entry per verifier that uses it: id, model, tokens_per_second, verifier, drafted, accepted, added
+              (accepted tokens that no other drafter had guessed), acceptance_rate, tokens_per_round, stale, refused
+  requests    those that run: request_id, verifier, offset, tokens_per_round, drafters, reason (why it is not
+              speculating; empty if it is)
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -24,14 +39,17 @@ def describe(cards: Sequence[Card]) -> dict[str, list[Row]]:
 
 def _process(card: Card) -> Row:
     row: Row = {"kind": "", "id": card.id, "host": card.host, "pid": card.pid, "device": "", "model": "", "load": ""}
+    row |= {"tokens_per_second": None, "created": card.created or None}
     match card:
         case VerifierCard():
             load = f"{len(card.requests)} of {card.slots} requests" + (", draining" if card.draining else "")
             row |= {"kind": "verifier", "device": card.device, "model": card.model, "load": load}
+            row["tokens_per_second"] = card.tokens_per_second
         case DrafterCard():
             load = f"{card.sessions} of {card.capacity} requests"
             kind = "lookup drafter" if card.kind == "lookup" else "drafter"
             row |= {"kind": kind, "device": card.device, "model": card.model, "load": load}
+            row["tokens_per_second"] = card.tokens_per_second
         case GatewayCard():
             row |= {"kind": "gateway", "load": f"{card.streams} streams", "url": card.url}
     return row

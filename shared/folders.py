@@ -1,6 +1,7 @@
-"""Where draftmesh keeps what it can make again."""
+"""Where draftmesh keeps what it can make again, and what it knows of itself while it runs."""
 
 import os
+import sys
 from pathlib import Path
 
 
@@ -10,4 +11,13 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "draftmesh"
+
+
+def state_folder() -> Path:
+    """`draftmesh` in the user's folder for the state of programs (XDG base directories). Not created here."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    else:
+        base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "draftmesh"

@@ -255,6 +255,7 @@ class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="draft
     capacity: Count
     sessions: Count
     tokens_per_second: float
+    created: Count = 0  # as a verifier's
 
 
 class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gateway"):
@@ -265,6 +266,7 @@ class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gatew
     pid: Count
     url: str
     streams: Count
+    created: Count = 0  # as a verifier's
 
 
 Card = VerifierCard | DrafterCard | GatewayCard

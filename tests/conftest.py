@@ -12,6 +12,14 @@ from shared.broker import Broker, connect
 from tests.server import valkey_server
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands see no `up` that the user runs meanwhile, and those of tests are not seen by the user's commands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def valkey_url() -> Iterator[str]:
     """A real Valkey server for the whole session; tests flush it."""

@@ -79,6 +79,7 @@ class Fake:
     keys: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)  # may be shared between servers
     name: str = "fake"
+    statuses: list[dict[str, Any]] = field(default_factory=list)  # what /status says, in turn; the last one stays
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def app(self) -> web.Application:
@@ -86,7 +87,18 @@ class Fake:
         app.on_shutdown.append(self._stop)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions", self._chat)
+        if self.statuses:  # only ours has these
+            app.router.add_get("/props", self._props)
+            app.router.add_get("/status", self._status)
         return app
+
+    async def _props(self, request: web.Request) -> web.Response:
+        self.keys.append(request.headers.get("Authorization", ""))
+        return web.json_response({"build_info": "draftmesh", "total_slots": 8})
+
+    async def _status(self, request: web.Request) -> web.Response:
+        self.keys.append(request.headers.get("Authorization", ""))
+        return web.json_response(self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0])
 
     async def _stop(self, _: web.Application) -> None:
         self.stopping.set()

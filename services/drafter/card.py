@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 
 from shared.messages import DrafterCard
 
@@ -31,4 +32,5 @@ def introduce(
         capacity=capacity,
         sessions=0,
         tokens_per_second=0.0,
+        created=int(time.time()),
     )

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -176,6 +177,7 @@ class _Card:
         self._instance = instance
         self._url = url
         self._activity = activity
+        self._created = int(time.time())
 
     def __call__(self) -> GatewayCard:
         return GatewayCard(
@@ -184,4 +186,5 @@ class _Card:
             pid=os.getpid(),
             url=self._url,
             streams=self._activity.running,
+            created=self._created,
         )

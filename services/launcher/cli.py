@@ -1,26 +1,40 @@
 """The `draftmesh` command: a wrong command line is one line and exit status 2, never a traceback."""
 
 from importlib import metadata
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from services.launcher.commands.acl import acl
-from services.launcher.commands.bench import bench
+from services.launcher.commands.bench import bench, compare
 from services.launcher.commands.demo import demo
 from services.launcher.commands.doctor import doctor
 from services.launcher.commands.join import join
 from services.launcher.commands.keys import keys
 from services.launcher.commands.launch import launch
+from services.launcher.commands.logs import logs
 from services.launcher.commands.models import models
 from services.launcher.commands.plan import plan
+from services.launcher.commands.ps import ps
 from services.launcher.commands.pull import pull
 from services.launcher.commands.services import drafter, gateway, verifier
 from services.launcher.commands.status import status
+from services.launcher.commands.top import top
 from services.launcher.commands.up import up
 from shared import usage
 
+
+class _TwoWords(TyperGroup):
+    """A group that also finds commands of two words, so that `bench` can be one and `bench compare` another."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        words = " ".join(args[:2])
+        return super().resolve_command(ctx, [words, *args[2:]] if words in self.commands else args)
+
+
 app = typer.Typer(
+    cls=_TwoWords,
     name="draftmesh",
     help="Makes a big model answer faster by letting every spare device guess ahead for it, exactly.",
     invoke_without_command=True,
@@ -50,8 +64,9 @@ def root(
 app.command()(up)
 for service in (gateway, verifier, drafter):
     app.command(context_settings=_PASS_ON, add_help_option=False)(service)
-for command in (join, pull, status, doctor, plan, demo, bench, launch):
+for command in (join, pull, status, ps, top, logs, doctor, plan, demo, bench, launch):
     app.command()(command)
+app.command("bench compare")(compare)
 app.add_typer(models, name="models")
 app.add_typer(keys, name="keys")
 app.command()(acl)

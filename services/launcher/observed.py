@@ -1,20 +1,15 @@
 """What a running fleet has measured of itself, from its cards: cost of rows, speed of drafters, how many were right."""
 
-import asyncio
-
+from services.launcher.fleet_reader import read_cards
 from services.launcher.forecast import Agreement, alpha_of_counts
 from services.launcher.outlook import Outlook, Prospect
-from shared.broker import BLOCK_MS, connect
 from shared.errors import StartError
 from shared.messages import Card, DrafterCard, DrafterCounts, VerifierCard
-from shared.registry import Registry
 
 
 async def observe(url: str, round_trip_ms: float) -> Outlook:
     """Read the registry at `url`. Raises `StartError` if nobody there has measured anything yet."""
-    async with asyncio.timeout(2 * BLOCK_MS / 1000), connect(url) as broker:
-        cards = await Registry(broker.redis).list()
-    return from_cards(cards, round_trip_ms)
+    return from_cards(await read_cards(url), round_trip_ms)
 
 
 def from_cards(cards: list[Card], round_trip_ms: float) -> Outlook:

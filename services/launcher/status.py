@@ -3,17 +3,16 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from services.launcher import payoff
-from shared.broker import BLOCK_MS, connect
+from services.launcher.figures import shown
+from services.launcher.fleet_reader import read_cards
 from shared.fleet import Row, describe
-from shared.messages import Card
-from shared.registry import Registry
 
 _PROCESS: Final = ("kind", "id", "host", "pid", "device", "model", "load")
 _VERIFIER: Final = ("id", "exactness", "layout", "speculation", "ctx", "tokens_per_second", "cache_hit_rate")
@@ -24,23 +23,21 @@ _DRAFTER: Final = (
 _REQUEST: Final = ("request_id", "offset", "tokens_per_round", "drafters", "reason")
 
 
+NOBODY: Final = "no processes: nobody is registered here; `draftmesh up` starts a fleet"
+
+
 def run(redis: str, as_json: bool) -> int:
     """Print the fleet: 0, or 1 if nobody is there. Raises `BrokerError` if Redis does not answer."""
-    fleet = describe(asyncio.run(_cards(redis)))
+    fleet = describe(asyncio.run(read_cards(redis)))
     console = Console(highlight=False)
     if as_json:
         console.file.write(json.dumps(fleet, indent=2) + "\n")
     elif not fleet["processes"]:
-        console.print("no processes: nobody is registered here; `draftmesh up` starts a fleet")
+        console.print(NOBODY)
     else:
         for table in tables(fleet):
             console.print(table)
     return 0 if fleet["processes"] else 1
-
-
-async def _cards(redis: str) -> list[Card]:
-    async with asyncio.timeout(2 * BLOCK_MS / 1000), connect(redis) as broker:
-        return await Registry(broker.redis).list()
 
 
 def tables(fleet: dict[str, list[Row]]) -> list[Table | Text]:
@@ -81,18 +78,5 @@ def _beginnings(shares: Mapping[str, float | None]) -> str:
 def _table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> Table:
     table = Table(*(column.replace("_", " ") for column in columns), title=title, title_justify="left")
     for row in rows:
-        table.add_row(*(Text(_shown(column, row[column])) for column in columns))
+        table.add_row(*(Text(shown(column, row[column])) for column in columns))
     return table
-
-
-def _shown(column: str, value: Any) -> str:
-    match value:
-        case None:
-            return "–"
-        case float() if column in ("acceptance_rate", "cache_hit_rate"):
-            return f"{value:.0%}"
-        case float():
-            return f"{value:.1f}"
-        case list():
-            return ", ".join(value)
-    return str(value)

@@ -8,14 +8,17 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from services.launcher.child import Child, Program
+from services.launcher.log_rotation import rotate
 from shared import lifecycle
 from shared.usage import BAD_OPTION
 
 _WINDOW_S: Final = 60.0
+_ROTATE_S: Final = 5.0  # a process that logs 2 MB a second doubles its log's limit in this time
 _DEATHS: Final = 5  # the waits of four restarts add up to 15 s, so a hopeless program ends within the window
 
 Report = Callable[[str, str], None]
@@ -87,6 +90,14 @@ class Supervisor:
             await self._sleep(delay)
             await child.start()
             self._report(name, "started again")
+
+    async def keep_logs_short(self) -> None:
+        """Rotate logs that have grown too long, for ever."""
+        while True:
+            await self._sleep(_ROTATE_S)
+            for child in self._children:
+                with suppress(OSError):  # the next try may succeed, and a fleet does not end for its logs
+                    await asyncio.to_thread(rotate, child.log)
 
     def report_ready(self, pids: Collection[int]) -> None:
         """Report those of the children that registered under one of `pids`."""

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +23,7 @@ from services.launcher.child import Child
 from services.launcher.display import Display
 from services.launcher.plan import Plan, Wishes
 from services.launcher.readiness import is_ready
+from services.launcher.run_file import Run, RunFile, recorded
 from services.launcher.supervisor import ChildFailed, Supervisor
 from shared import devices
 from shared.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
@@ -42,20 +45,35 @@ def run(wishes: Wishes, own_variables: Sequence[str]) -> int:
     console = Console(stderr=True, highlight=False)
     display = Display(console)
     environment = {name: value for name, value in os.environ.items() if name not in own_variables}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-")))
+    folder = Path(tempfile.mkdtemp(prefix="draftmesh-"))
+    code = 0
+    try:
 
         def resolve(spec: str, option: str) -> Path:
             return fetching.find(spec, option, console)
 
-        fleet = Fleet(
-            plan.make(wishes, hardware.look(), devices.available_cores(), resolve, folder, environment), folder, display
-        )
-        code = asyncio.run(fleet.run())
-        if code == 1:
-            stack.pop_all()  # the logs are all that tells what happened
-            display.say(f"logs are kept in {folder}")
-        return code
+        made = plan.make(wishes, hardware.look(), devices.available_cores(), resolve, folder, environment)
+        with ExitStack() as stack:
+            file = _recorded(stack, made, folder, display)
+            code = asyncio.run(Fleet(made, folder, display).run())
+            if code == 1 and file:
+                file.keep()
+    finally:
+        if code != 1:  # else the logs are all that tells what happened
+            shutil.rmtree(folder, ignore_errors=True)
+    if code == 1:
+        display.say(f"logs are kept in {folder}; `draftmesh logs` shows them")
+    return code
+
+
+def _recorded(stack: ExitStack, made: Plan, folder: Path, display: Display) -> RunFile | None:
+    """Let other commands find this fleet; where that cannot be written down, they have to be told."""
+    run = Run(pid=os.getpid(), gateway=made.url, redis=made.redis, logs=str(folder), started=time.time())
+    try:
+        return stack.enter_context(recorded(run))
+    except OSError as error:
+        display.say(f"status and other commands will need --redis, since this cannot be written: {error}", "yellow")
+        return None
 
 
 class Fleet:
@@ -104,6 +122,7 @@ class Fleet:
             self._display.say(note)
         # A group of its own: cancelling it ends the watching of children that are about to be stopped.
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._supervisor.keep_logs_short(), name="logs")
             verifier = await self._start(group)
             await self._ready(verifier)
             await asyncio.Event().wait()
@@ -144,7 +163,7 @@ class Fleet:
             self._display.say(payoff.verdict(dict(card.row_ms)))
             for drafter, reason in card.refused:
                 self._display.say(f"refused drafter {drafter}: {reason}", "red")
-        self._display.say(f"logs are in {self._folder}; Ctrl-C stops everything")
+        self._display.say(f"logs are in {self._folder} (`draftmesh logs` shows them); Ctrl-C stops everything")
         sys.stdout.write(announcement(self._plan.url, card.model if card else "default", self._plan.shared_redis))
         sys.stdout.flush()
 

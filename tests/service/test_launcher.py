@@ -100,9 +100,28 @@ def test_up_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
         assert answer(request)
         started = children(process.pid)
         assert len(started) == 4  # Valkey, gateway, verifier, the lookup drafter
+        finds_the_fleet_without_being_told(ready.split()[-1].removesuffix("/v1"))
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, log.read_text()[-2000:]
     assert not [pid for pid in started if runs(pid)]
+    assert said("logs").returncode == 1
+
+
+def finds_the_fleet_without_being_told(url: str) -> None:
+    """Redis has a port of its own choice, so nobody finds this fleet by the default address."""
+    kinds = {process["kind"] for process in json.loads(said("ps", "--json").stdout)}
+    assert kinds == {"gateway", "verifier", "lookup drafter"}
+    assert [row.get("url") for row in json.loads(said("status", "--json").stdout)["processes"]][1:2] == [url]
+    assert "tok/s" in said("top").stdout.splitlines()[0]
+    assert len(said("ps").stdout.splitlines()) == 4
+    logged = [json.loads(line) for line in said("logs", "--json").stdout.splitlines()]
+    assert {line["process"] for line in logged} == {"gateway", "verifier", "lookup-drafter", "valkey"}
+    assert said("status", "--up", "1").stderr.startswith("error: --up 1: no `up` of this user has its gateway there")
+
+
+def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-P", "-m", "services.launcher", *arguments]
+    return subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False)
 
 
 def answer(request: str) -> str:

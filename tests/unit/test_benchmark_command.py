@@ -1,56 +1,28 @@
 """The command `draftmesh bench` as a whole: what it prints and writes, Ctrl-C, failures and wrong command lines."""
 
-import asyncio
 import json
 import os
 import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestServer
 
-from services.launcher import cli
+from services.launcher.run_file import Run, recorded
 from shared import usage
+from tests.benchmarks import Start, bench, fakes
 from tests.dialects import Fake, failing, llama_server, ours
 
 
 @pytest.fixture
-def background() -> Iterator[Callable[[Fake], str]]:
-    """Starts a fake in a thread of its own, since the command has an event loop of its own; returns its URL."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    servers: list[TestServer] = []
-
-    def start(fake: Fake) -> str:
-        server = TestServer(fake.app())
-        servers.append(server)
-        asyncio.run_coroutine_threadsafe(server.start_server(), loop).result(10)
-        return str(server.make_url("/"))
-
-    yield start
-    for server in servers:
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
-    loop.close()
-
-
-def bench(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-    """Run the command line; returns its exit status."""
-    few = ("--workload", "chat", "--temperature", "0", "--tokens", "8", "--repeat", "2")
-    monkeypatch.setattr(sys, "argv", ["draftmesh", "bench", *few, *arguments])
-    with pytest.raises(SystemExit) as caught:
-        usage.run(cli.app, "draftmesh")
-    return caught.value.code
+def background() -> Iterator[Start]:
+    with fakes() as start:
+        yield start
 
 
 def test_the_command_prints_and_writes_what_it_measured(
-    background: Callable[[Fake], str],
+    background: Start,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -75,7 +47,7 @@ def test_the_command_prints_and_writes_what_it_measured(
 
 
 def test_ctrl_c_reports_the_answers_so_far(
-    background: Callable[[Fake], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    background: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupting(body: dict[str, Any]) -> list[str] | None:
         if len(fake.asked) < 3:  # the warm-up and the first repetition
@@ -91,12 +63,22 @@ def test_ctrl_c_reports_the_answers_so_far(
 
 
 def test_a_run_of_failures_only_has_exit_status_1(
-    background: Callable[[Fake], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    background: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake = Fake(lambda body: ours(body) if len(fake.asked) == 1 else failing(body))
     assert bench(monkeypatch, background(fake)) == 1
     output, _ = capsys.readouterr()
     assert "2 of 2 requests failed: HTTP 500" in output
+
+
+def test_a_running_up_is_measured_by_default(
+    background: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = Fake(ours)
+    up = Run(pid=1, gateway=background(fake).rstrip("/"), redis="redis://x", logs=str(tmp_path), started=1.0)
+    with recorded(up):
+        assert bench(monkeypatch) == 0
+    assert len(fake.asked) == 3
 
 
 @pytest.mark.parametrize(
@@ -108,6 +90,10 @@ def test_a_run_of_failures_only_has_exit_status_1(
         (("--plot", "figures.svg"), "error: --plot figures.svg: a file whose name ends in .png"),
         (("--json", "nowhere/b.json"), "error: --json nowhere/b.json: a file that can be written, in a folder"),
         (("--json", "."), "error: --json .: a file that can be written, in a folder"),
+        (("--report", "page.pdf"), "error: --report page.pdf: a file whose name ends in .html"),
+        (("--report", "nowhere/p.html"), "error: --report nowhere/p.html: a file that can be written, in a folder"),
+        (("--report", "p.html", "--json", "p.json"), "error: --json p.json: is where --report puts its card"),
+        (("--up", "1"), "error: --up 1: no `up` of this user has its gateway there"),
         (("nonsense://x",), "error: URL nonsense://x: an address such as "),
     ],
 )

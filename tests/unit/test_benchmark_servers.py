@@ -20,7 +20,8 @@ from shared.errors import StartError
 from tests.dialects import DONE, Answer, Fake, bare, cut_off, event, failing, llama_server, ours, piece, strict
 from tests.ports import free_port
 
-REQUEST = Request(prompt=0, step=0, messages=({"role": "user", "content": "Hi"},), temperature=0.0, seed=3, tokens=4)
+MESSAGES = ({"role": "user", "content": "Hi"},)
+REQUEST = Request(prompt=0, step=0, messages=MESSAGES, twin=MESSAGES, temperature=0.0, seed=3, tokens=4)
 SETTINGS = Settings(workloads=(Workload.CHAT,), concurrencies=(1,), temperatures=(0.0,), tokens=8, repeat=2, seed=1)
 
 Serve = Callable[[Fake], Awaitable[Server]]

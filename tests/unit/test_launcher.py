@@ -5,26 +5,21 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from services.launcher import payoff, plan, ports, status
+from services.launcher import fetching, hardware, payoff, plan, ports, run_file, status, up
 from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.up import announcement
 from shared import api_keys, fleet
 from shared.errors import StartError
-from shared.messages import (
-    Card,
-    DrafterCard,
-    DrafterCounts,
-    GatewayCard,
-    RequestStatus,
-    Speculation,
-    VerifierCard,
-)
+from shared.messages import Card, DrafterCard, DrafterCounts, GatewayCard, RequestStatus, Speculation
 from shared.options import CacheType, Exactness, Level, Switch
+from tests import fleet_cards
 
 CPU = SeenDevice("CPU", "a CPU", "cpu", 1, 1)
 GPU = SeenDevice("CUDA0", "a GPU", "gpu", 2, 2)
@@ -188,21 +183,9 @@ def test_the_announcement_can_be_pasted_whatever_the_models_name() -> None:
     assert '"model": "it\'s"' in shown
 
 
-VERIFIER = VerifierCard(
-    id="v",
-    host="h",
-    pid=1,
-    model="m",
-    fingerprint="f",
-    vocabulary="f",
-    n_vocab=1,
-    n_ctx=1,
-    slots=8,
-    device="cpu",
-    exactness="strict",
+VERIFIER = structs.replace(
+    fleet_cards.VERIFIER,
     exactness_note="bit-equal",
-    layout="streams",
-    speculation=Speculation.AUTO,
     row_ms=((1, 10.0), (8, 60.0)),
     drafters=(DrafterCounts(drafter="d", drafted=10, accepted=6, rounds=4, stale=2, added=3),),
     refused=(("other", "token 7 differs"),),
@@ -211,20 +194,7 @@ VERIFIER = VerifierCard(
 
 
 def drafter(name: str) -> DrafterCard:
-    return DrafterCard(
-        id=name,
-        host="h",
-        pid=2,
-        kind="model",
-        model="small",
-        fingerprint="f",
-        vocabulary="f",
-        n_vocab=1,
-        device="cpu",
-        capacity=8,
-        sessions=1,
-        tokens_per_second=50.0,
-    )
+    return structs.replace(fleet_cards.DRAFTER, id=name)
 
 
 def test_a_drafters_worth_is_told() -> None:
@@ -252,6 +222,42 @@ def test_rows_are_told_in_single_steps() -> None:
 def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
     cards: list[Card] = [VERIFIER, drafter("d"), GatewayCard(id="g", host="h", pid=3, url="http://h:1", streams=2)]
     assert len(status.tables(fleet.describe(cards))) == 7
+
+
+@pytest.fixture
+def run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int]:
+    """Runs `up` with a fleet that ends at once with the given status."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(hardware, "look", lambda: Hardware((CPU,)))
+    monkeypatch.setattr(fetching, "find", lambda *_: tmp_path / "m.gguf")
+
+    def run(status: int) -> int:
+        async def end(_: up.Fleet) -> int:
+            return status
+
+        monkeypatch.setattr(up.Fleet, "run", end)
+        return up.run(WISHES, ())
+
+    return run
+
+
+@pytest.mark.parametrize(("status", "kept"), [(0, False), (1, True), (2, False)])
+def test_only_after_a_failure_the_logs_of_up_are_kept(
+    status: int, kept: bool, run_up: Callable[[int], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_up(status) == status
+    assert len(list(tmp_path.glob("draftmesh-*"))) == kept
+    assert (run_file.last_dead() is not None) == kept
+    assert ("logs are kept in" in capsys.readouterr().err) == kept
+
+
+def test_an_up_that_cannot_tell_of_itself_runs_all_the_same(
+    run_up: Callable[[int], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state").write_text("a file where the folder should be")
+    assert run_up(0) == 0
+    assert "will need --redis" in capsys.readouterr().err
 
 
 def run_draftmesh(*arguments: str, **environment: str) -> tuple[int, str, str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.gateway.metrics import Fleet, Metrics
-from services.launcher import status
+from services.launcher import figures, status
 from services.verifier.engine import Engine
 from shared import fleet, prefix
 from shared.jobs import Claim
@@ -163,7 +163,7 @@ def test_status_shows_the_hit_rate_of_each_verifier() -> None:
     cards: list[Card] = [card("new", {}), card("busy", {"prompt_tokens": 200, "cached_tokens": 50})]
     found = fleet.describe(cards)
     assert [verifier["cache_hit_rate"] for verifier in found["verifiers"]] == [None, 0.25]
-    assert [status._shown("cache_hit_rate", verifier["cache_hit_rate"]) for verifier in found["verifiers"]] == [
+    assert [figures.shown("cache_hit_rate", verifier["cache_hit_rate"]) for verifier in found["verifiers"]] == [
         "–",
         "25%",
     ]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from services.launcher.child import Child, Program
+from services.launcher.log_rotation import LIMIT_BYTES, older
 from services.launcher.supervisor import ChildFailed, Restarts, Supervisor
 from shared.lifecycle import DRAIN_S, GRACE_S
 from tests.processes import runs
@@ -192,3 +193,26 @@ def test_nobody_is_killed_who_still_drains() -> None:
     from services.gateway.service import CLOSE_S, FAREWELL_S
 
     assert GRACE_S > DRAIN_S + FAREWELL_S + CLOSE_S
+
+
+async def test_logs_that_have_grown_too_long_are_rotated_while_children_run(tmp_path: Path) -> None:
+    rotations = 0
+
+    async def sleep(_: float) -> None:
+        nonlocal rotations
+        rotations += 1
+        if rotations == 2:
+            await asyncio.Event().wait()
+
+    supervisor = Supervisor(tmp_path, Recorder().report, sleep=sleep)
+    async with asyncio.TaskGroup() as group:
+        child = await supervisor.start(program("child", SERVE), group)
+        await until_up(child)
+        os.truncate(child.log, LIMIT_BYTES + 1)  # as if it had said so much
+        group.create_task(supervisor.keep_logs_short())
+        await until(lambda: rotations == 2)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+    await supervisor.stop(grace_s=0)
+    assert older(child.log)[0].stat().st_size == LIMIT_BYTES + 1
+    assert child.log.stat().st_size == 0

@@ -45,7 +45,8 @@ def body(request: Request, server: Server, extras: Mapping[str, Any]) -> dict[st
     """The request in OpenAI's dialect, with `extras` beside."""
     return {
         "model": server.model,
-        "messages": list(request.messages),
+        # What it answered with drafts a moment ago would lie in its prefix cache.
+        "messages": list(request.twin if server.plain else request.messages),
         "temperature": request.temperature,
         "top_p": 1.0,
         "seed": request.seed,

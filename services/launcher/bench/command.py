@@ -1,25 +1,31 @@
 """Runs `draftmesh bench`: checks what can be checked first, measures, and reports however the run ends."""
 
+import asyncio
 import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from services.launcher.bench import facts
+from services.launcher.bench.card import Card, write
 from services.launcher.bench.plan import Settings, Turn, turns, warm_up
 from services.launcher.bench.report import Report
 from services.launcher.bench.runner import Runner
-from services.launcher.bench.servers import Address, Server, connect
+from services.launcher.bench.servers import Address, Server, connect, without_drafts
+from services.launcher.bench.sharing import card_of
 from services.launcher.bench.tables import tables
 from services.launcher.stack import run_to_end
 from shared.errors import StartError
 from shared.usage import INTERRUPTED
+
+CARD_SUFFIX: Final = ".json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +37,8 @@ class Options:
     timeout_s: float
     json_file: Path | None
     plot_file: Path | None
+    report_file: Path | None = None  # HTML; the card lies beside it
+    plain: bool | None = None  # measure the first server without drafts too; None: with a report, if it is ours
 
 
 def run(options: Options) -> int:
@@ -43,6 +51,8 @@ def run(options: Options) -> int:
         return status
     _print(report)
     _write(report, options)
+    if options.report_file is not None:
+        _share(card_of(report, bench.fleets, bench.ours), options.report_file)
     return status or int(not report.measured.samples)
 
 
@@ -54,6 +64,8 @@ class _Bench:
         self._errors = Console(stderr=True, highlight=False, soft_wrap=True)
         self._servers: list[Server] = []
         self._runner: Runner | None = None
+        self.ours: list[str] = []  # names of servers that are draftmesh
+        self.fleets: dict[str, facts.Fleet | None] = {}
 
     async def measure(self) -> int:
         settings = self._options.settings
@@ -63,13 +75,34 @@ class _Bench:
         connector = aiohttp.TCPConnector(force_close=True)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
             self._servers = [await connect(http, address) for address in self._options.addresses]
+            before = await self._look(http)
             self._announce(plan)
             with _progress(self._errors) as progress:
                 task = progress.add_task("warming up", total=len(self._servers) * sum(turn.requests for turn in plan))
                 self._runner = Runner(http, self._servers, _stepping(progress, task))
                 await self._runner.warm_up(warm_up(settings))
                 await self._runner.run(plan)
+            if before:
+                await asyncio.sleep(facts.SETTLE_S)
+            self.fleets = {name: facts.since(fleet, await self._fleet(http, name)) for name, fleet in before.items()}
         return 0
+
+    async def _look(self, http: aiohttp.ClientSession) -> dict[str, facts.Fleet | None]:
+        """The fleets before the run, as far as that is wanted; adds the server without drafts."""
+        options = self._options
+        if not (options.plain or options.report_file):
+            return {}
+        ours = [server for server in self._servers if await facts.is_ours(http, server)]
+        self.ours = [server.name for server in ours]
+        first = self._servers[0]
+        if options.plain and first not in ours:
+            raise StartError("--plain", first.name, "is not draftmesh, so it cannot be asked to answer without drafts")
+        if first in ours and options.plain is not False:
+            self._servers.insert(1, without_drafts(first, [server.name for server in self._servers]))
+        return {server.name: await facts.read(http, server) for server in ours} if options.report_file else {}
+
+    async def _fleet(self, http: aiohttp.ClientSession, name: str) -> facts.Fleet | None:
+        return await facts.read(http, next(server for server in self._servers if server.name == name))
 
     def report(self, *, interrupted: bool) -> Report | None:
         if self._runner is None:
@@ -111,7 +144,14 @@ def _stepping(progress: Progress, task: Any) -> Callable[[str], None]:
 
 def _check_files(options: Options) -> None:
     """What would only fail after minutes of measuring fails now."""
-    for name, path in (("--json", options.json_file), ("--plot", options.plot_file)):
+    report, html = options.report_file, "--report"
+    if report is not None and report.suffix.lower() not in (".html", ".htm"):
+        raise StartError(html, report, "a file whose name ends in .html; the card goes beside it")
+    card = None if report is None else report.with_suffix(CARD_SUFFIX)
+    files = (("--json", options.json_file), ("--plot", options.plot_file), (html, report), (html, card))
+    if card is not None and options.json_file is not None and card.resolve() == options.json_file.resolve():
+        raise StartError("--json", options.json_file, "is where --report puts its card; choose another name")
+    for name, path in files:
         if path is not None and not _can_be_written(path):
             raise StartError(name, path, "a file that can be written, in a folder that exists")
     if options.plot_file is None:
@@ -145,3 +185,13 @@ def _write(report: Report, options: Options) -> None:
 
         draw(report, options.plot_file)
         console.print(f"drawn to {options.plot_file}", markup=False)
+
+
+def _share(made: Card, path: Path) -> None:
+    from services.launcher.bench.page import render
+
+    beside = path.with_suffix(CARD_SUFFIX)
+    path.write_text(render(made), encoding="utf-8")
+    write(made, beside)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"to share: {path}, and {beside} for draftmesh bench compare", markup=False)

@@ -23,6 +23,7 @@ class Request:
     prompt: int
     step: int
     messages: Messages = field(repr=False)
+    twin: Messages = field(repr=False)  # the same under another label, for a server that has seen `messages`
     temperature: float
     seed: int
     tokens: int
@@ -98,14 +99,18 @@ def _conversation(
 ) -> tuple[Request, ...]:
     identity = f"{settings.seed} {cell.workload} {cell.temperature!r} {cell.concurrency} {place}"
     digest = hashlib.sha256(identity.encode()).digest()
+    labels = (digest[:8].hex(), digest[12:20].hex())
     return tuple(
         Request(
             prompt=prompt,
             step=step,
             messages=messages,
+            twin=twin,
             temperature=cell.temperature,
             seed=int.from_bytes(digest[8:12]) >> 1,  # 31 bits: some servers take no more
             tokens=tokens or settings.tokens,
         )
-        for step, messages in enumerate(conversation(cell.workload, prompt, digest[:8].hex()))
+        for step, (messages, twin) in enumerate(
+            zip(*(conversation(cell.workload, prompt, label) for label in labels), strict=True)
+        )
     )

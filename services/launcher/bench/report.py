@@ -3,10 +3,10 @@
 Keys of the JSON file:
   created       when, UTC
   draftmesh     version of the client
-  machine       the client's: cpu, cores, system, python
+  machine       the client's: cpu, cores, memory_bytes, system, python
   settings      workloads, concurrencies, temperatures, tokens, repeat, seed, timeout_s, interrupted
   servers       name, url (without credentials), model, software and fingerprint (what it calls itself and its build),
-                own_truncation (it took no top_k and min_p, so its defaults hold)
+                own_truncation (it took no top_k and min_p, so its defaults hold), plain (asked for no drafts)
   summaries     per cell (workload, temperature, concurrency) and server:
     answers, failed           counts
     tokens_per_second         mean, min, max, stdev, count over answers: decode speed
@@ -22,15 +22,14 @@ Keys of the JSON file:
 Units are in the names; a figure that nobody knows is null.
 """
 
-import os
-import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
+from services.launcher.bench import machine
 from services.launcher.bench.plan import Cell, Settings
 from services.launcher.bench.samples import Measured
 from services.launcher.bench.servers import Server
@@ -53,6 +52,11 @@ class Report:
         return [server.name for server in self.servers]
 
     @property
+    def plain(self) -> set[str]:
+        """Names of those that were asked for no drafts."""
+        return {server.name for server in self.servers if server.plain}
+
+    @property
     def summaries(self) -> list[Summary]:
         return summaries(self.measured, self.settings.cells, self.names)
 
@@ -66,7 +70,7 @@ class Report:
         return {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "draftmesh": metadata.version("draftmesh"),
-            "machine": machine(),
+            "machine": asdict(machine.look()),
             "settings": {
                 **asdict(self.settings),
                 "timeout_s": self.timeout_s,
@@ -81,50 +85,52 @@ class Report:
         }
 
     def _server(self, server: Server) -> dict[str, Any]:
-        fingerprints = [one.reply.fingerprint for one in self.measured.samples if one.server == server.name]
         return {
             "name": server.name,
             "url": str(server.address.url.with_user(None)),
             "model": server.model,
             "software": server.software,
-            "fingerprint": next(filter(None, fingerprints), ""),
+            "fingerprint": self.fingerprint(server),
             "own_truncation": server.name in self.own_truncation,
+            "plain": server.plain,
         }
 
-    def remarks(self) -> list[str]:
-        """What to know before believing the tables."""
+    def fingerprint(self, server: Server) -> str:
+        """What the server calls its build; empty if it does not."""
+        found = (one.reply.fingerprint for one in self.measured.samples if one.server == server.name)
+        return next(filter(None, found), "")
+
+    def remarks(self, labels: Mapping[str, str] | None = None) -> list[str]:
+        """What to know before believing the tables. `labels` are other names for the servers, for other readers.
+
+        To those, messages of failures are not told: they quote addresses.
+        """
         lines = []
         if self.interrupted:
             lines.append("interrupted: these are the answers so far")
-        for name in self.names:
-            replies = [one.reply for one in self.measured.samples if one.server == name]
-            lines += [
-                f"{name}: {count} of {count + len(replies)} requests failed: {message}"
-                for message, count in _counted(one.message for one in self.measured.failures if one.server == name)
-            ]
-            lines += [
-                f"{name}: {count} of {len(replies)} answers had no drafts: {reason}"
-                for reason, count in _counted(reply.acceptance.reason for reply in replies if reply.acceptance)
-            ]
-            if any(reply.counted == "chunks" for reply in replies):
-                lines.append(f"{name}: reports no usage, so each event was counted as one token")
-            if name in self.own_truncation:
-                lines.append(f"{name}: takes no top_k and min_p, so its own defaults hold and may favour it")
+        for server in self.names:
+            lines += self._remarks(server, labels)
         return lines
 
-
-def machine() -> dict[str, Any]:
-    """The machine that the client ran on."""
-    return {
-        "cpu": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
-def _counted(texts: Iterable[str]) -> list[tuple[str, int]]:
-    return Counter(text for text in texts if text).most_common()
+    def _remarks(self, server: str, labels: Mapping[str, str] | None) -> list[str]:
+        name = labels[server] if labels else server
+        lines = []
+        replies = [one.reply for one in self.measured.samples if one.server == server]
+        failures = (one.message for one in self.measured.failures if one.server == server)
+        lines += [
+            f"{name}: {count} of {count + len(replies)} requests failed{message}"
+            for message, count in Counter("" if labels else f": {message}" for message in failures).most_common()
+        ]
+        reasons = [] if server in self.plain else [one.acceptance.reason for one in replies if one.acceptance]
+        lines += [
+            f"{name}: {count} of {len(replies)} answers had no drafts: {reason}"
+            for reason, count in Counter(filter(None, reasons)).most_common()
+        ]
+        if any(reply.counted == "chunks" for reply in replies):
+            lines.append(f"{name}: reports no usage, so each event was counted as one token")
+        if server in self.own_truncation:
+            lines.append(f"{name}: takes no top_k and min_p, so its own defaults hold and may favour it")
+        return lines
 
 
 def _cell(cells: Sequence[Cell]) -> dict[str, Any]:

@@ -31,7 +31,9 @@ class Runner:
         self.measured = Measured()
         self.cut: list[str] = []  # servers whose own top_k and min_p hold, since they take none from a client
         self._http, self._servers, self._step, self._clock = http, servers, step, clock
-        self._extras: dict[str, dict[str, Any]] = {server.name: dict(WHOLE_DISTRIBUTION) for server in servers}
+        self._extras: dict[str, dict[str, Any]] = {
+            server.name: {**WHOLE_DISTRIBUTION, **_own(server)} for server in servers
+        }
 
     async def warm_up(self, turn: Turn) -> None:
         """Let every server answer once, uncounted. Raises `StartError` for one that cannot."""
@@ -54,7 +56,7 @@ class Runner:
         except AnswerError as error:
             if error.status not in _UNKNOWN_FIELD:
                 raise
-            self._extras[server.name] = {}
+            self._extras[server.name] = _own(server)
             await self._ask(server, request)
             self.cut.append(server.name)
 
@@ -97,3 +99,8 @@ class Runner:
 
     async def _ask(self, server: Server, request: Request) -> Reply:
         return await ask(self._http, server, request, self._extras[server.name], self._clock)
+
+
+def _own(server: Server) -> dict[str, Any]:
+    """Fields that only draftmesh knows."""
+    return {"speculative": False} if server.plain else {}

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import aiohttp
@@ -16,6 +16,7 @@ from yarl import URL
 from shared.errors import StartError
 
 _NAMED: Final = re.compile(r"([^=:/]+)=(.+)")
+PLAIN: Final = "plain"  # how a server that answers without drafts is called
 _WANTS_KEY: Final = (401, 403)
 
 
@@ -27,6 +28,7 @@ class Address:
     url: URL = field(repr=False)
     key: str = field(default="", repr=False)
     model: str = ""  # empty: the first that the server lists
+    named: bool = False  # by the user
 
     @property
     def headers(self) -> dict[str, str]:
@@ -40,6 +42,7 @@ class Server:
     address: Address
     model: str
     software: str  # what the server calls itself; may be empty
+    plain: bool = False  # it is asked to answer without drafts, which draftmesh can
 
     @property
     def name(self) -> str:
@@ -85,11 +88,20 @@ def _address(option: str, text: str, key: str, model: str) -> Address:
         raise StartError("--api-key", "(not shown)", f"{url.host} has a password in its URL already; give one of them")
     # Users paste what their client is configured with, and that often ends in /v1.
     path = re.sub(r"/v1(/chat/completions)?$", "", url.path.rstrip("/"))
-    return Address(name=name.strip() or f"{url.host}:{url.port}", url=url.with_path(path or "/"), key=key, model=model)
+    name = name.strip()
+    return Address(
+        name=name or f"{url.host}:{url.port}", url=url.with_path(path or "/"), key=key, model=model, named=bool(name)
+    )
 
 
 def _without_password(text: str) -> str:
     return re.sub(r"//[^/@]*@", "//…@", text)
+
+
+def without_drafts(server: Server, taken: Sequence[str]) -> Server:
+    """The same server, to be measured once more without drafts, under a name that is not `taken`."""
+    name = PLAIN if PLAIN not in taken else f"{server.name} {PLAIN}"
+    return replace(server, address=replace(server.address, name=name), plain=True)
 
 
 async def connect(http: aiohttp.ClientSession, address: Address) -> Server:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from services.launcher.bench.workloads import Workload
+from services.launcher.commands.fleet_options import Up, gateway_of
 from services.launcher.ports import LOOPBACK
 from shared import options
 
@@ -14,7 +15,10 @@ from shared import options
 def bench(
     context: typer.Context,
     url: Annotated[
-        str, typer.Argument(help="The server, as http://host:port or NAME=http://host:port.")
+        str,
+        typer.Argument(
+            help="The server, as http://host:port or NAME=http://host:port; by default the running `up`'s gateway."
+        ),
     ] = f"http://{LOOPBACK}:{options.DEFAULT_PORT}",
     compare: Annotated[
         list[str], typer.Option("--compare", help="A server to compare with, given as URL is; may be repeated.")
@@ -50,11 +54,25 @@ def bench(
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every figure and sample there.")] = None,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw the figures there, as PNG.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Write an HTML page to share there, and its card as JSON beside it; no names."),
+    ] = None,
+    plain: Annotated[
+        bool | None,
+        typer.Option(
+            "--plain/--no-plain",
+            help="Measure URL once more without drafts (draftmesh only); with --report that is the default.",
+        ),
+    ] = None,
+    up: Up = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds until an answer counts as failed.", min=1)] = 300,
 ) -> int:
     """Measure a server that speaks OpenAI's chat dialect, alone or in turn with others.
 
     Reports tokens per second, time to the first token, inter-token latency, and drafts accepted by offset.
+
+    With --report, what it found becomes a page and a card to share; `draftmesh bench compare` reads two cards.
 
     With --compare, servers answer the same requests in turn, so that a drift of the machine favours nobody.
 
@@ -69,7 +87,7 @@ def bench(
     keys = api_key[:1] if source is not None and source.name == "ENVIRONMENT" else api_key
     return command.run(
         command.Options(
-            addresses=tuple(addresses(url, compare, keys, model)),
+            addresses=tuple(addresses(gateway_of(context, "url", url, up), compare, keys, model)),
             settings=Settings(
                 workloads=tuple(dict.fromkeys(workload)),
                 concurrencies=tuple(dict.fromkeys(concurrency)),
@@ -81,5 +99,20 @@ def bench(
             timeout_s=timeout,
             json_file=json_file,
             plot_file=plot_file,
+            report_file=report,
+            plain=plain,
         )
     )
+
+
+def compare(
+    one: Annotated[Path, typer.Argument(metavar="A", help="A card: the .json beside a page of bench --report.")],
+    other: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+) -> int:
+    """Compare two measurements by their cards: what differs between them first, then B over A.
+
+    Ratios are of means, since the two did not run in turn: a difference of a few percent says nothing.
+    """
+    from services.launcher.bench import compare as comparing
+
+    return comparing.run(one, other)

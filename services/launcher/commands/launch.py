@@ -4,18 +4,24 @@ from typing import Annotated
 
 import typer
 
+from services.launcher.commands.fleet_options import Up, gateway_of
 from services.launcher.ports import LOOPBACK
 from shared import options
 
 
 def launch(
+    context: typer.Context,
     client: Annotated[str, typer.Argument(help="claude, codex, opencode, continue, aider or open-webui.")],
     arguments: Annotated[
         list[str], typer.Argument(metavar="-- ARGUMENTS", help="What follows -- is the client's own.")
     ] = [],  # noqa: B006
     url: Annotated[
-        str, typer.Option("--url", envvar="DRAFTMESH_URL", help="The gateway.", show_envvar=True)
+        str,
+        typer.Option(
+            "--url", envvar="DRAFTMESH_URL", help="The gateway; by default the running `up`'s.", show_envvar=True
+        ),
     ] = f"http://{LOOPBACK}:{options.DEFAULT_PORT}",
+    up: Up = None,
     model: Annotated[str, typer.Option("--model", help="One that is served there; by default the first.")] = "",
     api_key: Annotated[
         list[str], typer.Option("--api-key", envvar="DRAFTMESH_API_KEY", help="The gateway's.", show_envvar=True)
@@ -32,7 +38,7 @@ def launch(
         launcher.Wishes(
             client=client,
             arguments=tuple(arguments),
-            url=url,
+            url=gateway_of(context, "url", url, up),
             model=model,
             key=next(iter(api_key), ""),  # the variable may hold all keys of a gateway
             show=show,

@@ -4,10 +4,12 @@ from typing import Annotated
 
 import typer
 
+from services.launcher.commands.fleet_options import Up, redis_of
 from shared import options
 
 
 def plan(
+    context: typer.Context,
     target_model: options.TargetModel = "default",
     draft_model: options.DraftModels = [],  # noqa: B006
     target_device: options.TargetDevice = "auto",
@@ -27,7 +29,11 @@ def plan(
     ] = 48,
     rtt: Annotated[float, typer.Option("--rtt", help="Round trip to the drafter in ms.", min=0.0)] = 0.5,
     demo_pair: Annotated[bool, typer.Option("--demo-pair", help="Measure the demo's models.")] = False,
-    redis: Annotated[str, typer.Option("--redis", help="Use what this running fleet has measured instead.")] = "",
+    redis: Annotated[str, typer.Option("--redis", help="Use what the fleet at this Redis has measured instead.")] = "",
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="The same for the fleet of the `up` that runs on this machine.")
+    ] = False,
+    up: Up = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> int:
     """Forecast the speed-up for models and devices, and say what would help most."""
@@ -45,7 +51,7 @@ def plan(
         texts=tuple(prompt) or planner.TEXTS,
         tokens=tokens,
         round_trip_ms=rtt,
-        redis=redis,
+        redis=redis_of(context, redis, up) if redis or fleet or up is not None else "",
         demo_pair=demo_pair,
     )
     return planner.run(subject, as_json)

@@ -1,0 +1,174 @@
+"""The card of a measurement: what people share of it, as JSON. It holds no name of a host or user, no path, no key.
+
+Keys (a figure that nobody knows is null; units are in the names; `summary.py` defines the figures):
+  card          version of these keys, 1
+  created       when, UTC; draftmesh: version of the client; command: how to measure this again
+  machine       the client's: cpu, cores, memory_bytes, system, python
+  settings      workloads, concurrencies, temperatures, tokens, repeat, seed, interrupted
+  servers       name, local (it ran on this machine), plain (it was asked to answer without drafts), model, software,
+                fingerprint, own_truncation (its own top_k and min_p held), and of a draftmesh fleet, else null:
+    verifiers   model, device, exactness, layout, ctx, row_ms (ms of a decode by its rows)
+    drafters    model, kind, device, tokens_per_second, round_trip_ms; drafted, accepted, acceptance_rate, added, of
+                this measurement
+  results       per cell (workload, temperature, concurrency) and server: answers, failed, tokens_per_second,
+                total_tokens_per_second (mean, min, max, stdev, count), first_token_ms, time_per_token_ms,
+                inter_token_ms (p50, p99), drafted, accepted, acceptance_rate, acceptance_by_offset, tokens_per_round
+  comparisons   the first server over `peer`, per cell (workload null: all of them): decode, total, first_token (mean,
+                min, max, pairs); over a plain peer, `decode` is the speed-up by drafts
+  acceptance    per server and temperature over all workloads: drafted, accepted, rate, by_offset (of the drafts that
+                got to that place of their chain), reached (how many did, as well as the server lets one know)
+  remarks       what to know before believing the figures
+"""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from services.launcher.bench.machine import Machine
+from services.launcher.bench.summary import Percentiles, Ratio, Spread
+from shared.errors import StartError
+
+VERSION: Final = 1
+_MAX_BYTES: Final = 16 << 20
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What was asked."""
+
+    workloads: tuple[str, ...]
+    concurrencies: Annotated[tuple[int, ...], Meta(min_length=1)]
+    temperatures: tuple[float, ...]
+    tokens: int
+    repeat: int
+    seed: int
+    interrupted: bool
+
+
+class Verifier(Struct, frozen=True, kw_only=True):
+    """A process that owns the target."""
+
+    model: str
+    device: str
+    exactness: str
+    layout: str
+    ctx: int
+    row_ms: dict[int, float]
+
+
+class Drafter(Struct, frozen=True, kw_only=True):
+    """A drafter and what its guesses were worth."""
+
+    model: str
+    kind: str
+    device: str
+    tokens_per_second: float
+    round_trip_ms: float | None
+    drafted: int
+    accepted: int
+    acceptance_rate: float | None
+    added: int
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """A server that was measured."""
+
+    name: str
+    local: bool
+    plain: bool
+    model: str
+    software: str
+    fingerprint: str
+    own_truncation: bool
+    verifiers: tuple[Verifier, ...] | None
+    drafters: tuple[Drafter, ...] | None
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """A cell at a server."""
+
+    workload: str
+    temperature: float
+    concurrency: int
+    server: str
+    answers: int
+    failed: int
+    tokens_per_second: Spread | None
+    total_tokens_per_second: Spread | None
+    first_token_ms: Percentiles | None
+    time_per_token_ms: Percentiles | None
+    inter_token_ms: Percentiles | None
+    drafted: int | None
+    accepted: int | None
+    acceptance_rate: float | None
+    acceptance_by_offset: tuple[float, ...]
+    tokens_per_round: float | None
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The first server over a peer."""
+
+    workload: str | None
+    temperature: float
+    concurrency: int
+    peer: str
+    decode: Ratio | None
+    total: Ratio | None
+    first_token: Ratio | None
+
+
+class Acceptance(Struct, frozen=True, kw_only=True):
+    """How many drafts the target agreed with, over all workloads."""
+
+    server: str
+    temperature: float
+    drafted: int
+    accepted: int
+    rate: float
+    by_offset: tuple[float, ...]
+    reached: tuple[float, ...]
+
+
+class Card(Struct, frozen=True, kw_only=True):
+    """A measurement."""
+
+    card: int = VERSION
+    created: str
+    draftmesh: str
+    command: str
+    machine: Machine
+    settings: Settings
+    servers: Annotated[tuple[Server, ...], Meta(min_length=1)]
+    results: tuple[Result, ...]
+    comparisons: tuple[Comparison, ...]
+    acceptance: tuple[Acceptance, ...]
+    remarks: tuple[str, ...]
+
+
+class _Any(Struct):
+    card: int
+
+
+def write(card: Card, path: Path) -> None:
+    """Store it, readable by people too."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n")
+
+
+def read(path: Path) -> Card:
+    """The card at `path`. Raises `StartError`, one line, if it is none that this release understands."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES)
+    except OSError as error:
+        raise StartError("card", path, error.strerror or "cannot be read") from None
+    try:
+        version = msgspec.json.decode(data, type=_Any).card
+    except msgspec.DecodeError:
+        raise StartError("card", path, "no card: `draftmesh bench --report x.html` writes one as x.json") from None
+    if version != VERSION:
+        raise StartError("card", path, f"is of version {version}, and this draftmesh knows version {VERSION}")
+    try:
+        return msgspec.json.decode(data, type=Card)
+    except msgspec.DecodeError as error:
+        raise StartError("card", path, f"a damaged card ({error})") from None

@@ -1,0 +1,121 @@
+"""What a draftmesh gateway says of the fleet behind it; other servers have nothing of the kind.
+
+From `/props` whether a server is ours, from `/status` its devices, models, cost of rows and drafters' counts.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import aiohttp
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from services.launcher.bench.servers import Server
+from shared.registry import HEARTBEAT_S
+
+SETTLE_S: Final = HEARTBEAT_S + 1.0  # until the gateway tells of everything that has happened
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
+
+
+class Verifier(Struct, frozen=True, kw_only=True):
+    """A process that owns the target; `row_ms` is the measured time of a decode by its rows."""
+
+    id: str
+    model: str
+    device: str = ""
+    exactness: str = ""
+    layout: str = ""
+    ctx: int = 0
+    row_ms: dict[int, float] = {}
+
+
+class Drafter(Struct, frozen=True, kw_only=True):
+    """A drafter's worth to one verifier; counts are since it began to serve it."""
+
+    id: str
+    model: str
+    verifier: str | None = None
+    device: str = ""
+    kind: str = ""
+    tokens_per_second: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
+    added: int = 0
+    round_trip_ms: float | None = None
+    refused: str | None = None
+
+
+class Process(Struct, frozen=True, kw_only=True):
+    """A process of the fleet."""
+
+    id: str
+    kind: str = ""
+    device: str = ""
+
+
+class Fleet(Struct, frozen=True, kw_only=True):
+    """The part of `/status` that a measurement needs; unknown keys are passed over."""
+
+    processes: tuple[Process, ...] = ()
+    verifiers: tuple[Verifier, ...] = ()
+    drafters: tuple[Drafter, ...] = ()
+
+
+class _Properties(Struct):
+    build_info: str | UnsetType = UNSET
+
+
+async def is_ours(http: aiohttp.ClientSession, server: Server) -> bool:
+    """Whether it is draftmesh, and so can be asked to answer without drafts."""
+    found = await _get(http, server, "props")
+    try:
+        return found is not None and msgspec.json.decode(found, type=_Properties).build_info == "draftmesh"
+    except msgspec.DecodeError:
+        return False
+
+
+async def read(http: aiohttp.ClientSession, server: Server) -> Fleet | None:
+    """The fleet now; None if the server does not tell of one."""
+    found = await _get(http, server, "status")
+    if found is None:
+        return None
+    try:
+        fleet = msgspec.json.decode(found, type=Fleet, strict=False)
+    except msgspec.DecodeError:
+        return None
+    return fleet if fleet.verifiers else None
+
+
+async def _get(http: aiohttp.ClientSession, server: Server, path: str) -> bytes | None:
+    query = {"model": server.model} if path == "props" else {}
+    try:
+        async with http.get(
+            server.address.url / path,
+            params=query,
+            headers={**server.address.headers, "Accept": "application/json"},
+            allow_redirects=False,
+            timeout=_TIMEOUT,
+        ) as response:
+            return await response.read() if response.status == 200 else None
+    except (TimeoutError, aiohttp.ClientError):
+        return None
+
+
+def since(before: Fleet | None, after: Fleet | None) -> Fleet | None:
+    """`after` with drafters' counts only of the time since `before`; those that restarted meanwhile count as new."""
+    if before is None or after is None:
+        return None
+    known: Mapping[tuple[str, str | None], Drafter] = {(one.id, one.verifier): one for one in before.drafters}
+    drafters = tuple(_since(known.get((one.id, one.verifier)), one) for one in after.drafters)
+    return msgspec.structs.replace(after, drafters=drafters)
+
+
+def _since(before: Drafter | None, after: Drafter) -> Drafter:
+    if before is None or before.drafted > after.drafted:
+        return after
+    return msgspec.structs.replace(
+        after,
+        drafted=after.drafted - before.drafted,
+        accepted=after.accepted - before.accepted,
+        added=after.added - before.added,
+    )

@@ -1,0 +1,139 @@
+"""What each `up` says of itself for as long as it lives, so that other commands find its fleet without being told.
+
+One file per `up`, readable by its user only, since Redis's address may hold a password. `up` holds a lock on its file:
+the system releases it however the process ends, so a file that nobody locks belongs to an `up` that is gone. One that
+ended well takes its file along; what remains tells where the logs of one that ended badly are.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from shared.errors import StartError
+from shared.folders import state_folder
+
+if sys.platform != "win32":
+    import fcntl
+
+_SUFFIX = ".run"
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One `up`: its process, the gateway's URL, Redis's with its password, the folder of its logs, unix seconds."""
+
+    pid: int
+    gateway: str
+    redis: str
+    logs: str
+    started: float
+
+    @property
+    def port(self) -> int:
+        """The gateway's; what people tell fleets of one machine apart by."""
+        return urlsplit(self.gateway).port or 0
+
+
+class RunFile:
+    """The file of this process's `up`; `kept` if it stays at the end, for those who look for the logs."""
+
+    kept = False
+
+    def keep(self) -> None:
+        """The fleet ended badly."""
+        self.kept = True
+
+
+@contextmanager
+def recorded(run: Run) -> Iterator[RunFile]:
+    """Write `run` down while the block lasts. Files of earlier ones that ended badly go, but for the latest.
+
+    Raises `OSError` if it cannot be written.
+    """
+    folder = _folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for _, path in _dead(folder)[1:]:
+        path.unlink(missing_ok=True)
+    # Made aside and locked before it gets its name: nobody sees half of it, or takes it for one of the dead.
+    descriptor, name = tempfile.mkstemp(dir=folder)  # with mode 0600
+    path = folder / f"{run.pid}{_SUFFIX}"
+    try:
+        if sys.platform != "win32":
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(descriptor, msgspec.json.encode(run))
+        os.replace(name, path)
+    except OSError:
+        os.close(descriptor)
+        Path(name).unlink(missing_ok=True)
+        raise
+    file = RunFile()
+    try:
+        yield file
+    finally:
+        if not file.kept:
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def living() -> list[Run]:
+    """Every `up` of this user that runs on this machine, by start."""
+    return sorted((run for run, path in _read(_folder()) if _is_locked(path)), key=lambda run: run.started)
+
+
+def last_dead() -> Run | None:
+    """The latest `up` that ended badly and whose logs are still there."""
+    return next((run for run, _ in _dead(_folder()) if Path(run.logs).is_dir()), None)
+
+
+def chosen(port: int | None) -> Run | None:
+    """The `up` whose gateway listens at `port`, or the only one; None if none was asked for and none runs.
+
+    Raises `StartError` if there is none at `port`, or if it is not said which of several.
+    """
+    runs = living()
+    if port is not None:
+        found = next((run for run in runs if run.port == port), None)
+        if found is None:
+            there = ", ".join(str(run.port) for run in runs) or "none"
+            raise StartError("--up", port, f"no `up` of this user has its gateway there; running: {there}")
+        return found
+    if len(runs) > 1:
+        each = ", ".join(f"--up {run.port} (pid {run.pid})" for run in runs)
+        raise StartError("--up", "(not given)", f"{len(runs)} fleets run here, so say which: {each}")
+    return runs[0] if runs else None
+
+
+def _folder() -> Path:
+    return state_folder() / "up"
+
+
+def _dead(folder: Path) -> list[tuple[Run, Path]]:
+    """Those that ended badly, the latest first."""
+    dead = [(run, path) for run, path in _read(folder) if not _is_locked(path)]
+    return sorted(dead, key=lambda one: one[0].started, reverse=True)
+
+
+def _read(folder: Path) -> list[tuple[Run, Path]]:
+    found = []
+    for path in folder.glob(f"*{_SUFFIX}"):
+        with suppress(OSError, msgspec.DecodeError):  # it went just now, or is another release's
+            found.append((msgspec.json.decode(path.read_bytes(), type=Run), path))
+    return found
+
+
+def _is_locked(path: Path) -> bool:
+    if sys.platform == "win32":
+        return False  # `up` does not run there
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
