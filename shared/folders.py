@@ -1,4 +1,4 @@
-"""Where draftmesh keeps what it can make again."""
+"""Where draftmesh keeps what it can make again, and where its settings lie."""
 
 import os
 from pathlib import Path
@@ -10,4 +10,10 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "draftmesh"
+
+
+def config_folder() -> Path:
+    """`draftmesh` in the user's folder for settings (XDG base directories). Not created here."""
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(base).expanduser() / "draftmesh"

@@ -7,10 +7,14 @@ from typing import NoReturn
 
 import typer
 from typer.exceptions import Abort, TyperException
+from typer.main import get_command
 
+from shared.config import Known
 from shared.errors import StartError
+from shared.settings import Settings
 
 BAD_OPTION = 2  # the exit status by which every command says that its options are wrong
+PROGRAM = "draftmesh"
 INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 
 
@@ -21,14 +25,22 @@ def command(main: Callable[..., object]) -> typer.Typer:
     return app
 
 
-def run(app: typer.Typer, name: str) -> NoReturn:
-    """Run this process's command line and exit: with what the command returns, or 2 and one line for a bad option."""
+def run(app: typer.Typer, name: str, elsewhere: Known | None = None) -> NoReturn:
+    """Run this process's command line and exit: with what the command returns, or 2 and one line for a bad option.
+
+    Programs called `draftmesh ...` read `draftmesh.toml`; `elsewhere` are the keys in it that are other programs'.
+    """
+    root = get_command(app)
+    settings = Settings(root, name, elsewhere)
     try:
-        code = app(standalone_mode=False, prog_name=name)
+        if name.split()[0] == PROGRAM:
+            settings.attach()
+        code = root(standalone_mode=False, prog_name=name, obj=settings)
     except TyperException as error:
-        refuse(explain(error, sys.argv[1:], os.environ))
+        refuse(explain(error, sys.argv[1:], os.environ, settings))
     except StartError as error:
-        refuse(str(error))
+        place = settings.place(error.option)
+        refuse(f"{error} ({place})" if place else str(error))
     except (KeyboardInterrupt, Abort):
         sys.exit(INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
@@ -40,8 +52,8 @@ def refuse(line: str) -> NoReturn:
     sys.exit(BAD_OPTION)
 
 
-def explain(error: TyperException, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """One line for `error`, which `arguments` (or an option's environment twin) caused."""
+def explain(error: TyperException, arguments: Sequence[str], environment: Mapping[str, str], settings: Settings) -> str:
+    """One line for `error`, which `arguments`, an option's environment twin or a line of the file caused."""
     message = " ".join(error.format_message().split())
     parameter = getattr(error, "param", None)
     names = [name for name in getattr(parameter, "opts", ()) if name.startswith("-")]
@@ -51,6 +63,9 @@ def explain(error: TyperException, arguments: Sequence[str], environment: Mappin
     name = max(names, key=len)
     # "Invalid value for '--port': Input should be ..." says everything but the value.
     allowed = str(getattr(error, "message", message)).removeprefix("Value error, ")
+    entry = settings.origin(str(getattr(parameter, "name", "")))
+    if entry:
+        return f"{entry.place}: {entry.key} = {entry.value}: {allowed}"
     return f"{name} {_value(names, arguments, environment, getattr(parameter, 'envvar', None))}: {allowed}"
 
 

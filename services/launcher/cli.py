@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from services.launcher import service_options
 from services.launcher.commands.acl import acl
 from services.launcher.commands.bench import bench
 from services.launcher.commands.demo import demo
@@ -59,4 +60,4 @@ app.command()(acl)
 
 def main() -> None:
     """The console script: runs the command and exits with its status."""
-    usage.run(app, "draftmesh")
+    usage.run(app, usage.PROGRAM, service_options.KEYS)

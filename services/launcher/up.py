@@ -21,8 +21,9 @@ from services.launcher.child import Child
 from services.launcher.display import Display
 from services.launcher.plan import Plan, Wishes
 from services.launcher.readiness import is_ready
+from services.launcher.service_options import Handed
 from services.launcher.supervisor import ChildFailed, Supervisor
-from shared import devices
+from shared import config, devices
 from shared.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
 from shared.errors import StartError
 from shared.messages import Card, VerifierCard
@@ -34,14 +35,16 @@ _VALKEY_S: Final = 10.0  # it is ready in 50 ms
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run(wishes: Wishes, own_variables: Sequence[str]) -> int:
+def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
     """Run the fleet until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started.
 
-    `own_variables` are the environment twins of our options: children get what was decided, not what was written.
+    `own_variables` are the environment twins of our options: children get what was decided, not what was written, and
+    of `draftmesh.toml` they get what was `handed` down, so they read none.
     """
     console = Console(stderr=True, highlight=False)
     display = Display(console)
     environment = {name: value for name, value in os.environ.items() if name not in own_variables}
+    environment[config.VARIABLE] = config.OFF
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-")))
 
@@ -49,7 +52,9 @@ def run(wishes: Wishes, own_variables: Sequence[str]) -> int:
             return fetching.find(spec, option, console)
 
         fleet = Fleet(
-            plan.make(wishes, hardware.look(), devices.available_cores(), resolve, folder, environment), folder, display
+            plan.make(wishes, hardware.look(), devices.available_cores(), resolve, folder, environment, handed),
+            folder,
+            display,
         )
         code = asyncio.run(fleet.run())
         if code == 1:

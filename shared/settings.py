@@ -1,0 +1,144 @@
+"""A command line whose options may also stand in `draftmesh.toml`: every command gets `--config`, and reads it first.
+
+Works on the parsers that typer builds, through their own `default_map`, so that a value of the file is checked as one
+of the command line is.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+import typer
+from typer.main import get_command
+
+from shared import config
+from shared.config import Command, ConfigFile, Entry, Known
+from shared.errors import StartError
+
+_UNSETTABLE: Final = frozenset({"help", "version", "config"})
+
+Parser = Any  # typer's own copy of click has no public types
+
+
+@dataclass(slots=True)
+class Settings:
+    """The file of one process, once its command has been told apart, and which options took their values from it.
+
+    `name` is how the program is called, such as "draftmesh gateway". `elsewhere` are the keys of commands that other
+    programs parse; None: this program knows its own command only, and leaves the rest of a file unread.
+    """
+
+    root: Parser
+    name: str
+    elsewhere: Known | None = None
+    file: ConfigFile | None = None
+    context: Any = None  # of the command that runs
+    used: dict[str, Entry] = field(default_factory=dict)  # by parameter name
+
+    def attach(self) -> None:
+        """Give every command a `--config`, which is read before its other options."""
+        for command in self.commands().values():
+            command.params.append(self._option())
+
+    def commands(self) -> dict[Command, Parser]:
+        """Every command that this program can run, by the words that name it."""
+        return dict(_commands(self.root, tuple(self.name.split()[1:])))
+
+    def known(self) -> dict[Command, Collection[str]]:
+        """The keys that each command understands."""
+        own: dict[Command, Collection[str]] = {path: keys(command) for path, command in self.commands().items()}
+        return own | dict(self.elsewhere or {})
+
+    def load(self, context: Any, chosen: str) -> None:
+        """Make the file's values the defaults of `context`'s command. Raises `StartError` for a file that is wrong."""
+        self.context = context
+        path = config.find(chosen)
+        if path is None:
+            return
+        self.file = config.read(path)
+        command, parameters = path_of(context), keys(context.command)
+        if self.elsewhere is None:
+            self.file.check_own(command, parameters)
+        else:
+            self.file.check(self.known())
+        context.default_map = {}
+        for key, entry in self.file.entries(command, parameters).items():
+            if key in parameters:  # or else it is a service's, which reads the file itself
+                self._take(context, parameters[key], entry, key in self.file.tables.get(command, {}))
+
+    def _take(self, context: Any, parameter: Parser, entry: Entry, insist: bool) -> None:
+        """Let `parameter` have the entry's value; a top-level list passes by what takes one value, unless `insist`."""
+        values = entry.value if isinstance(entry.value, list) else [entry.value]
+        if not all(isinstance(value, str | int | float) for value in values):
+            raise StartError(f"{entry.place}:", entry.key, "a text or a number, or a list of them")
+        if any(isinstance(value, bool) for value in values) and not parameter.is_flag:
+            raise StartError(f"{entry.place}:", entry.key, "true and false are for options that take no value")
+        if not parameter.multiple and len(values) != 1:
+            if insist:
+                raise StartError(f"{entry.place}:", entry.key, "takes one value, not a list")
+            return
+        context.default_map[parameter.name] = values if parameter.multiple else values[0]
+        self.used[parameter.name] = entry
+
+    def origin(self, parameter: str) -> Entry | None:
+        """The entry whose value the parameter has; None if its value came from elsewhere."""
+        source = self.context.get_parameter_source(parameter) if self.context else None
+        return self.used.get(parameter) if source is not None and source.name == "DEFAULT_MAP" else None
+
+    def place(self, option: str) -> str:
+        """Where in the file the value of an option, named as on the command line, stands; empty if it is not there."""
+        for parameter in self.used:
+            entry = self.origin(parameter)
+            if entry and option == f"--{entry.key.replace('_', '-')}":
+                return entry.place
+        return ""
+
+    def _option(self) -> Parser:
+        def read(context: typer.Context, value: str) -> None:
+            self.load(context, value)
+
+        def declare(
+            chosen: Annotated[
+                str,
+                typer.Option(
+                    config.OPTION,
+                    envvar=config.VARIABLE,
+                    show_envvar=True,
+                    metavar="FILE",
+                    help=f"File of options; by default ./{config.NAME}, or else the user's own; {config.OFF}: none.",
+                    is_eager=True,
+                    expose_value=False,
+                    callback=read,
+                ),
+            ] = "",
+        ) -> None:
+            pass
+
+        app = typer.Typer(add_completion=False)
+        app.command()(declare)
+        return next(parameter for parameter in get_command(app).params if config.OPTION in parameter.opts)
+
+
+def path_of(context: Any) -> Command:
+    """The words that name the context's command."""
+    return tuple(context.command_path.split()[1:])
+
+
+def keys(command: Parser) -> dict[str, Parser]:
+    """The options of a command by their keys in a file."""
+    found = {}
+    for parameter in command.params:
+        name = max((name for name in parameter.opts if name.startswith("--")), key=len, default="")
+        key = name.removeprefix("--").replace("-", "_")
+        if key and key not in _UNSETTABLE:
+            found[key] = parameter
+    return found
+
+
+def _commands(parser: Parser, path: Command) -> Iterator[tuple[Command, Parser]]:
+    below = getattr(parser, "commands", None)
+    if below is None:
+        yield path, parser
+        return
+    for name, command in below.items():
+        yield from _commands(command, (*path, name))
