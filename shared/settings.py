@@ -4,8 +4,10 @@ Works on the parsers that typer builds, through their own `default_map`, so that
 of the command line is.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,9 +17,21 @@ from shared import config
 from shared.config import Command, ConfigFile, Entry, Known
 from shared.errors import StartError
 
+PROGRAM: Final = "draftmesh"
+DEFAULT: Final = "default"
+HIDDEN: Final = "***"
 _UNSETTABLE: Final = frozenset({"help", "version", "config"})
 
 Parser = Any  # typer's own copy of click has no public types
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One option of a command, its value as JSON holds it and without secrets, and where that came from."""
+
+    key: str
+    value: Any
+    source: str  # "command line", "environment NAME", "FILE:LINE" or "default"
 
 
 @dataclass(slots=True)
@@ -37,8 +51,9 @@ class Settings:
 
     def attach(self) -> None:
         """Give every command a `--config`, which is read before its other options."""
+        option = self._option()
         for command in self.commands().values():
-            command.params.append(self._option())
+            command.params.append(option)
 
     def commands(self) -> dict[Command, Parser]:
         """Every command that this program can run, by the words that name it."""
@@ -80,6 +95,31 @@ class Settings:
         context.default_map[parameter.name] = values if parameter.multiple else values[0]
         self.used[parameter.name] = entry
 
+    def effective(self, command: Command, arguments: Sequence[str]) -> list[Setting]:
+        """Every option of a command as it would be with `arguments`. Raises what the command's own start would."""
+        parser = self.commands()[command]
+        context = parser.context_class(parser, info_name=" ".join((PROGRAM, *command)))
+        given, _, _ = parser.make_parser(context).parse_args(list(arguments))
+        self.used = {}
+        options = keys(parser)
+        for parameter in sorted(parser.params, key=lambda parameter: config.OPTION not in parameter.opts):
+            if config.OPTION in parameter.opts or parameter in options.values():
+                parameter.handle_parse_result(context, given, [])
+        return [
+            Setting(key, _shown(key, context.params[parameter.name]), self._source(context, parameter))
+            for key, parameter in options.items()
+        ]
+
+    def _source(self, context: Any, parameter: Parser) -> str:
+        match context.get_parameter_source(parameter.name).name:
+            case "COMMANDLINE":
+                return "command line"
+            case "ENVIRONMENT":
+                return f"environment {parameter.envvar}"
+            case "DEFAULT_MAP":
+                return self.used[parameter.name].place
+        return DEFAULT
+
     def origin(self, parameter: str) -> Entry | None:
         """The entry whose value the parameter has; None if its value came from elsewhere."""
         source = self.context.get_parameter_source(parameter) if self.context else None
@@ -117,6 +157,22 @@ class Settings:
         app = typer.Typer(add_completion=False)
         app.command()(declare)
         return next(parameter for parameter in get_command(app).params if config.OPTION in parameter.opts)
+
+
+def _shown(key: str, value: Any) -> Any:
+    """A value for people and JSON; of a secret only that there is one."""
+    match value:
+        case list() | tuple():
+            return [_shown(key, part) for part in value]
+        case Enum():
+            return value.value
+        case Path():
+            return str(value)
+        case str() if config.is_secret(key, value):
+            from shared.broker import redacted  # costs more than most commands need to start
+
+            return redacted(value) if "://" in value else HIDDEN
+    return value
 
 
 def path_of(context: Any) -> Command:

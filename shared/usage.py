@@ -1,8 +1,10 @@
 """How a command ends when it cannot start: one line that names the option, the value and what is allowed; status 2."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import NoReturn
 
 import typer
@@ -11,10 +13,10 @@ from typer.main import get_command
 
 from shared.config import Known
 from shared.errors import StartError
-from shared.settings import Settings
+from shared.settings import PROGRAM, Settings
 
 BAD_OPTION = 2  # the exit status by which every command says that its options are wrong
-PROGRAM = "draftmesh"
+SHOW = "--show-settings"  # a service's first argument: say what the others come to, as JSON, and end
 INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 
 
@@ -35,6 +37,10 @@ def run(app: typer.Typer, name: str, elsewhere: Known | None = None) -> NoReturn
     try:
         if name.split()[0] == PROGRAM:
             settings.attach()
+            if sys.argv[1:2] == [SHOW]:
+                found = settings.effective(tuple(name.split()[1:]), sys.argv[2:])
+                typer.echo(json.dumps([asdict(setting) for setting in found]))
+                sys.exit(0)
         code = root(standalone_mode=False, prog_name=name, obj=settings)
     except TyperException as error:
         refuse(explain(error, sys.argv[1:], os.environ, settings))

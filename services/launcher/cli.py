@@ -8,6 +8,7 @@ import typer
 from services.launcher import service_options
 from services.launcher.commands.acl import acl
 from services.launcher.commands.bench import bench
+from services.launcher.commands.config import config
 from services.launcher.commands.demo import demo
 from services.launcher.commands.doctor import doctor
 from services.launcher.commands.join import join
@@ -19,7 +20,7 @@ from services.launcher.commands.pull import pull
 from services.launcher.commands.services import drafter, gateway, verifier
 from services.launcher.commands.status import status
 from services.launcher.commands.up import up
-from shared import usage
+from shared import settings, usage
 
 app = typer.Typer(
     name="draftmesh",
@@ -55,9 +56,10 @@ for command in (join, pull, status, doctor, plan, demo, bench, launch):
     app.command()(command)
 app.add_typer(models, name="models")
 app.add_typer(keys, name="keys")
+app.add_typer(config, name="config")
 app.command()(acl)
 
 
 def main() -> None:
     """The console script: runs the command and exits with its status."""
-    usage.run(app, usage.PROGRAM, service_options.KEYS)
+    usage.run(app, settings.PROGRAM, service_options.KEYS)
