@@ -102,13 +102,13 @@ class Settings:
         given, _, _ = parser.make_parser(context).parse_args(list(arguments))
         self.used = {}
         options = keys(parser)
-        for parameter in sorted(parser.params, key=lambda parameter: config.OPTION not in parameter.opts):
-            if config.OPTION in parameter.opts or parameter in options.values():
-                parameter.handle_parse_result(context, given, [])
-        return [
-            Setting(key, _shown(key, context.params[parameter.name]), self._source(context, parameter))
-            for key, parameter in options.items()
-        ]
+        file = next(parameter for parameter in parser.params if config.OPTION in parameter.opts)
+        file.handle_parse_result(context, given, [])
+        settings = []
+        for key, parameter in options.items():
+            value, _ = parameter.handle_parse_result(context, given, [])
+            settings.append(Setting(key, _shown(key, value), self._source(context, parameter)))
+        return settings
 
     def _source(self, context: Any, parameter: Parser) -> str:
         match context.get_parameter_source(parameter.name).name:
@@ -192,9 +192,8 @@ def keys(command: Parser) -> dict[str, Parser]:
 
 
 def _commands(parser: Parser, path: Command) -> Iterator[tuple[Command, Parser]]:
-    below = getattr(parser, "commands", None)
-    if below is None:
+    below = getattr(parser, "commands", {})
+    if not below or (path and parser.invoke_without_command):
         yield path, parser
-        return
     for name, command in below.items():
         yield from _commands(command, (*path, name))

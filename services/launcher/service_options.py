@@ -44,6 +44,7 @@ KEYS: Final[Mapping[Command, Collection[str]]] = {
             "exactness",
             "gpu_layers",
             "tensor_split",
+            "offline",
             "speculation",
             "lease",
             "traces",
@@ -51,7 +52,18 @@ KEYS: Final[Mapping[Command, Collection[str]]] = {
         }
     ),
     ("drafter",): frozenset(
-        {"redis", "draft_model", "draft_device", "ctx", "parallel", "threads", "gpu_layers", "log_level", "name"}
+        {
+            "redis",
+            "draft_model",
+            "draft_device",
+            "ctx",
+            "parallel",
+            "threads",
+            "gpu_layers",
+            "offline",
+            "log_level",
+            "name",
+        }
     ),
 }
 
