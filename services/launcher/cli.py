@@ -18,6 +18,7 @@ from services.launcher.commands.models import models
 from services.launcher.commands.plan import plan
 from services.launcher.commands.pull import pull
 from services.launcher.commands.services import drafter, gateway, verifier
+from services.launcher.commands.setup import setup
 from services.launcher.commands.status import status
 from services.launcher.commands.up import up
 from shared import settings, usage
@@ -49,6 +50,7 @@ def root(
 
 
 # In the order in which `--help` lists them.
+app.command()(setup)
 app.command()(up)
 for service in (gateway, verifier, drafter):
     app.command(context_settings=_PASS_ON, add_help_option=False)(service)
