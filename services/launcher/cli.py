@@ -17,6 +17,7 @@ from services.launcher.commands.launch import launch
 from services.launcher.commands.models import models
 from services.launcher.commands.plan import plan
 from services.launcher.commands.pull import pull
+from services.launcher.commands.service import service
 from services.launcher.commands.services import drafter, gateway, verifier
 from services.launcher.commands.setup import setup
 from services.launcher.commands.status import status
@@ -52,13 +53,14 @@ def root(
 # In the order in which `--help` lists them.
 app.command()(setup)
 app.command()(up)
-for service in (gateway, verifier, drafter):
-    app.command(context_settings=_PASS_ON, add_help_option=False)(service)
+for process in (gateway, verifier, drafter):
+    app.command(context_settings=_PASS_ON, add_help_option=False)(process)
 for command in (join, pull, status, doctor, plan, demo, bench, launch):
     app.command()(command)
 app.add_typer(models, name="models")
 app.add_typer(keys, name="keys")
 app.add_typer(config, name="config")
+app.add_typer(service, name="service")
 app.command()(acl)
 
 

@@ -42,6 +42,10 @@ def program() -> typer.Typer:
     keys.command("new")(new)
     keys.command("old")(new)
     app.add_typer(keys, name="keys")
+    listing = typer.Typer(invoke_without_command=True)
+    listing.callback()(serve)
+    listing.command("new")(new)
+    app.add_typer(listing, name="list")
     return app
 
 
@@ -116,6 +120,12 @@ def test_a_table_holds_for_its_command_only(place: Path) -> None:
     write(place, '[keys.new]\nname = "one"\n[keys.old]\nname = "other"\n[gateway]\nmax_requests = 5')
     assert run("keys", "new") == {"name": "one"}
     assert run("keys", "old") == {"name": "other"}
+
+
+def test_a_group_that_runs_by_itself_has_options_too(place: Path) -> None:
+    write(place, 'port = 5\nname = "n"\n[list]\nport = 6\n[list.new]\nname = "m"')
+    assert run("list")["port"] == 6
+    assert run("list", "new") == {"name": "m"}
 
 
 def test_the_file_here_wins_over_the_users_own_and_a_named_one_over_both(
