@@ -19,8 +19,8 @@ pytestmark = [
 OWN = """
 port = 0
 redis_port = 0
-parallel = 2
-ctx = 512
+parallel = 3
+ctx = 256
 gpu_layers = 3
 
 [gateway]
@@ -34,18 +34,18 @@ lease = 7
 
 def test_up_starts_what_setup_wrote_and_the_user_added(tmp_path: Path) -> None:
     file, log = tmp_path / config.NAME, tmp_path / "log"
-    environment = clean_environment() | {"DRAFTMESH_PARALLEL": "3"}
+    environment = clean_environment() | {"DRAFTMESH_PARALLEL": "2"}
     arguments = ("setup", "--no-probe", "--target-model", "default", "--output", str(file))
     with draftmesh(*arguments, environment=environment, log=log) as process:
         assert process.wait(60) == 0, log.read_text()
     file.write_text(file.read_text() + OWN)
-    with draftmesh("up", "--config", str(file), "--ctx", "256", environment=environment, log=log) as process:
+    with draftmesh("up", "--config", str(file), "--ctx", "512", environment=environment, log=log) as process:
         assert process.stdout is not None
         ready = process.stdout.readline()
         assert ready.startswith("draftmesh is ready: http://127.0.0.1:"), log.read_text()[-2000:]
         started = {service_of(pid): pid for pid in children(process.pid)}
         verifier = command_of(started["verifier"])
-        assert [value_of(verifier, name) for name in ("--ctx", "--parallel", "--gpu-layers")] == ["256", "3", "3"]
+        assert [value_of(verifier, name) for name in ("--ctx", "--parallel", "--gpu-layers")] == ["512", "2", "3"]
         assert "--gpu-layers" not in command_of(started["drafter"]), "the top level's is the target's"
         assert value_of(command_of(started["gateway"]), "--host") == "127.0.0.1"
         assert variables_of(started["gateway"])["DRAFTMESH_MAX_REQUESTS"] == "7"

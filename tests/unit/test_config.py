@@ -1,6 +1,5 @@
 """`draftmesh.toml`: what it may say, which of two sources wins, and that every mistake in it is one line."""
 
-import os
 import stat
 from pathlib import Path
 from typing import Annotated
@@ -52,9 +51,7 @@ def program() -> typer.Typer:
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory of its own, and a home without settings."""
-    for name in [name for name in os.environ if name.startswith("DRAFTMESH_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    command_lines.forget_settings(monkeypatch, tmp_path)
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)

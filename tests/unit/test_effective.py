@@ -1,37 +1,24 @@
 """`draftmesh config`: which value an option has, where it comes from, and whether every command allows it."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from services.launcher import cli
 from shared import config
+from tests.command_lines import forget_settings, launch
 
 
 @pytest.fixture(autouse=True)
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that is read, in a working directory of its own."""
-    for name in [name for name in os.environ if name.startswith("DRAFTMESH_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
-    monkeypatch.chdir(tmp_path)
+    forget_settings(monkeypatch, tmp_path)
     return tmp_path / config.NAME
 
 
-def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["draftmesh", "config", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-    assert isinstance(caught.value.code, int)
-    return caught.value.code, *capfd.readouterr()
-
-
 def settings(capfd: pytest.CaptureFixture[str], command: str, *arguments: str) -> dict[str, tuple[Any, str]]:
-    code, output, errors = run(capfd, "show", command, "--json", *arguments)
+    code, output, errors = launch(capfd, "config", "show", command, "--json", *arguments)
     assert (code, errors) == (0, "")
     return {row["key"]: (row["value"], row["source"]) for row in json.loads(output)["commands"][command]}
 
@@ -61,7 +48,7 @@ def test_secrets_stay_hidden(file: Path, capfd: pytest.CaptureFixture[str]) -> N
 
 def test_without_a_command_what_is_set_is_shown_once(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file.write_text("lease = 7\nmax_requests = 9\n[gateway]\nport = 8000")
-    code, output, _ = run(capfd, "show")
+    code, output, _ = launch(capfd, "config", "show")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if line.startswith("│")]
     assert code == 0
     assert output.startswith(f"file: {file}\n")
@@ -73,13 +60,13 @@ def test_without_a_command_what_is_set_is_shown_once(file: Path, capfd: pytest.C
 
 
 def test_a_command_that_is_not_there_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
-    code, _, errors = run(capfd, "show", "upp")
+    code, _, errors = launch(capfd, "config", "show", "upp")
     assert (code, errors.startswith("error: COMMAND upp: one of ")) == (2, True)
 
 
 def test_a_file_is_right_if_every_command_says_so(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file.write_text('parallel = 3\ndraft_model = ["a", "b"]\n[verifier]\nlease = 7\n[keys.new]\nname = "alice"')
-    assert run(capfd, "check") == (0, f"{file}\nevery key and value is allowed\n", "")
+    assert launch(capfd, "config", "check") == (0, f"{file}\nevery key and value is allowed\n", "")
 
 
 def test_mistakes_of_services_are_found_and_the_environment_hides_none(
@@ -87,7 +74,7 @@ def test_mistakes_of_services_are_found_and_the_environment_hides_none(
 ) -> None:
     file.write_text("port = 99999\n[verifier]\nlease = 0")
     monkeypatch.setenv("DRAFTMESH_PORT", "1")
-    code, _, errors = run(capfd, "check")
+    code, _, errors = launch(capfd, "config", "check")
     assert code == 2
     assert sorted(errors.splitlines()) == [
         f"error: {file}:1: port = 99999: Input should be less than or equal to 65535",
@@ -96,9 +83,9 @@ def test_mistakes_of_services_are_found_and_the_environment_hides_none(
 
 
 def test_the_path_is_told(file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, output, errors = run(capfd, "path")
+    code, output, errors = launch(capfd, "config", "path")
     assert (code, output) == (1, "")
     assert str(tmp_path / "settings/draftmesh/draftmesh.toml") in errors
     file.touch()
-    assert run(capfd, "path") == (0, f"{file}\n", "")
-    assert run(capfd, "path", "--config", "off")[0] == 1
+    assert launch(capfd, "config", "path") == (0, f"{file}\n", "")
+    assert launch(capfd, "config", "path", "--config", "off")[0] == 1

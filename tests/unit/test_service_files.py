@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from services.launcher import cli, service_files
+from services.launcher import service_files
 from shared import config
 from shared.errors import StartError
+from tests.command_lines import forget_settings, launch
 
 AWKWARD = ["/opt/a b/draftmesh", "join", "redis://:p%40$x@h:1/0", "--draft-model", 'a "b" \\ 5%', "--config", ""]
 
@@ -24,10 +25,8 @@ def exec_start(unit: str) -> str:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user who has no settings, on a Linux whose systemctl notes what it is asked and does nothing."""
-    for name in [name for name in os.environ if name.startswith("DRAFTMESH_")]:
-        monkeypatch.delenv(name)
+    forget_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     monkeypatch.setattr("sys.platform", "linux")
     for name in ("systemctl", "launchctl"):
         tool = tmp_path / "bin" / name
@@ -35,17 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tool.write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/asked\n')
         tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["draftmesh", "service", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-    assert isinstance(caught.value.code, int)
-    return caught.value.code, *capfd.readouterr()
 
 
 def asked(home: Path) -> list[str]:
@@ -91,7 +80,7 @@ def test_an_agent_says_the_command_word_by_word() -> None:
 
 
 def test_print_writes_and_starts_nothing(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, output, errors = run(capfd, "install", "--print")
+    code, output, errors = launch(capfd, "service", "install", "--print")
     assert (code, output.splitlines()[1]) == (0, "[Unit]")
     assert f"it would be {home}/settings/systemd/user/draftmesh.service" in errors
     assert "systemctl --user daemon-reload && systemctl --user enable --now draftmesh.service" in errors
@@ -101,7 +90,7 @@ def test_print_writes_and_starts_nothing(home: Path, capfd: pytest.CaptureFixtur
 
 def test_the_file_that_is_read_here_is_the_services(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (home / config.NAME).write_text("port = 7099")
-    assert run(capfd, "install")[0] == 0
+    assert launch(capfd, "service", "install")[0] == 0
     unit = home / "settings/systemd/user/draftmesh.service"
     assert stat.S_IMODE(unit.stat().st_mode) == 0o600
     assert exec_start(unit.read_text()).endswith(f"draftmesh up --config {home / config.NAME}")
@@ -109,9 +98,9 @@ def test_the_file_that_is_read_here_is_the_services(home: Path, capfd: pytest.Ca
 
 
 def test_options_that_the_command_would_refuse_are_refused_now(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, _, errors = run(capfd, "install", "up", "--parallel", "99")
+    code, _, errors = launch(capfd, "service", "install", "up", "--parallel", "99")
     assert (code, errors.startswith("error: --parallel 99: ")) == (2, True)
-    code, _, errors = run(capfd, "install", "upp")
+    code, _, errors = launch(capfd, "service", "install", "upp")
     assert (code, errors) == (2, "error: COMMAND upp: one of up, join\n")
     assert not (home / "settings").exists()
 
@@ -119,44 +108,44 @@ def test_options_that_the_command_would_refuse_are_refused_now(home: Path, capfd
 def test_now_starts_it_and_uninstall_stops_it_before_it_removes_it(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(capfd, "install", "join", "redis://h:1/0", "--draft-device", "cpu", "--now")[0] == 0
+    assert launch(capfd, "service", "install", "join", "redis://h:1/0", "--draft-device", "cpu", "--now")[0] == 0
     unit = home / "settings/systemd/user/draftmesh-join.service"
     assert exec_start(unit.read_text()).endswith("draftmesh join redis://h:1/0 --draft-device cpu")
     assert asked(home) == ["systemctl --user daemon-reload", "systemctl --user enable --now draftmesh-join.service"]
-    assert run(capfd, "uninstall", "join")[0] == 0
+    assert launch(capfd, "service", "uninstall", "join")[0] == 0
     assert not unit.exists()
     assert asked(home)[2:] == [
         "systemctl --user disable --now draftmesh-join.service",
         "systemctl --user daemon-reload",
     ]
-    code, _, errors = run(capfd, "uninstall", "join")
+    code, _, errors = launch(capfd, "service", "uninstall", "join")
     assert (code, errors) == (1, f"nothing to remove: there is no {unit}\n")
 
 
 def test_a_service_that_does_not_start_is_an_error(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (home / "bin/systemctl").write_text("#!/bin/sh\necho no bus here >&2\nexit 1\n")
-    code, _, errors = run(capfd, "install", "--now")
+    code, _, errors = launch(capfd, "service", "install", "--now")
     assert code == 1
     assert errors.splitlines()[-1] == "systemctl --user daemon-reload: no bus here"
 
 
 def test_a_file_that_says_something_else_stays(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(capfd, "install")[0] == run(capfd, "install")[0] == 0
-    code, _, errors = run(capfd, "install", "up", "--port", "9")
+    assert launch(capfd, "service", "install")[0] == launch(capfd, "service", "install")[0] == 0
+    code, _, errors = launch(capfd, "service", "install", "up", "--port", "9")
     assert (code, "says something else; --force replaces it" in errors) == (2, True)
-    assert run(capfd, "install", "up", "--port", "9", "--force")[0] == 0
+    assert launch(capfd, "service", "install", "up", "--port", "9", "--force")[0] == 0
 
 
 def test_the_shells_variables_are_told(
     home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DRAFTMESH_PORT", "7099")
-    assert "set in this shell and not in the service: DRAFTMESH_PORT" in run(capfd, "install")[2]
+    assert "set in this shell and not in the service: DRAFTMESH_PORT" in launch(capfd, "service", "install")[2]
 
 
 def test_macos_gets_an_agent(home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
-    assert run(capfd, "install", "--now")[0] == 0
+    assert launch(capfd, "service", "install", "--now")[0] == 0
     agent = home / "Library/LaunchAgents/draftmesh.plist"
     assert plistlib.loads(agent.read_bytes())["ProgramArguments"][-1] == "up"
     assert asked(home) == [f"launchctl bootstrap gui/{os.getuid()} {agent}"]
@@ -166,4 +155,4 @@ def test_elsewhere_there_is_no_service(
     home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
-    assert run(capfd, "install")[2] == "error: service win32: is built for systemd and launchd\n"
+    assert launch(capfd, "service", "install")[2] == "error: service win32: is built for systemd and launchd\n"

@@ -1,7 +1,6 @@
 """`draftmesh setup`: what it concludes from measurements, and that the file it writes says to `up` what was decided."""
 
 import json
-import os
 import stat
 import tomllib
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.launcher import cli, hardware, outlook, setup
+from services.launcher import hardware, outlook, setup
 from services.launcher.forecast import Agreement
 from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.outlook import Outlook, Prospect
@@ -21,6 +20,7 @@ from services.launcher.setup_file import render
 from services.launcher.split import Place, Spare, Split
 from shared import config, models
 from shared.messages import Card, GatewayCard
+from tests.command_lines import forget_settings, launch
 from tests.toys import drafter_card
 
 CHEAP_ROWS = {1: 100.0, 2: 102.0, 16: 130.0}
@@ -125,12 +125,9 @@ def test_the_file_says_what_was_decided_whatever_the_names(
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory on a machine with two GPUs, of which the tests know the drivers only by name."""
-    for name in [name for name in os.environ if name.startswith("DRAFTMESH_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    forget_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("DRAFTMESH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.chdir(tmp_path)
     cards = [
         SeenDevice(f"CUDA{index}", "a card", "gpu", size * 10**9, size * 10**9) for index, size in ((0, 8), (1, 24))
     ]
@@ -139,23 +136,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["draftmesh", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-    assert isinstance(caught.value.code, int)
-    return caught.value.code, *capfd.readouterr()
-
-
 def test_up_reads_what_setup_wrote(folder: Path, model_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, output, errors = run(capfd, "setup", "--no-probe", "--draft-model", str(model_path))
+    code, output, errors = launch(capfd, "setup", "--no-probe", "--draft-model", str(model_path))
     assert (code, output) == (0, ""), errors
     assert "drafts on cuda:0 (a card), which is free" in errors
     file = folder / config.NAME
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert run(capfd, "config", "check") == (0, f"{file}\nevery key and value is allowed\n", "")
-    _, output, _ = run(capfd, "config", "show", "up", "--json")
+    assert launch(capfd, "config", "check") == (0, f"{file}\nevery key and value is allowed\n", "")
+    _, output, _ = launch(capfd, "config", "show", "up", "--json")
     settings = {row["key"]: row["value"] for row in json.loads(output)["commands"]["up"]}
     assert [settings[key] for key in ("target_model", "target_device", "draft_model", "draft_device")] == [
         *(models.DEFAULT, "cuda:1"),
@@ -168,7 +156,7 @@ def test_the_largest_model_that_fits_is_the_target_and_lies_where_the_file_says(
 ) -> None:
     (folder / "models").mkdir()
     (folder / "models/mine.gguf").symlink_to(model_path)
-    code, output, errors = run(capfd, "setup", "--no-probe", "--print", "--target-model", "models/mine.gguf")
+    code, output, errors = launch(capfd, "setup", "--no-probe", "--print", "--target-model", "models/mine.gguf")
     assert code == 0, errors
     assert tomllib.loads(output)["target_model"] == str(folder / "models/mine.gguf")
     assert not (folder / config.NAME).exists()
@@ -177,13 +165,13 @@ def test_the_largest_model_that_fits_is_the_target_and_lies_where_the_file_says(
 def test_a_file_that_is_there_stays_without_force(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = folder / config.NAME
     file.write_text("port = 5")
-    code, _, errors = run(capfd, "setup", "--no-probe")
+    code, _, errors = launch(capfd, "setup", "--no-probe")
     assert (code, errors.startswith("error: --output draftmesh.toml: is there already; --force replaces it")) == (
         2,
         True,
     )
     assert file.read_text() == "port = 5"
-    assert run(capfd, "setup", "--no-probe", "--force")[0] == 0
+    assert launch(capfd, "setup", "--no-probe", "--force")[0] == 0
     assert tomllib.loads(file.read_text())["target_device"] == "cuda:1"
 
 
@@ -191,7 +179,7 @@ def test_a_target_that_fits_nowhere_is_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(hardware, "look", lambda: Hardware((SeenDevice("CPU", "a CPU", "cpu", 10**7, 10**7),)))
-    code, _, errors = run(capfd, "setup")
+    code, _, errors = launch(capfd, "setup")
     assert code == 2
     assert errors.splitlines()[-1].startswith("error: --target-model default: fits nowhere: its weights are ")
 
@@ -203,7 +191,7 @@ def test_a_probe_measures_what_it_proposes(
     """The model as its own drafter on the one CPU: it agrees always, but costs as much as it saves."""
     monkeypatch.setattr(hardware, "look", lambda: Hardware((SeenDevice("CPU", "a CPU", "cpu", 10**11, 10**11),)))
     (folder / "twin.gguf").symlink_to(model_path)
-    code, output, errors = run(capfd, "setup", "--print", "--draft-model", "twin.gguf")
+    code, output, errors = launch(capfd, "setup", "--print", "--draft-model", "twin.gguf")
     assert code == 0, errors
     assert "tokens a second without drafts" in output
     assert "twin.gguf on cpu, temperature 1: " in output
