@@ -1,7 +1,8 @@
 """`draftmesh.toml`: options written down once, for every command that has them.
 
-A key is an option's long name, with dashes or underscores. At the top level it holds for every command that has the
-option, in a table named after a command (`[up]`, `[gateway]`, `[keys.new]`) for that command, and there it wins:
+A key is an option's long name, with dashes or underscores. In a table named after a command (`[up]`, `[gateway]`,
+`[keys.new]`) it holds for that command. At the top level stand options that have environment twins; they hold for every
+command that has the option, unless its table says otherwise:
 
     target_model = "hf:user/model-GGUF:Q4_K_M"
     draft_model = ["/models/small.gguf"]
@@ -56,28 +57,28 @@ class ConfigFile:
     tables: Mapping[Command, Mapping[str, Entry]]
     headers: Mapping[Command, str]  # file:line of each table
 
-    def entries(self, command: Command, keys: Collection[str]) -> dict[str, Entry]:
-        """What holds for `command`, which has `keys`; its own table wins over the top level."""
-        general = {key: entry for key, entry in self.tables.get((), {}).items() if key in keys}
-        return general | dict(self.tables.get(command, {}))
+    def entries(self, command: Command, general: Collection[str]) -> dict[str, Entry]:
+        """What holds for `command`, which takes `general` keys from the top level; its own table wins over that."""
+        top = {key: entry for key, entry in self.tables.get((), {}).items() if key in general}
+        return top | dict(self.tables.get(command, {}))
 
-    def check(self, known: Known) -> None:
-        """Raise `StartError` for the first table and key that none of the commands in `known` has."""
-        everywhere = {key for keys in known.values() for key in keys}
+    def check(self, known: Known, general: Collection[str]) -> None:
+        """Raise `StartError` for the first table that `known` has not, and the first key that is not where it may be.
+
+        `general` are the keys that may stand at the top level.
+        """
         groups = {command[:-1] for command in known}
         for command, entries in self.tables.items():
             if command and command not in known and (entries or command not in groups):
                 name = ".".join(command)
                 raise _unknown(self.headers[command], f"[{name}]", "no such command", name, map(".".join, known))
             for entry in entries.values():
-                if command and entry.key not in known[command]:
-                    raise _misplaced(entry, command, known)
-                if not command and entry.key not in everywhere:
-                    raise _unknown(entry.place, entry.key, "no command has this option", entry.key, everywhere)
+                if entry.key not in (known[command] if command else general):
+                    raise _misplaced(entry, command, known, general)
 
     def check_own(self, command: Command, keys: Collection[str]) -> None:
         """`check` for a process that knows one command only."""
-        ConfigFile(self.path, {command: self.tables.get(command, {})}, self.headers).check({command: keys})
+        ConfigFile(self.path, {command: self.tables.get(command, {})}, self.headers).check({command: keys}, ())
 
 
 def find(chosen: str) -> Path | None:
@@ -88,16 +89,16 @@ def find(chosen: str) -> Path | None:
     if chosen == OFF:
         return None
     if chosen:
-        path = Path(chosen).expanduser()
-        if not path.is_file():
+        path = Path(os.path.expanduser(chosen))
+        if not _is_file(path):
             raise StartError(OPTION, chosen, f"no such file; `draftmesh setup` writes one, {OFF} reads none")
         return path.absolute()
-    here = Path.cwd() / NAME
-    if here.is_file():
+    if _is_file(Path(NAME)):
+        here = Path(NAME).absolute()
         _check_ours(here)
         return here
     home = config_folder() / NAME
-    return home if home.is_file() else None
+    return home if _is_file(home) else None
 
 
 def read(path: Path) -> ConfigFile:
@@ -124,6 +125,13 @@ def is_secret(key: str, value: object) -> bool:
     if key in SECRETS:
         return bool(value)
     return isinstance(value, str) and "://" in value and ("@" in value or "password=" in value)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a home that a sandbox keeps from us
+        return False
 
 
 def _check_ours(path: Path) -> None:
@@ -212,12 +220,13 @@ def _paths(content: Mapping[str, Any], above: Command = ()) -> Iterator[Command]
             yield (*above, key)
 
 
-def _misplaced(entry: Entry, command: Command, known: Known) -> StartError:
-    """The error for a key that `command` does not have."""
-    name = " ".join(command)
+def _misplaced(entry: Entry, command: Command, known: Known, general: Collection[str]) -> StartError:
+    """The error for a key that `command` does not have, or that may not stand at the top level."""
+    problem = f"{' '.join(command)} has no such option" if command else "no command has this option"
     if others := sorted(".".join(other) for other, keys in known.items() if entry.key in keys):
-        return StartError(f"{entry.place}:", entry.key, f"{name} has no such option; it belongs under [{others[0]}]")
-    return _unknown(entry.place, entry.key, f"{name} has no such option", entry.key, known[command])
+        problem = problem if command else "means something else to each command"
+        return StartError(f"{entry.place}:", entry.key, f"{problem}; it belongs under [{others[0]}]")
+    return _unknown(entry.place, entry.key, problem, entry.key, known[command] if command else general)
 
 
 def _unknown(place: str, shown: str, problem: str, name: str, possible: Iterable[str]) -> StartError:

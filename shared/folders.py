@@ -14,6 +14,6 @@ def cache_folder() -> Path:
 
 
 def config_folder() -> Path:
-    """`draftmesh` in the user's folder for settings (XDG base directories). Not created here."""
+    """`draftmesh` in the user's folder for settings (XDG base directories). Not created here; a home is not needed."""
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "draftmesh"
+    return Path(os.path.expanduser(base)) / "draftmesh"

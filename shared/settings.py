@@ -4,7 +4,7 @@ Works on the parsers that typer builds, through their own `default_map`, so that
 of the command line is.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -64,9 +64,14 @@ class Settings:
         own: dict[Command, Collection[str]] = {path: keys(command) for path, command in self.commands().items()}
         return own | dict(self.elsewhere or {})
 
+    def general(self) -> set[str]:
+        """The keys that may stand at the top level: those that mean the same to every command."""
+        own = {key for command in self.commands().values() for key in _general(keys(command))}
+        return own | {key for names in (self.elsewhere or {}).values() for key in names}
+
     def load(self, context: Any, chosen: str) -> None:
         """Make the file's values the defaults of `context`'s command. Raises `StartError` for a file that is wrong."""
-        self.context = context
+        self.context, self.file, self.used = context, None, {}
         path = config.find(chosen)
         if path is None:
             return
@@ -75,9 +80,9 @@ class Settings:
         if self.elsewhere is None:
             self.file.check_own(command, parameters)
         else:
-            self.file.check(self.known())
+            self.file.check(self.known(), self.general())
         context.default_map = {}
-        for key, entry in self.file.entries(command, parameters).items():
+        for key, entry in self.file.entries(command, _general(parameters)).items():
             if key in parameters:  # or else it is a service's, which reads the file itself
                 self._take(context, parameters[key], entry, key in self.file.tables.get(command, {}))
 
@@ -100,7 +105,6 @@ class Settings:
         parser = self.commands()[command]
         context = parser.context_class(parser, info_name=" ".join((PROGRAM, *command)))
         given, _, _ = parser.make_parser(context).parse_args(list(arguments))
-        self.used = {}
         options = keys(parser)
         file = next(parameter for parameter in parser.params if config.OPTION in parameter.opts)
         file.handle_parse_result(context, given, [])
@@ -189,6 +193,11 @@ def keys(command: Parser) -> dict[str, Parser]:
         if key and key not in _UNSETTABLE:
             found[key] = parameter
     return found
+
+
+def _general(parameters: Mapping[str, Parser]) -> list[str]:
+    """Those that have environment twins: other options, such as --json, are of one command only."""
+    return [key for key, parameter in parameters.items() if parameter.envvar]
 
 
 def _commands(parser: Parser, path: Command) -> Iterator[tuple[Command, Parser]]:

@@ -14,7 +14,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from services.launcher import cli
-from shared import usage
+from shared import config, usage
 from tests.dialects import Fake, failing, llama_server, ours
 
 
@@ -49,14 +49,22 @@ def bench(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     return caught.value.code
 
 
+@pytest.mark.parametrize("keys", ["environment", "file"])
 def test_the_command_prints_and_writes_what_it_measured(
+    keys: str,
     background: Callable[[Fake], str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
     mine, peer = Fake(ours), Fake(llama_server)
-    monkeypatch.setenv("DRAFTMESH_API_KEY", "first-key second-key")
+    if keys == "environment":
+        monkeypatch.setenv("DRAFTMESH_API_KEY", "first-key second-key")
+    else:
+        file = tmp_path / config.NAME
+        file.write_text('api_key = ["first-key", "second-key"]')
+        file.chmod(0o600)
+        monkeypatch.setenv(config.VARIABLE, str(file))
     figures, picture = tmp_path / "b.json", tmp_path / "b.png"
     status = bench(
         monkeypatch,

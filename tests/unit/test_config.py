@@ -19,11 +19,11 @@ MINE: list[dict[str, object]] = []
 def serve(
     port: Annotated[int, typer.Option("--port", envvar="DRAFTMESH_PORT", min=0, max=65535)] = 1,
     draft_model: Annotated[list[str], typer.Option("--draft-model", envvar="DRAFTMESH_DRAFT_MODEL")] = [],  # noqa: B006
-    draft_device: Annotated[str, typer.Option("--draft-device")] = "auto",
-    no_auth: Annotated[bool, typer.Option("--no-auth")] = False,
-    api_key: Annotated[list[str], typer.Option("--api-key")] = [],  # noqa: B006
-    log_level: Annotated[Level, typer.Option("--log-level")] = Level.INFO,
-    rate: Annotated[float, typer.Option("--rate", "-r")] = 1.0,
+    draft_device: Annotated[str, typer.Option("--draft-device", envvar="DRAFTMESH_DRAFT_DEVICE")] = "auto",
+    no_auth: Annotated[bool, typer.Option("--no-auth", envvar="DRAFTMESH_NO_AUTH")] = False,
+    api_key: Annotated[list[str], typer.Option("--api-key", envvar="DRAFTMESH_API_KEY")] = [],  # noqa: B006
+    log_level: Annotated[Level, typer.Option("--log-level", envvar="DRAFTMESH_LOG_LEVEL")] = Level.INFO,
+    rate: Annotated[float, typer.Option("--rate", "-r", envvar="DRAFTMESH_RATE")] = 1.0,
 ) -> None:
     MINE.append(dict(locals()))
 
@@ -87,7 +87,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_value_of_the_file_is_a_default_of_every_command_that_has_the_option(place: Path) -> None:
-    write(place, 'port = 7\ndraft-model = ["a", "b"]\nno_auth = true\nrate = 2\nlog_level = "debug"\nname = "n"')
+    write(place, 'port = 7\ndraft-model = ["a", "b"]\nno_auth = true\nrate = 2\nlog_level = "debug"')
     found = run("serve")
     assert found == {
         "port": 7,
@@ -98,7 +98,6 @@ def test_a_value_of_the_file_is_a_default_of_every_command_that_has_the_option(p
         "log_level": Level.DEBUG,
         "rate": 2.0,
     }
-    assert run("keys", "new") == {"name": "n"}
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_table_and_that_over_the_top_level(
@@ -120,7 +119,7 @@ def test_a_table_holds_for_its_command_only(place: Path) -> None:
 
 
 def test_a_group_that_runs_by_itself_has_options_too(place: Path) -> None:
-    write(place, 'port = 5\nname = "n"\n[list]\nport = 6\n[list.new]\nname = "m"')
+    write(place, 'port = 5\n[list]\nport = 6\n[list.new]\nname = "m"')
     assert run("list")["port"] == 6
     assert run("list", "new") == {"name": "m"}
 
@@ -170,6 +169,7 @@ def test_paths_beside_the_file_are_meant_from_there(place: Path, tmp_path: Path)
         ("\n# port\nprot = 7", ":3: prot: no command has this option; did you mean port?"),
         ("zzzz = 7", ":1: zzzz: no command has this option"),
         ("[serve]\nprot = 7", ":2: prot: serve has no such option; did you mean port?"),
+        ("name = 'x'", ":1: name: means something else to each command; it belongs under [keys.new]"),
         ("[serve]\nmax_requests = 7", ":2: max_requests: serve has no such option; it belongs under [gateway]"),
         ("port = 1\n\n[sevre]\nport = 7", ":3: [sevre]: no such command; did you mean serve?"),
         ("[sevre]", ":1: [sevre]: no such command; did you mean serve?"),
@@ -196,6 +196,17 @@ def test_a_mistake_is_one_line_with_its_place(
     assert refusal(capsys, "serve") == f"error: {file}{message.format(file=file)}\n"
 
 
+def test_no_home_and_no_folder_to_be_in_are_no_errors(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda _: (_ for _ in ()).throw(KeyError()))
+    place.rmdir()
+    assert run("serve")["port"] == 1
+    monkeypatch.chdir(tmp_path)
+
+
 def test_what_is_no_toml_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(place, "port = ")
     assert refusal(capsys, "serve").startswith(f"error: --config {file}: not TOML: ")
@@ -217,8 +228,8 @@ def test_help_is_shown_whatever_the_file_says(place: Path, capsys: pytest.Captur
 
 
 def test_an_error_that_is_found_later_names_the_line_too(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(place, "\nname = 'wrong'")
-    assert refusal(capsys, "keys", "new") == f"error: --name wrong: another one ({file}:2)\n"
+    file = write(place, "[keys.new]\n\nname = 'wrong'")
+    assert refusal(capsys, "keys", "new") == f"error: --name wrong: another one ({file}:3)\n"
     assert refusal(capsys, "keys", "new", "--name", "wrong") == "error: --name wrong: another one\n"
 
 
