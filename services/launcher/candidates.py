@@ -1,12 +1,14 @@
 """The models that `setup` may choose among: those that were named, and otherwise what is on this machine."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.launcher import fitting, inventory, model_list
+from rich.console import Console
+
+from services.launcher import fetching, fitting, inventory, model_list
 from services.launcher.inventory import Found
 from services.launcher.model_facts import Facts, Library, shares_vocabulary
 from services.launcher.model_list import Entry
@@ -33,12 +35,10 @@ class Candidates:
 class Shelf:
     """Every model on this machine with its facts; the ones that draftmesh made for its demo are left out."""
 
-    def __init__(
-        self, present: Mapping[str, Device], parallel: int, folders: Sequence[Path], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, present: Mapping[str, Device], parallel: int, folders: Sequence[Path], console: Console) -> None:
         self._present = present
         self._parallel = parallel
-        self._say = say
+        self._console = console
         self._found = [found for found in inventory.find(folders) if found.source != inventory.CACHE]
 
     def best(self) -> str:
@@ -79,7 +79,7 @@ class Shelf:
         """Put a model on the shelf that was named and is not there yet."""
         if any(found.name == spec and found.whole for found in self._found):
             return
-        first = models.resolve(spec, option, self._say)
+        first = fetching.find(spec, option, self._console)
         name = quants.stem(first.name)
         files = sorted(file for file in first.parent.glob("*.gguf") if quants.stem(file.name) == name) or [first]
         size = sum(file.stat().st_size for file in files)

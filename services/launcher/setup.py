@@ -69,7 +69,7 @@ def run(wishes: Wishes) -> int:
     present = hardware.look().devices
     seen = _seen(present)
     _say(console, "This machine has", seen)
-    shelf = Shelf(devices.named(present), wishes.parallel, wishes.folders, console.print)
+    shelf = Shelf(devices.named(present), wishes.parallel, wishes.folders, console)
     target = _absolute(wishes.target_model or _ask(wishes, "Target model", shelf.best()))
     found = shelf.candidates(target, [_absolute(model) for model in wishes.draft_models])
     elsewhere = spares(cards, found.fingerprint, found.n_tokens, socket.gethostname())

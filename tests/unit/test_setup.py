@@ -4,6 +4,7 @@ import json
 import stat
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,18 @@ from shared.messages import Card, GatewayCard
 from tests.command_lines import forget_settings, launch
 from tests.toys import drafter_card
 
+WISHES = setup.Wishes(
+    target_model="",
+    draft_models=(),
+    folders=(),
+    parallel=8,
+    redis="",
+    output=Path("unused"),
+    measure=False,
+    force=False,
+    show=False,
+    ask=True,
+)
 CHEAP_ROWS = {1: 100.0, 2: 102.0, 16: 130.0}
 DEAR_ROWS = {1: 10.0, 2: 20.0, 16: 160.0}
 PLACE = Place(target="big", device="cuda:0", reason="it fits", taken=("cuda:0",))
@@ -188,11 +201,31 @@ def test_a_target_that_fits_nowhere_is_an_error(
 def test_a_probe_measures_what_it_proposes(
     folder: Path, model_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The model as its own drafter on the one CPU: it agrees always, but costs as much as it saves."""
+    """The model as its own drafter on the one CPU agrees always; what that brings is up to the machine."""
     monkeypatch.setattr(hardware, "look", lambda: Hardware((SeenDevice("CPU", "a CPU", "cpu", 10**11, 10**11),)))
     (folder / "twin.gguf").symlink_to(model_path)
     code, output, errors = launch(capfd, "setup", "--print", "--draft-model", "twin.gguf")
     assert code == 0, errors
     assert "tokens a second without drafts" in output
     assert "twin.gguf on cpu, temperature 1: " in output
-    assert "draft_model" not in tomllib.loads(output)
+    assert ("draft_model" in tomllib.loads(output)) == ("so no draft model is proposed" not in output)
+
+
+@pytest.mark.parametrize("agreed", [True, False])
+def test_a_person_is_asked(agreed: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def prompt(question: str, default: str, **_: Any) -> str:
+        asked.append((question, default))
+        return default
+
+    def confirm(question: str, **_: Any) -> bool:
+        asked.append((question, ""))
+        return agreed
+
+    monkeypatch.setattr("typer.prompt", prompt)
+    monkeypatch.setattr("typer.confirm", confirm)
+    file = folder / config.NAME
+    assert setup.run(replace(WISHES, output=file)) == (0 if agreed else 1)
+    assert asked == [("Target model", models.DEFAULT), (f"Write {file}?", "")]
+    assert file.exists() == agreed
