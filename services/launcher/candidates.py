@@ -21,14 +21,15 @@ from shared.folders import cache_folder
 _IDEAL: Final = 10  # times as heavy as its drafter should a target be: step cost against acceptance
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
     """The target, its smaller quantisations here, and models that could draft for it, the likeliest first."""
 
     target: Candidate
     smaller: Sequence[Candidate]
     drafts: Sequence[Candidate]
-    fingerprint: str  # of the target's vocabulary
+    served: str  # the name by which clients ask for the target
+    fingerprint: str  # of its vocabulary
     n_tokens: int
 
 
@@ -54,25 +55,27 @@ class Shelf:
         """
         for option, spec in (("--target-model", target), *(("--draft-model", draft) for draft in drafts)):
             self._add(spec, option)
-        facts = {entry.found.name: entry.facts for entry in self._examine() if entry.facts}
-        problems = {entry.found.name: entry.problem for entry in self._examine()}
+        entries = {entry.found.name: entry for entry in self._examine()}
+        facts = {name: entry.facts for name, entry in entries.items() if entry.facts}
         if target not in facts:
-            raise StartError("--target-model", target, problems[target])
+            raise StartError("--target-model", target, entries[target].problem)
         wanted = facts[target]
         for draft in drafts:
             if draft not in facts:
-                raise StartError("--draft-model", draft, problems[draft])
+                raise StartError("--draft-model", draft, entries[draft].problem)
             if not shares_vocabulary(wanted, facts[draft]):
                 raise StartError("--draft-model", draft, f"has another vocabulary than {target}, so it cannot draft")
         smaller = [name for name, other in facts.items() if _is_smaller(other, wanted)]
-        able = next(entry for entry in self._examine() if entry.found.name == target).drafters
-        chosen = drafts or sorted(able, key=lambda name: _distance(facts[name], wanted))
+        chosen = drafts or sorted(entries[target].drafters, key=lambda name: _distance(facts[name], wanted))
         return Candidates(
-            self._candidate(target, wanted),
-            [self._candidate(name, facts[name]) for name in sorted(smaller, key=lambda name: -facts[name].weights)],
-            [self._candidate(name, facts[name]) for name in chosen],
-            wanted.fingerprints.get(wanted.n_tokens, ""),
-            wanted.n_tokens,
+            target=self._candidate(target, wanted),
+            smaller=[
+                self._candidate(name, facts[name]) for name in sorted(smaller, key=lambda name: -facts[name].weights)
+            ],
+            drafts=[self._candidate(name, facts[name]) for name in chosen],
+            served=models.model_name(entries[target].found.files[0]),
+            fingerprint=wanted.fingerprints.get(wanted.n_tokens, ""),
+            n_tokens=wanted.n_tokens,
         )
 
     def _add(self, spec: str, option: str) -> None:

@@ -18,7 +18,7 @@ from services.launcher import hardware, outlook, payoff, planner, setup_file
 from services.launcher.candidates import Candidates, Shelf
 from services.launcher.observed import from_cards
 from services.launcher.payoff import WORTH
-from services.launcher.split import Candidate, Place, Spare, Split, propose
+from services.launcher.split import Candidate, Place, Spare, Split, propose, title
 from shared import devices
 from shared.broker import BLOCK_MS, check, connect
 from shared.devices import Device
@@ -76,7 +76,7 @@ def run(wishes: Wishes) -> int:
     splits = propose(present, found.target, found.smaller, found.drafts, elsewhere)
     if not splits:
         raise StartError("--target-model", target, _too_large(found.target, found, seen))
-    observed = _observed(cards, {spare.model for spare in elsewhere})
+    observed = _observed(cards, found.served, {spare.model for spare in elsewhere})
     choice = _choose(wishes, splits, found.target.recurrent, observed, console)
     _say(console, "Proposed", [_summary(choice.split), *choice.split.reasons])
     _say(console, "To be expected", choice.lines)
@@ -128,7 +128,7 @@ def _choose(
     plain = next(split for split in here if not split.drafts)
     found = outlook.describe(planner.measure(_subject(place, tried), console))
     if plainly:
-        return Choice(plain, 1.0, [_speed(found), "a recurrent model, which answers plainly"])
+        return Choice(plain, 1.0, [f"{_speed(found):.1f} tokens a second", "a recurrent model, which answers plainly"])
     return choose(plain, tried, found, observed)
 
 
@@ -137,28 +137,32 @@ def choose(plain: Split, tried: Sequence[Split], found: Mapping[str, Any], obser
 
     `observed` are the entries that a running fleet has of drafters elsewhere.
     """
-    lines = [_speed(found)]
+    lines = [f"{_speed(found):.1f} tokens a second without drafts"]
     if not tried and not observed:
         return Choice(plain, 1.0, [*lines, payoff.verdict(found["target"]["row_ms"])])
     best, gain = plain, 1.0
     for split, entries in zip(tried, _by_drafter(found["drafts"], len(tried)), strict=True):
         average = sum(entry["best"]["ahead"]["speedup"] for entry in entries) / len(entries)
         model, device = split.drafts[0]
-        lines += [f"{model} on {device}, temperature {entry['temperature']:g}: {entry['verdict']}" for entry in entries]
+        lines += [
+            f"{title(model)} on {device}, temperature {entry['temperature']:g}: {entry['verdict']}" for entry in entries
+        ]
         if average > gain and average >= (_WORTH_SHARED if split.shared else WORTH):
             best, gain = split, average
     lines += [f"{entry['model']} elsewhere: {entry['verdict']}" for entry in observed]
     gain = max([gain, *(entry["best"]["ahead"]["speedup"] for entry in observed)])
     if gain == 1.0:
-        best = plain
         lines.append("so no draft model is proposed: it would not pay")
+    else:
+        lines.append(f"so about {_speed(found) * gain:.1f} tokens a second")
     if best.shared:
         lines.append("each was measured alone; on one device they slow each other, so expect less")
     return Choice(best, gain, lines)
 
 
-def _speed(found: Mapping[str, Any]) -> str:
-    return f"{1000 / found['target']['row_ms'][1]:.1f} tokens a second without drafts"
+def _speed(found: Mapping[str, Any]) -> float:
+    """Tokens a second without drafts."""
+    return float(1000 / found["target"]["row_ms"][1])
 
 
 def _by_drafter(entries: Sequence[Entry], count: int) -> list[Sequence[Entry]]:
@@ -167,13 +171,15 @@ def _by_drafter(entries: Sequence[Entry], count: int) -> list[Sequence[Entry]]:
     return [entries[index * each : (index + 1) * each] for index in range(count)]
 
 
-def _observed(cards: list[Card], elsewhere: Collection[str]) -> list[Entry]:
-    """What the fleet has measured of the models that draft on other machines."""
+def _observed(cards: list[Card], target: str, elsewhere: Collection[str]) -> list[Entry]:
+    """What the fleet has measured of the models that draft on other machines, if they did so for this target."""
     if not elsewhere:
         return []
     try:
         found = outlook.describe(from_cards(cards, _ROUND_TRIP_MS))
     except StartError:  # they have drafted nothing yet
+        return []
+    if found["target"]["model"] != target:
         return []
     return [entry for entry in found["drafts"] if entry["model"] in elsewhere]
 
@@ -203,8 +209,8 @@ def _seen(present: Sequence[Device]) -> list[str]:
 
 
 def _summary(split: Split) -> str:
-    drafts = [f"{model} on {device}" for model, device in split.drafts]
-    return f"target {split.place.target} on {split.place.device}; drafters: {', '.join(drafts) or 'lookup only'}"
+    drafts = [f"{title(model)} on {device}" for model, device in split.drafts]
+    return f"target {title(split.place.target)} on {split.place.device}; drafters: {', '.join(drafts) or 'lookup only'}"
 
 
 def _too_large(target: Candidate, found: Candidates, seen: Sequence[str]) -> str:

@@ -5,8 +5,17 @@ Strings are written as JSON writes them, which TOML reads the same.
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
 from services.launcher.split import Split
+from shared.options import DEFAULT_PORT
+
+_ADDRESS: Final = (
+    "# Where clients find it. To be reached from other machines it needs keys: `draftmesh keys new` makes one.",
+    '# host = "127.0.0.1"',
+    f"# port = {DEFAULT_PORT}",
+    '# api_keys_file = ""',
+)
 
 
 def render(split: Split, expected: Sequence[str], redis: str, seen: Sequence[str]) -> str:
@@ -43,7 +52,7 @@ def render(split: Split, expected: Sequence[str], redis: str, seen: Sequence[str
             "# draft_model = []",
             "# draft_device = []",
         ]
-    lines += ["", *_redis(redis), *_table_of_gateway()]
+    lines += ["", *_redis(redis), "", *_ADDRESS]
     if place.gpu_layers >= 0:
         for command in ("drafter", "join"):
             lines += ["", f"[{command}]", "gpu_layers = -1 # the number above is the target's"]
@@ -54,15 +63,6 @@ def _redis(url: str) -> list[str]:
     if url:
         return [f"redis = {_value(url)}"]
     return ["# Without a Redis of yours, `draftmesh up` brings its own, for this machine only.", '# redis = ""']
-
-
-def _table_of_gateway() -> list[str]:
-    return [
-        "",
-        "# [gateway]",
-        '# host = "127.0.0.1" # "0.0.0.0" lets others in, and then api_keys_file is needed',
-        "# port = 7071",
-    ]
 
 
 def _comment(title: str, lines: Sequence[str]) -> list[str]:

@@ -16,6 +16,11 @@ _SYSTEM_MEMORY: Final = ("cpu", "igpu")  # they have it in common, and its bandw
 _PER_DEVICE: Final = 2  # draft models that are considered on each
 
 
+def title(model: str) -> str:
+    """A model for people: of a path the file's name alone."""
+    return model.rpartition("/")[2] if model.startswith("/") else model
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A model by the name that commands take, the bytes of its weights, and `fit(free, on_cpu)`.
@@ -99,7 +104,7 @@ def _whole(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
         name = _name(device, named)
         fit = target.fit(device.memory_free, name == devices.CPU)
         if fit.whole:
-            reason = f"{target.name} fits {_called(device, name)} whole, with {fit.context} tokens a request"
+            reason = f"{title(target.name)} fits {_called(device, name)} whole, with {fit.context} tokens a request"
             yield Place(target=target.name, device=name, reason=reason, taken=(name,))
 
 
@@ -114,7 +119,7 @@ def _over_several(named: Mapping[str, Device], target: Candidate) -> Iterator[Pl
             target=target.name,
             device=_name(devices.by_preference(dict(named))[0], named),
             tensor_split=",".join(f"{device.memory_free / 1e9:.1f}" for device in gpus.values()),
-            reason=f"{target.name} fits no GPU alone, but {' and '.join(gpus)} together",
+            reason=f"{title(target.name)} fits no GPU alone, but {' and '.join(gpus)} together",
             taken=tuple(gpus),
         )
 
@@ -127,8 +132,8 @@ def _in_part(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
                 target=target.name,
                 device=name,
                 gpu_layers=fit.layers,
-                reason=f"{target.name} fits {_called(device, name)} with {fit.layers} of {fit.of} layers, so the CPU"
-                " computes the rest; a smaller quantisation would be faster",
+                reason=f"{title(target.name)} fits {_called(device, name)} with {fit.layers} of {fit.of} layers, so"
+                " the CPU computes the rest; a smaller quantisation would be faster",
                 taken=(name, devices.CPU),
             )
             return
@@ -143,10 +148,10 @@ def _splits(
         fitting = [draft for draft in drafts if draft.fit(left, name == devices.CPU).whole][:_PER_DEVICE]
         for draft in fitting:
             if name in place.taken:
-                reason = f"{draft.name} shares {_called(device, name)} with the target, which slows both"
+                reason = f"{title(draft.name)} shares {_called(device, name)} with the target, which slows both"
                 beside.append(Split(place=place, drafts=((draft.name, name),), shared=True, reason=reason))
             else:
-                reason = f"{draft.name} drafts on {_called(device, name)}, which is free"
+                reason = f"{title(draft.name)} drafts on {_called(device, name)}, which is free"
                 if _common(named, place, device):
                     reason += ", though its memory is the target's too"
                 apart.append(Split(place=place, drafts=((draft.name, name),), reason=reason))

@@ -59,9 +59,11 @@ def test_the_drafter_that_measures_best_is_proposed() -> None:
     found = measured(CHEAP_ROWS, ("one", 10.0, 500), ("other", 10.0, 800))
     choice = setup.choose(PLAIN, [ONE, OTHER], found)
     assert choice.split == OTHER
+    assert choice.speedup is not None
     assert choice.speedup == found["drafts"][2]["best"]["ahead"]["speedup"]
     assert choice.lines[0] == "10.0 tokens a second without drafts"
-    assert [line.partition(":")[0] for line in choice.lines[1:]] == [
+    assert choice.lines[-1] == f"so about {10 * choice.speedup:.1f} tokens a second"
+    assert [line.partition(":")[0] for line in choice.lines[1:-1]] == [
         "one on cpu, temperature 0",
         "one on cpu, temperature 1",
         "other on cpu, temperature 0",
