@@ -92,7 +92,7 @@ def find(chosen: str) -> Path | None:
         path = Path(os.path.expanduser(chosen))
         if not _is_file(path):
             raise StartError(OPTION, chosen, f"no such file; `draftmesh setup` writes one, {OFF} reads none")
-        return path.absolute()
+        return Path(os.path.abspath(path))
     if _is_file(Path(NAME)):
         here = Path(NAME).absolute()
         _check_ours(here)
