@@ -83,7 +83,7 @@ def choose(name: str, devices: Sequence[D], option: str = "--target-device") -> 
     present = named(devices)
     wanted = name.strip().lower()
     if wanted == AUTO:
-        best = _by_preference(present)
+        best = by_preference(present)
         if best:
             return best[0]
         wanted = CPU
@@ -103,7 +103,7 @@ def choose_draft(name: str, devices: Sequence[D], taken: Sequence[D], option: st
     """
     if name.strip().lower() != AUTO:
         return choose(name, devices, option)
-    others = [device for device in _by_preference(named(devices)) if not taken or device is not taken[0]]
+    others = [device for device in by_preference(named(devices)) if not taken or device is not taken[0]]
     if not others:
         return choose(CPU, devices, option)
     return min(others, key=lambda device: sum(device is other for other in taken))
@@ -165,6 +165,7 @@ def _kind(name: str) -> str:
     return _KINDS.get(kind, kind)
 
 
-def _by_preference(present: dict[str, D]) -> list[D]:
+def by_preference(present: dict[str, D]) -> list[D]:
+    """The GPUs, best for a target first: discrete before integrated, then by free memory."""
     gpus = [device for device in present.values() if device.kind in _RANK]
     return sorted(gpus, key=lambda device: (_RANK[device.kind], -device.memory_free))

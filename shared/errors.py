@@ -6,3 +6,4 @@ class StartError(RuntimeError):
 
     def __init__(self, option: str, value: object, allowed: str) -> None:
         super().__init__(f"{option} {value}: {allowed}")
+        self.option = option

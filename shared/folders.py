@@ -1,4 +1,4 @@
-"""Where draftmesh keeps what it can make again, and what it knows of itself while it runs."""
+"""Where draftmesh keeps what it can make again and what it knows of itself while it runs; where its settings lie."""
 
 import os
 import sys
@@ -21,3 +21,9 @@ def state_folder() -> Path:
     else:
         base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "draftmesh"
+
+
+def config_folder() -> Path:
+    """`draftmesh` in the user's folder for settings (XDG base directories). Not created here; a home is not needed."""
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(os.path.expanduser(base)) / "draftmesh"

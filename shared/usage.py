@@ -1,16 +1,22 @@
 """How a command ends when it cannot start: one line that names the option, the value and what is allowed; status 2."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import NoReturn
 
 import typer
 from typer.exceptions import Abort, TyperException
+from typer.main import get_command
 
+from shared.config import Known
 from shared.errors import StartError
+from shared.settings import PROGRAM, Settings
 
 BAD_OPTION = 2  # the exit status by which every command says that its options are wrong
+SHOW = "--show-settings"  # a service's first argument: say what the others come to, as JSON, and end
 INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 
 
@@ -21,14 +27,26 @@ def command(main: Callable[..., object]) -> typer.Typer:
     return app
 
 
-def run(app: typer.Typer, name: str) -> NoReturn:
-    """Run this process's command line and exit: with what the command returns, or 2 and one line for a bad option."""
+def run(app: typer.Typer, name: str, elsewhere: Known | None = None) -> NoReturn:
+    """Run this process's command line and exit: with what the command returns, or 2 and one line for a bad option.
+
+    Programs called `draftmesh ...` read `draftmesh.toml`; `elsewhere` are the keys in it that are other programs'.
+    """
+    root = get_command(app)
+    settings = Settings(root, name, elsewhere)
     try:
-        code = app(standalone_mode=False, prog_name=name)
+        if name.split()[0] == PROGRAM:
+            settings.attach()
+            if sys.argv[1:2] == [SHOW]:
+                found = settings.effective(tuple(name.split()[1:]), sys.argv[2:])
+                typer.echo(json.dumps([asdict(setting) for setting in found]))
+                sys.exit(0)
+        code = root(standalone_mode=False, prog_name=name, obj=settings)
     except TyperException as error:
-        refuse(explain(error, sys.argv[1:], os.environ))
+        refuse(explain(error, sys.argv[1:], os.environ, settings))
     except StartError as error:
-        refuse(str(error))
+        place = settings.place(error.option)
+        refuse(f"{error} ({place})" if place else str(error))
     except (KeyboardInterrupt, Abort):
         sys.exit(INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
@@ -40,8 +58,8 @@ def refuse(line: str) -> NoReturn:
     sys.exit(BAD_OPTION)
 
 
-def explain(error: TyperException, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """One line for `error`, which `arguments` (or an option's environment twin) caused."""
+def explain(error: TyperException, arguments: Sequence[str], environment: Mapping[str, str], settings: Settings) -> str:
+    """One line for `error`, which `arguments`, an option's environment twin or a line of the file caused."""
     message = " ".join(error.format_message().split())
     parameter = getattr(error, "param", None)
     names = [name for name in getattr(parameter, "opts", ()) if name.startswith("-")]
@@ -51,6 +69,9 @@ def explain(error: TyperException, arguments: Sequence[str], environment: Mappin
     name = max(names, key=len)
     # "Invalid value for '--port': Input should be ..." says everything but the value.
     allowed = str(getattr(error, "message", message)).removeprefix("Value error, ")
+    entry = settings.origin(str(getattr(parameter, "name", "")))
+    if entry:
+        return f"{entry.place}: {entry.key} = {entry.value}: {allowed}"
     return f"{name} {_value(names, arguments, environment, getattr(parameter, 'envvar', None))}: {allowed}"
 
 

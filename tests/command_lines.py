@@ -1,12 +1,15 @@
-"""The services' own command lines, to hold what starts them against."""
+"""The services' own command lines, to hold what starts them against, and the launcher's, run within the test."""
 
 import importlib
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
+from services.launcher import cli
 from shared import usage
 
 SERVICES = ("gateway", "verifier", "drafter")
@@ -27,3 +30,21 @@ def options(service: str, arguments: Sequence[str], monkeypatch: pytest.MonkeyPa
     for variable, value in given.items():
         monkeypatch.setenv(variable, value)
     return dict(parser(service).make_context(service, list(arguments)).params)
+
+
+def launch(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Run `draftmesh` in this process: its exit status, what it printed, and what it said on standard error."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["draftmesh", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code, *capfd.readouterr()
+
+
+def forget_settings(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """No options from this shell or its user; `folder` is the working directory and holds the user's settings."""
+    for name in [name for name in os.environ if name.startswith("DRAFTMESH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "settings"))
+    monkeypatch.chdir(folder)

@@ -1,5 +1,6 @@
 """Servers and models that several test files share. Everything is started here and stopped here."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -7,9 +8,11 @@ import fakeredis
 import pytest
 import redis
 
-from shared import models
+from shared import config, models
 from shared.broker import Broker, connect
 from tests.server import valkey_server
+
+os.environ[config.VARIABLE] = config.OFF  # no settings of this machine's user
 
 
 @pytest.fixture(scope="session", autouse=True)

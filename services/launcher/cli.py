@@ -6,8 +6,10 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from services.launcher import service_options
 from services.launcher.commands.acl import acl
 from services.launcher.commands.bench import bench, compare
+from services.launcher.commands.config import config
 from services.launcher.commands.demo import demo
 from services.launcher.commands.doctor import doctor
 from services.launcher.commands.join import join
@@ -18,11 +20,13 @@ from services.launcher.commands.models import models
 from services.launcher.commands.plan import plan
 from services.launcher.commands.ps import ps
 from services.launcher.commands.pull import pull
+from services.launcher.commands.service import service
 from services.launcher.commands.services import drafter, gateway, verifier
+from services.launcher.commands.setup import setup
 from services.launcher.commands.status import status
 from services.launcher.commands.top import top
 from services.launcher.commands.up import up
-from shared import usage
+from shared import settings, usage
 
 
 class _TwoWords(TyperGroup):
@@ -61,17 +65,20 @@ def root(
 
 
 # In the order in which `--help` lists them.
+app.command()(setup)
 app.command()(up)
-for service in (gateway, verifier, drafter):
-    app.command(context_settings=_PASS_ON, add_help_option=False)(service)
+for process in (gateway, verifier, drafter):
+    app.command(context_settings=_PASS_ON, add_help_option=False)(process)
 for command in (join, pull, status, ps, top, logs, doctor, plan, demo, bench, launch):
     app.command()(command)
 app.command("bench compare")(compare)
 app.add_typer(models, name="models")
 app.add_typer(keys, name="keys")
+app.add_typer(config, name="config")
+app.add_typer(service, name="service")
 app.command()(acl)
 
 
 def main() -> None:
     """The console script: runs the command and exits with its status."""
-    usage.run(app, "draftmesh")
+    usage.run(app, settings.PROGRAM, service_options.KEYS)

@@ -12,6 +12,7 @@ from typing import Final
 from services.launcher import embedded, ports
 from services.launcher.child import Program, service_command
 from services.launcher.hardware import Hardware
+from services.launcher.service_options import Handed
 from shared import api_keys, broker, devices
 from shared.errors import StartError
 from shared.messages import Speculation
@@ -65,27 +66,33 @@ class Plan:
 
 
 def make(
-    wishes: Wishes, hardware: Hardware, cores: int, resolve: Resolve, folder: Path, environment: Mapping[str, str]
+    wishes: Wishes,
+    hardware: Hardware,
+    cores: int,
+    resolve: Resolve,
+    folder: Path,
+    environment: Mapping[str, str],
+    handed: Handed = Handed(),
 ) -> Plan:
     """The plan for `wishes`. `resolve(spec, option)` finds models and comes last: it may download.
 
-    `environment` is what children get besides Redis's address. Raises `StartError` for the first value that cannot
-    work.
+    `environment` is what children get besides Redis's address, and `handed` what a file says to each. Raises
+    `StartError` for the first value that cannot work.
     """
     _check_values(wishes)
-    gateway = _gateway_options(wishes, environment)
+    gateway = _gateway_options(wishes, {**handed.twins.get("gateway", {}), **environment})
     target, drafts = place(wishes.target_device, wishes.draft_device, len(wishes.draft_model), hardware.devices)
     port = ports.claim(wishes.host, wishes.port)
     server = None if wishes.redis else embedded.place(wishes.redis_host, wishes.redis_port)
     redis = server.url if server else wishes.redis
-    notes = []
+    notes = list(handed.notes)
     if server and wishes.redis_port not in (0, server.port):
         notes.append(f"port {wishes.redis_port} is in use, the embedded Valkey takes {server.port}")
     target_path = resolve(wishes.target_model, "--target-model")
     draft_paths = [resolve(model, "--draft-model") for model in wishes.draft_model]
 
     threads, draft_threads = divide(wishes.threads, cores, wishes.gpu_layers, target, drafts)
-    services = _Services({**environment, "DRAFTMESH_REDIS": redis}, wishes.log_level)
+    services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, wishes.log_level)
     context = ("--ctx", str(wishes.ctx), "--parallel", str(wishes.parallel))
     where = ("--target-device", devices.name_of(target, hardware.devices), "--threads", str(threads))
     drafters = [services.program("lookup drafter", "drafter", (), 2)]
@@ -109,14 +116,16 @@ def make(
 
 @dataclass(frozen=True, slots=True)
 class _Services:
-    """What the services have in common: environment and log level."""
+    """What the services have in common, and what is handed to each; its own environment wins over that."""
 
     environment: Mapping[str, str]
+    handed: Handed
     log_level: str
 
     def program(self, name: str, service: str, options: Sequence[str], stage: int) -> Program:
         command = (*service_command(service), *options, "--log-level", self.log_level)
-        return Program(name=name, command=command, stage=stage, environment=self.environment)
+        environment = {**self.handed.twins.get(service, {}), **self.environment}
+        return Program(name=name, command=command, stage=stage, environment=environment)
 
 
 def _reachable(host: str) -> str:

@@ -58,13 +58,18 @@ def run(subject: Subject, as_json: bool) -> int:
         check(subject.redis)
         found = asyncio.run(observe(subject.redis, subject.round_trip_ms))
     else:
-        found = _Probe(_with_pair(subject, progress), progress).run()
+        found = measure(_with_pair(subject, progress), progress)
     plain = outlook.describe(found)
     if as_json:
         console.file.write(json.dumps(plain, indent=2) + "\n")
     else:
         outlook.show(console, plain)
     return 0
+
+
+def measure(subject: Subject, progress: Console) -> Outlook:
+    """Load the subject's models, one after the other, and measure them; without drafters the cost of rows alone."""
+    return _Probe(subject, progress).run()
 
 
 def _check(subject: Subject) -> None:
@@ -156,7 +161,7 @@ class _Probe:
         """Time the target's rows and let it answer every text at every temperature."""
         subject, name = self._subject, models.model_name(path)
         with _loaded(path, "--target-model", self._device, stage, subject.gpu_layers, self._split) as model:
-            if not model.can_roll_back:
+            if subject.draft_models and not model.can_roll_back:
                 raise StartError(
                     "--target-model",
                     path.name,
@@ -165,6 +170,8 @@ class _Probe:
             rows = stage(f"{name}: cost of rows", 1)
             row_ms = stopwatch.row_costs(model, self._threads)
             rows()
+            if not subject.draft_models:
+                return _Target(name, row_ms, model.vocabulary.texts(), [])
             prompts = [model.vocabulary.tokenize(text, add_special=True) for text in subject.texts]
             laws = [Sampling(seed=SEED, temperature=temperature) for temperature in subject.temperatures]
             told = stage(f"{name}: answers", len(prompts) * len(laws) * subject.tokens)

@@ -21,6 +21,7 @@ from services.launcher.child import Child, Program, service_command
 from services.launcher.cores import Cores, forking_on
 from services.launcher.ports import LOOPBACK, answers, claim_embedded
 from services.launcher.readiness import is_ready
+from shared import config
 from shared.broker import connect
 from shared.folders import cache_folder
 from shared.lifecycle import GRACE_S
@@ -95,6 +96,7 @@ class Stack:
         # Options that the user set for other fleets are not for this one.
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
         self._environment["DRAFTMESH_REDIS"] = server.url
+        self._environment[config.VARIABLE] = config.OFF
         self._environment["DRAFTMESH_CACHE"] = str(self._folder if self.fresh else cache_folder())
         self.redis = server.url
         self.valkey = await self._run(embedded.program(server, self._folder, self._environment), self.side_cores)

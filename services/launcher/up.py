@@ -24,8 +24,9 @@ from services.launcher.display import Display
 from services.launcher.plan import Plan, Wishes
 from services.launcher.readiness import is_ready
 from services.launcher.run_file import Run, RunFile, recorded
+from services.launcher.service_options import Handed
 from services.launcher.supervisor import ChildFailed, Supervisor
-from shared import devices
+from shared import config, devices
 from shared.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
 from shared.errors import StartError
 from shared.messages import Card, VerifierCard
@@ -37,14 +38,16 @@ _VALKEY_S: Final = 10.0  # it is ready in 50 ms
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run(wishes: Wishes, own_variables: Sequence[str]) -> int:
+def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
     """Run the fleet until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started.
 
-    `own_variables` are the environment twins of our options: children get what was decided, not what was written.
+    `own_variables` are the environment twins of our options: children get what was decided, not what was written, and
+    of `draftmesh.toml` they get what was `handed` down, so they read none.
     """
     console = Console(stderr=True, highlight=False)
     display = Display(console)
     environment = {name: value for name, value in os.environ.items() if name not in own_variables}
+    environment[config.VARIABLE] = config.OFF
     folder = Path(tempfile.mkdtemp(prefix="draftmesh-"))
     code = 0
     try:
@@ -52,7 +55,7 @@ def run(wishes: Wishes, own_variables: Sequence[str]) -> int:
         def resolve(spec: str, option: str) -> Path:
             return fetching.find(spec, option, console)
 
-        made = plan.make(wishes, hardware.look(), devices.available_cores(), resolve, folder, environment)
+        made = plan.make(wishes, hardware.look(), devices.available_cores(), resolve, folder, environment, handed)
         with ExitStack() as stack:
             file = _recorded(stack, made, folder, display)
             code = asyncio.run(Fleet(made, folder, display).run())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.launcher.run_file import Run, recorded
-from shared import usage
+from shared import config, usage
 from tests.benchmarks import Start, bench, fakes
 from tests.dialects import Fake, failing, llama_server, ours
 
@@ -21,14 +21,22 @@ def background() -> Iterator[Start]:
         yield start
 
 
+@pytest.mark.parametrize("keys", ["environment", "file"])
 def test_the_command_prints_and_writes_what_it_measured(
+    keys: str,
     background: Start,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
     mine, peer = Fake(ours), Fake(llama_server)
-    monkeypatch.setenv("DRAFTMESH_API_KEY", "first-key second-key")
+    if keys == "environment":
+        monkeypatch.setenv("DRAFTMESH_API_KEY", "first-key second-key")
+    else:
+        file = tmp_path / config.NAME
+        file.write_text('api_key = ["first-key", "second-key"]')
+        file.chmod(0o600)
+        monkeypatch.setenv(config.VARIABLE, str(file))
     figures, picture = tmp_path / "b.json", tmp_path / "b.png"
     status = bench(
         monkeypatch,

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from services.launcher import fetching, hardware, payoff, plan, ports, run_file, status, up
 from services.launcher.hardware import Hardware, SeenDevice
+from services.launcher.service_options import Handed
 from services.launcher.up import announcement
 from shared import api_keys, fleet
 from shared.errors import StartError
@@ -237,7 +238,7 @@ def run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], i
             return status
 
         monkeypatch.setattr(up.Fleet, "run", end)
-        return up.run(WISHES, ())
+        return up.run(WISHES, (), Handed())
 
     return run
 

@@ -8,9 +8,11 @@ import pytest
 
 from services.launcher import planner, probe, stopwatch
 from services.launcher.forecast import Agreement
+from shared import config
 from shared.errors import StartError
 from shared.messages import Sampling
 from shared.sampling import Logits
+from tests.command_lines import forget_settings, launch
 from tests.toys import EOG, ToyTarget, job, plain_answer
 
 WARM, COLD = (Sampling(seed=5, temperature=temperature, logit_bias=((EOG, -100.0),)) for temperature in (1.0, 0.0))
@@ -127,3 +129,14 @@ def test_a_model_that_drafts_for_itself_is_always_right(capsys: pytest.CaptureFi
     assert warm["alpha"] >= 0.95
     assert found["target"]["row_cost"]["1"] == 1.0
     assert cold["step_ms"] > 0
+
+
+def test_a_draft_model_that_was_written_down_gives_way_to_a_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    forget_settings(monkeypatch, tmp_path)
+    (tmp_path / config.NAME).write_text('draft_model = "small.gguf"')
+    assert launch(capfd, "plan", "--redis", "foo")[2].startswith("error: --redis foo: an address such as ")
+    assert launch(capfd, "plan", "--redis", "foo", "--draft-model", "x")[2].startswith(
+        "error: --draft-model and --redis: "
+    )

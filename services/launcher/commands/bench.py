@@ -45,7 +45,7 @@ def bench(
         typer.Option(
             "--api-key",
             envvar="DRAFTMESH_API_KEY",
-            help="Key, one per server in order and sent to no other; the environment's is URL's.",
+            help="Key, one per server in order and sent to no other; the environment's and the file's is URL's.",
         ),
     ] = [],  # noqa: B006
     seed: Annotated[
@@ -83,8 +83,8 @@ def bench(
     from services.launcher.bench.servers import addresses
 
     source = context.get_parameter_source("api_key")
-    # The variable may hold all keys of a gateway; a peer must not be sent the second one.
-    keys = api_key[:1] if source is not None and source.name == "ENVIRONMENT" else api_key
+    # The variable and the file may hold all keys of a gateway; a peer must not be sent the second one.
+    keys = api_key if source is not None and source.name == "COMMANDLINE" else api_key[:1]
     return command.run(
         command.Options(
             addresses=tuple(addresses(gateway_of(context, "url", url, up), compare, keys, model)),

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from services.launcher.commands.services import become
+from services.launcher.commands.services import become, same_file
 from shared import options
 
 
@@ -26,6 +26,6 @@ def join(
         source = context.get_parameter_source(str(parameter.name))
         # What the user did not write is the drafter's to decide; environment twins it reads itself.
         passed_on = parameter.expose_value and parameter.name != "redis_url"
-        if passed_on and source is not None and source.name == "COMMANDLINE":
+        if passed_on and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             arguments += [parameter.opts[0], str(context.params[str(parameter.name)])]
-    become("drafter", arguments, {"DRAFTMESH_REDIS": redis_url})
+    become("drafter", arguments, {"DRAFTMESH_REDIS": redis_url, **same_file(context)})

@@ -39,6 +39,9 @@ def plan(
     """Forecast the speed-up for models and devices, and say what would help most."""
     from services.launcher import planner
 
+    source = context.get_parameter_source("draft_model")
+    if (demo_pair or redis) and source is not None and source.name != "COMMANDLINE":
+        draft_model, draft_device = [], []  # what was asked for now wins over what was written down once
     subject = planner.Subject(
         target_model=target_model,
         draft_models=tuple(draft_model),

@@ -8,21 +8,28 @@ from typing import NoReturn
 import typer
 
 from services.launcher.child import service_command
+from shared import config
 
 
 def gateway(context: typer.Context) -> None:
     """The HTTP front (its own options: draftmesh gateway --help)."""
-    become("gateway", context.args)
+    become("gateway", context.args, same_file(context))
 
 
 def verifier(context: typer.Context) -> None:
     """The process that owns the target model (draftmesh verifier --help)."""
-    become("verifier", context.args)
+    become("verifier", context.args, same_file(context))
 
 
 def drafter(context: typer.Context) -> None:
     """A process that guesses ahead (draftmesh drafter --help)."""
-    become("drafter", context.args)
+    become("drafter", context.args, same_file(context))
+
+
+def same_file(context: typer.Context) -> dict[str, str]:
+    """The variable by which a service reads the `draftmesh.toml` that was found and checked here, or none as we do."""
+    file = context.obj.file if context.obj else None
+    return {config.VARIABLE: str(file.path) if file else config.OFF}
 
 
 def become(service: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> NoReturn:

@@ -43,7 +43,10 @@ def up(
     log_level: options.LogLevel = options.Level.INFO,
 ) -> int:
     """Start everything on this machine: Valkey, gateway, verifier, drafters."""
+    from services.launcher.service_options import hand_down
     from services.launcher.up import run, variables
+    from shared.settings import keys
 
+    handed = hand_down(context.obj.file if context.obj else None, keys(context.command))
     # The callback's parameters and the command's are apart, so these are exactly the fields of `Wishes`.
-    return run(Wishes(**context.params), variables(context.command.params))
+    return run(Wishes(**context.params), variables(context.command.params), handed)
