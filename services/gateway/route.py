@@ -33,12 +33,19 @@ class Route:
     refused: bool = False  # answers with nothing but refusals
 
 
-def generates(dialect: Dialect, request: type[BaseModel], summary: str, *paths: str, response: Any = None) -> Route:
+def generates(
+    dialect: Dialect,
+    request: type[BaseModel],
+    summary: str,
+    *paths: str,
+    response: Any = None,
+    endpoint: type[Endpoint] = Endpoint,
+) -> Route:
     """The POST route of a dialect."""
     return Route(
         method="POST",
         paths=paths,
-        handler=Endpoint(dialect).handle,
+        handler=endpoint(dialect).handle,
         summary=summary,
         request=request,
         response=response,
