@@ -27,6 +27,7 @@ class Route:
     media: str = "application/json"
     stream: str | None = None  # the media type of its stream, where it may answer with one
     query: Mapping[str, str] = field(default_factory=dict)  # parameter: what it does
+    nothing: str = ""  # when it answers 204, if ever
     refusals: tuple[int, ...] = ()
     open: bool = False
     submits: bool = False  # puts work before the verifiers

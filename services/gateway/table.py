@@ -61,6 +61,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             "starting_after": "The sequence_number behind which to begin; so does the header Last-Event-ID",
         },
         stream="text/event-stream",
+        nothing="There is nothing behind the event to begin behind: it is the last",
         refusals=(400, 404),
     ),
     post(

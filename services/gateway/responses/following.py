@@ -85,7 +85,7 @@ class _Reader:
 
     def _lost(self) -> bytes:
         message = "The response is gone: it was deleted, or Redis lost it."
-        response = failure(told(self._first.frame)["response"], "response_lost", message, [])
+        response = failure(told(self._first.frame)["response"], message, [])
         return numbered({"type": "response.failed", "response": response}, self._after + 1, resumable=True)
 
     def _unreachable(self) -> bytes:

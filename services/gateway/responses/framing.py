@@ -93,8 +93,7 @@ class Answered:
         """The response with what there was of it when it failed, or was cancelled."""
         if error.code == CANCELLED:
             return {**self._object("cancelled"), "output": self._items.items()}
-        # Of the codes that OpenAI knows here, this is the only one for what can still fail after the headers.
-        return failure(self._object("failed"), "server_error", error.message, self._items.items())
+        return failure(self._object("failed"), error.message, self._items.items())
 
     def _usage(self, finished: Finished) -> dict[str, object]:
         prompt = self._prepared.prompt_tokens
@@ -202,11 +201,10 @@ def told(frame: bytes) -> dict[str, Any]:
     return event
 
 
-def failure(
-    response: Mapping[str, Any], code: str, message: str, output: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def failure(response: Mapping[str, Any], message: str, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The response as it is after an error, with what there was of its output."""
-    return {**response, "status": "failed", "error": {"code": code, "message": message}, "output": output}
+    # Of the codes that OpenAI knows here, and typed clients take, this is the only one for what can still fail.
+    return {**response, "status": "failed", "error": {"code": "server_error", "message": message}, "output": output}
 
 
 class ResponsesCollector:

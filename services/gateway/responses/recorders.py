@@ -22,7 +22,6 @@ from shared.silence import AWAY_S, CHECK_S, SILENT_S, Silence
 
 logger = structlog.get_logger()
 
-_LOST: Final = "gateway_lost"
 _MESSAGE: Final = "The gateway that worked on this response gave no sign of life for too long."
 
 
@@ -75,5 +74,5 @@ class Recorders:
 
 def _farewell(events: Sequence[Mapping[str, Any]], number: int) -> bytes:
     items = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-    response = failure(events[0]["response"], _LOST, _MESSAGE, items)
+    response = failure(events[0]["response"], _MESSAGE, items)
     return numbered({"type": "response.failed", "response": response}, number, resumable=True)

@@ -81,14 +81,15 @@ class _Recorder:
         """Raises `_Closed`, or the `ApiError` that should be the record's end."""
         if not frames:
             return
-        written = await _insist(lambda: self._records.append(self.response_id, self._number, frames))
+        number = self._number
+        self._number += len(frames)
+        written = await _insist(lambda: self._records.append(self.response_id, number, frames))
         if written is Written.FULL:
             raise ApiError(500, "The answer is longer than what is kept in the background.", code="record_full")
         if written is Written.GAP:
             raise ApiError(500, "Redis lost this request.", kind=SERVER, code="request_lost")
         if written is not Written.OK:
             raise _Closed(written)
-        self._number += len(frames)
 
     async def finish(self, frames: Sequence[bytes]) -> None:
         """Write the one event that ends it. Raises `_Closed`."""

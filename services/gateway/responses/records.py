@@ -59,30 +59,29 @@ if newest and newest[2][1] == 'last' then
 end
 if last and base < next then return 'behind' end
 if not last and base > next then return 'gap' end
-local added = 0
-for index = 9, #ARGV do added = added + #ARGV[index] end
+local fresh = math.max(base, next) + 1
+local added, full = 0, false
+for number = fresh, base + events do added = added + #ARGV[8 + number - base] end
 if not last then
   for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now)) do drop(key) end
-  if (redis.call('HGET', KEYS[3], record) or 0) + added > tonumber(ARGV[5]) then return 'full' end
-  while (redis.call('HGET', KEYS[3], 'total') or 0) + added > tonumber(ARGV[6]) do
+  full = (redis.call('HGET', KEYS[3], record) or 0) + added > tonumber(ARGV[5])
+  while not full and (redis.call('HGET', KEYS[3], 'total') or 0) + added > tonumber(ARGV[6]) do
     local oldest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-    if not oldest[1] or tonumber(oldest[2]) > now + ARGV[4] then return 'full' end
-    drop(oldest[1])
+    full = not oldest[1] or tonumber(oldest[2]) > now + ARGV[4]
+    if not full then drop(oldest[1]) end
   end
+  if full and not newest then return 'full' end
 end
-for index = 1, events do
-  local number = base + index
-  if number > next then
-    local fields = {last and 'last' or 'frame', ARGV[8 + index]}
-    if number == 1 then
-      fields[3], fields[4] = 'origin', ARGV[8]
-    end
-    redis.call('XADD', record, number .. '-0', unpack(fields))
-    redis.call('HINCRBY', KEYS[3], record, #ARGV[8 + index])
-    redis.call('HINCRBY', KEYS[3], 'total', #ARGV[8 + index])
+for number = fresh, base + events do
+  local fields = {last and 'last' or 'frame', ARGV[8 + number - base]}
+  if number == 1 then
+    fields[3], fields[4] = 'origin', ARGV[8]
   end
+  redis.call('XADD', record, number .. '-0', unpack(fields))
 end
-if newest and not last then return 'ok' end
+redis.call('HINCRBY', KEYS[3], record, added)
+redis.call('HINCRBY', KEYS[3], 'total', added)
+if newest and not last then return full and 'full' or 'ok' end
 local ttl = tonumber(last and ARGV[4] or ARGV[3])
 redis.call('ZADD', KEYS[2], now + ttl, record)
 redis.call('PEXPIRE', record, ttl)
@@ -108,7 +107,7 @@ class Written(StrEnum):
     GONE = "gone"  # it was deleted, or Redis lost it
     GAP = "gap"  # Redis lost some of the events before
     BEHIND = "behind"  # there are later events than the one that was to be the last
-    FULL = "full"  # there is no room for more, but for a last event
+    FULL = "full"  # a record that was begun has it, and has no room for more; one that was not is not begun
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True):

@@ -54,6 +54,8 @@ async def _stream(request: web.Request, response_id: str) -> web.StreamResponse:
     if after > record.newest.number:
         message = f"'starting_after': there is no event {after}; the newest is {record.newest.number}."
         raise invalid("starting_after", message)
+    if record.newest.last and after == record.newest.number:
+        return web.Response(status=204)  # on which clients that reconnect by themselves stop
     with gateway.activity.stay():
         return await follow(request, response_id, record.first, after)
 
