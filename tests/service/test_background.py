@@ -1,112 +1,32 @@
 """Responses in the background: a client may leave, and it or another goes on reading behind any event."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import openai
 import pytest
 from openai import AsyncOpenAI
 
-from services.gateway.responses import following, records
-from services.gateway.service import Settings, serve
-from shared import keys
 from shared.api_keys import digest
 from shared.llama import Model
-from shared.messages import Chunk, Finish
 from shared.scripts import Outcome
-from tests.server import valkey_server
+from tests.service.background import (
+    KEY,
+    TEXT,
+    another_gateway,
+    begun,
+    ended,
+    halting,
+    has,
+    poll,
+    read,
+    running,
+    stored,
+    texts,
+    until,
+)
 from tests.service.responses_events import events, official
-from tests.service.scripted import EOG, MODEL, Script, Stack, Step, cut, fixed, speaking, stack
-
-TEXT = "The sky is blue, the grass is green and the sea is deep."
-KEY = {"Authorization": "Bearer none"}  # the SDK's in these tests
-
-
-async def begun(s: Stack, **fields: Any) -> dict[str, Any]:
-    """The response object of a new response in the background."""
-    body = {"model": MODEL, "input": "Hi", "background": True, **fields}
-    async with s.session.post(f"{s.url}/v1/responses", json=body, headers=KEY) as response:
-        assert response.status == 200, await response.text()
-        found: dict[str, Any] = await response.json()
-        return found
-
-
-async def read(s: Stack, response_id: str, after: int = -1, *, url: str = "", header: bool = False) -> list[Any]:
-    """The events behind one, up to the end of the stream."""
-    query = {"stream": "true"}
-    if after >= 0 and not header:
-        query["starting_after"] = str(after)
-    headers = KEY | ({"Last-Event-ID": str(after)} if header else {})
-    place = f"{url or s.url}/v1/responses/{response_id}"
-    async with s.session.get(place, params=query, headers=headers) as response:
-        assert response.status == 200, await response.text()
-        return events(await response.text(), after)
-
-
-async def poll(s: Stack, response_id: str, *, url: str = "") -> dict[str, Any]:
-    async with s.session.get(f"{url or s.url}/v1/responses/{response_id}", headers=KEY) as response:
-        assert response.status == 200
-        found: dict[str, Any] = await response.json()
-        official(found)
-        return found
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again until it holds."""
-    async with asyncio.timeout(20):
-        while not await condition():  # noqa: ASYNC110 - it is another process's, as far as this test knows
-            await asyncio.sleep(0.02)
-
-
-async def has(s: Stack, response_id: str, *statuses: str) -> bool:
-    return (await poll(s, response_id))["status"] in statuses
-
-
-async def ended(s: Stack, response_id: str) -> dict[str, Any]:
-    """The response at its end, by polling."""
-    await until(lambda: has(s, response_id, "completed", "failed"))
-    return await poll(s, response_id)
-
-
-async def draining(s: Stack) -> bool:
-    async with s.session.get(f"{s.url}/ready") as response:
-        return response.status == 503
-
-
-async def idle(s: Stack) -> bool:
-    return not await running(s) and not await s.clients.redis.zcard(keys.admitted(MODEL))
-
-
-async def running(s: Stack) -> int:
-    """The requests that the gateway knows."""
-    async with s.session.get(f"{s.url}/health/progress") as response:
-        found: dict[str, int] = await response.json()
-        return found["running"]
-
-
-@asynccontextmanager
-async def another_gateway(url: str, **changes: Any) -> AsyncIterator[str]:
-    """The address of one more gateway on the same Redis."""
-    options: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "max_requests": 8, "request_timeout_s": 60.0}
-    stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(Settings(redis=url, **{**options, **changes}), stop, started))
-    try:
-        yield await started
-    finally:
-        stop.set()
-        await task
-
-
-def halting(model: Model, halt: asyncio.Event, text: str = TEXT) -> Script:
-    """A script that waits in the middle of the text."""
-    steps: list[Step] = cut([*model.vocabulary.tokenize(text), EOG], 1)
-    return fixed(*steps[:4], halt, *steps[4:])
-
-
-def texts(found: list[dict[str, Any]]) -> str:
-    return "".join(event["delta"] for event in found if event["type"] == "response.output_text.delta")
+from tests.service.scripted import MODEL, speaking, stack
 
 
 async def test_one_polls_until_it_is_done(valkey_url: str, vocabulary: bytes, model: Model) -> None:
@@ -263,11 +183,6 @@ async def test_deleting_ends_it_and_forgets_it(valkey_url: str, vocabulary: byte
             await client.responses.retrieve(done["id"], stream=True)
 
 
-async def stored(s: Stack) -> list[bytes]:
-    redis: Any = s.clients.redis
-    return list(await redis.keys("*"))
-
-
 async def test_only_its_key_can_read_or_end_it(valkey_url: str, vocabulary: bytes, model: Model) -> None:
     halt = asyncio.Event()
     keyed: dict[str, Any] = {"api_keys": [digest("one"), digest("other")]}
@@ -334,15 +249,6 @@ async def test_it_counts_as_a_request(valkey_url: str, vocabulary: bytes, model:
         assert await running(s) == 0
 
 
-async def test_a_failure_is_an_end_too(valkey_url: str, vocabulary: bytes) -> None:
-    failing = fixed(Chunk(tokens=(), finish=Finish.ERROR, detail="The engine broke."))
-    async with stack(valkey_url, vocabulary, failing) as s:
-        response_id = (await begun(s))["id"]
-        last = (await read(s, response_id))[-1]
-        assert (last["type"], last["response"]["error"]["message"]) == ("response.failed", "The engine broke.")
-        assert await poll(s, response_id) == last["response"]
-
-
 async def test_silence_is_filled(valkey_url: str, vocabulary: bytes, model: Model) -> None:
     halt = asyncio.Event()
     async with stack(valkey_url, vocabulary, halting(model, halt), heartbeat_s=0.05) as s:
@@ -356,106 +262,3 @@ async def test_silence_is_filled(valkey_url: str, vocabulary: bytes, model: Mode
             halt.set()
             text += (await response.read()).decode()
         assert texts(events(text, -1)) == TEXT  # pings have no number
-
-
-async def test_a_gateway_that_drains_waits_for_it_and_its_readers(
-    valkey_url: str, vocabulary: bytes, model: Model
-) -> None:
-    halt = asyncio.Event()
-    async with stack(valkey_url, vocabulary, halting(model, halt)) as s:
-        response_id = (await begun(s))["id"]
-        reader = asyncio.create_task(read(s, response_id))
-        await until(lambda: has(s, response_id, "in_progress"))
-        s.stop.set()
-        await until(lambda: draining(s))
-        async with s.session.get(
-            f"{s.url}/v1/responses/{response_id}", params={"stream": "true"}, headers=KEY
-        ) as refused:
-            assert refused.status == 503
-        halt.set()
-        assert (await reader)[-1]["type"] == "response.completed"
-        await asyncio.wait_for(s.stopped.wait(), 5)
-
-
-async def test_a_gateway_that_has_to_stop_says_so(valkey_url: str, vocabulary: bytes, model: Model) -> None:
-    halt = asyncio.Event()
-    async with (
-        stack(valkey_url, vocabulary, halting(model, halt), drain_s=0.1) as s,
-        another_gateway(valkey_url) as other,
-    ):
-        response_id = (await begun(s))["id"]
-        s.stop.set()
-        last = (await read(s, response_id, url=other))[-1]
-        assert last["type"] == "response.failed"
-        assert "shutting down" in last["response"]["error"]["message"]
-        await asyncio.wait_for(s.stopped.wait(), 10)
-        halt.set()
-
-
-async def test_an_answer_that_is_too_long_to_keep_fails(
-    valkey_url: str, vocabulary: bytes, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    halt = asyncio.Event()
-    monkeypatch.setattr(
-        "services.gateway.service.RecordStore", lambda redis: records.RecordStore(redis, max_entry_bytes=5000)
-    )
-    async with stack(valkey_url, vocabulary, speaking(model, TEXT)) as s:
-        response_id = (await begun(s))["id"]
-        found = await read(s, response_id)
-        assert found[-1]["type"] == "response.failed"
-        assert "longer than what is kept" in found[-1]["response"]["error"]["message"]
-        assert 0 < len(texts(found)) < len(TEXT)
-        halt.set()
-
-
-async def test_what_cannot_be_kept_from_the_start_is_refused(
-    valkey_url: str, vocabulary: bytes, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "services.gateway.service.RecordStore", lambda redis: records.RecordStore(redis, max_entry_bytes=100)
-    )
-    async with stack(valkey_url, vocabulary, speaking(model, TEXT)) as s, s.openai as client:
-        with pytest.raises(openai.InternalServerError, match="no room"):
-            await client.responses.create(model=MODEL, input="Hi", background=True)
-        await until(lambda: idle(s))
-
-
-async def test_a_redis_that_comes_back_empty_ends_it(vocabulary: bytes, model: Model) -> None:
-    halt = asyncio.Event()
-    with valkey_server() as server:
-        async with stack(server.url, vocabulary, halting(model, halt)) as s:
-            response_id = (await begun(s))["id"]
-            await until(lambda: has(s, response_id, "in_progress"))
-            place = f"{s.url}/v1/responses/{response_id}"
-            async with s.session.get(place, params={"stream": "true"}, headers=KEY) as response:
-                redis: Any = s.clients.redis
-                await redis.flushall()
-                last = events(await asyncio.wait_for(response.text(), 10), -1)[-1]
-            assert last["type"] == "response.failed"
-            assert last["response"]["error"]["message"].startswith("The response is gone")
-            async with s.session.get(f"{s.url}/v1/responses/{response_id}", headers=KEY) as response:
-                assert response.status == 404
-            await until(lambda: idle(s))
-            halt.set()
-
-
-async def test_a_redis_that_stays_away_ends_the_stream_and_not_the_response(
-    vocabulary: bytes, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "_AWAY_S", 0.5)
-    monkeypatch.setattr(following, "_PAUSE_S", 0.1)
-    halt = asyncio.Event()
-    with valkey_server() as server:
-        async with stack(server.url, vocabulary, halting(model, halt), drain_s=0.1, heartbeat_s=0.2) as s:
-            response_id = (await begun(s))["id"]
-            await until(lambda: has(s, response_id, "in_progress"))
-            async with s.session.get(
-                f"{s.url}/v1/responses/{response_id}", params={"stream": "true"}, headers=KEY
-            ) as response:
-                await response.content.readline()
-                server.stop()
-                text = (await asyncio.wait_for(response.read(), 30)).decode()
-            assert "event: error\n" in text
-            assert '"code":"service_unavailable"' in text
-            assert "response.failed" not in text
-            halt.set()

@@ -33,6 +33,7 @@ class Recorders:
         self._registry = registry
         self._background = background
         self._silence = Silence(SILENT_S, AWAY_S)
+        self._orphans: set[str] = set()  # of our own, when we last looked
 
     async def run(self) -> None:
         """Watch for ever; survives Redis going away and coming back."""
@@ -53,10 +54,13 @@ class Recorders:
         others = sorted({gateway for gateway in growing.values() if gateway != own})
         ages = await self._registry.ages_ms(others) if others else {}
         dead = self._silence.dead(now, {name: ages.get(name, math.inf) / 1000 for name in others})
-        for key, gateway in growing.items():
-            if gateway in dead or (gateway == own and not self._background.writes(key)):
-                logger.warning("record_abandoned", gateway=gateway)
-                await self._end(key)
+        orphans = {key for key, gateway in growing.items() if gateway == own and not self._background.writes(key)}
+        # One that has just ended may look like an orphan, but only once.
+        lost = [key for key, gateway in growing.items() if gateway in dead or key in orphans & self._orphans]
+        self._orphans = orphans
+        for key in lost:
+            logger.warning("record_abandoned", gateway=growing[key])
+            await self._end(key)
 
     async def _end(self, key: str) -> None:
         """Write the last event. Should there be later ones by then, the next look finds the record again."""
