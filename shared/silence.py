@@ -3,10 +3,12 @@
 Time in which Redis or we ourselves were away does not count, so an outage never makes the living look dead.
 """
 
+import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from shared.broker import DISCONNECTED, Reconnect
 from shared.registry import HEARTBEAT_S
 
 CHECK_S: Final = 1.0  # how often to ask
@@ -37,3 +39,16 @@ class Silence:
     def forget(self) -> None:
         """What was not heard meanwhile says nothing: every silence begins anew."""
         self._heard = {}
+
+
+async def watch(what: str, silence: Silence, check: Callable[[float], Awaitable[None]]) -> None:
+    """Check every second, for ever, with the seconds of a steady clock; survives Redis going away and coming back."""
+    reconnect = Reconnect(what)
+    while True:
+        await asyncio.sleep(CHECK_S)
+        try:
+            await check(asyncio.get_running_loop().time())
+            reconnect.succeeded()
+        except DISCONNECTED as error:
+            silence.forget()
+            await reconnect.failed(error)

@@ -5,16 +5,14 @@ break: time in which Redis or we ourselves were away does not count, so an outag
 requests. Each verifier watches the requests of its model, waiting and running, whoever holds them.
 """
 
-import asyncio
 import math
 from collections.abc import Callable
 
 import structlog
 
-from shared.broker import DISCONNECTED, Reconnect
 from shared.jobs import JobStore
 from shared.registry import Registry
-from shared.silence import AWAY_S, CHECK_S, SILENT_S, Silence
+from shared.silence import AWAY_S, SILENT_S, Silence, watch
 
 logger = structlog.get_logger()
 
@@ -33,16 +31,8 @@ class Readers:
         self._readers: dict[str, str] = {}  # of the live requests
 
     async def run(self) -> None:
-        """Watch for ever; survives Redis going away and coming back."""
-        reconnect = Reconnect("readers")
-        while True:
-            await asyncio.sleep(CHECK_S)
-            try:
-                await self.check(asyncio.get_running_loop().time())
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                self._silence.forget()
-                await reconnect.failed(error)
+        """Watch for ever."""
+        await watch("readers", self._silence, self.check)
 
     async def check(self, now: float) -> None:
         """Look once, at `now` seconds of a steady clock. Raises redis-py's errors."""

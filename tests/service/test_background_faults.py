@@ -90,7 +90,7 @@ async def test_an_answer_that_is_too_long_to_keep_fails(
         response_id = (await begun(s))["id"]
         found = await read(s, response_id)
         assert found[-1]["type"] == "response.failed"
-        assert "longer than what is kept" in found[-1]["response"]["error"]["message"]
+        assert "longer than what there is room for" in found[-1]["response"]["error"]["message"]
         assert 0 < len(texts(found)) < len(TEXT)
         halt.set()
 

@@ -4,7 +4,6 @@ Every gateway looks after the records of all, as verifiers do after requests, an
 its tasks writes.
 """
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -16,9 +15,8 @@ from redis.exceptions import ResponseError
 from services.gateway.background import Background
 from services.gateway.responses.framing import failure, numbered, told
 from services.gateway.responses.records import RecordStore
-from shared.broker import DISCONNECTED, Reconnect
 from shared.registry import Registry
-from shared.silence import AWAY_S, CHECK_S, SILENT_S, Silence
+from shared.silence import AWAY_S, SILENT_S, Silence, watch
 
 logger = structlog.get_logger()
 
@@ -36,16 +34,8 @@ class Recorders:
         self._orphans: set[str] = set()  # of our own, when we last looked
 
     async def run(self) -> None:
-        """Watch for ever; survives Redis going away and coming back."""
-        reconnect = Reconnect("recorders")
-        while True:
-            await asyncio.sleep(CHECK_S)
-            try:
-                await self.check(asyncio.get_running_loop().time())
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                self._silence.forget()
-                await reconnect.failed(error)
+        """Watch for ever."""
+        await watch("recorders", self._silence, self.check)
 
     async def check(self, now: float) -> None:
         """Look once, at `now` seconds of a steady clock. Raises redis-py's errors."""

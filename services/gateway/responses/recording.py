@@ -25,6 +25,7 @@ from shared.broker import DISCONNECTED, Reconnect
 
 logger = structlog.get_logger()
 
+_FULL: Final = "The answer is longer than what there is room for in the background."
 _GRACE_S: Final = 10.0  # behind a request's deadline, to write that it passed
 
 
@@ -85,7 +86,7 @@ class _Recorder:
         self._number += len(frames)
         written = await _insist(lambda: self._records.append(self.response_id, number, frames))
         if written is Written.FULL:
-            raise ApiError(500, "The answer is longer than what is kept in the background.", code="record_full")
+            raise ApiError(500, _FULL, kind=SERVER, code="record_full")
         if written is Written.GAP:
             raise ApiError(500, "Redis lost this request.", kind=SERVER, code="request_lost")
         if written is not Written.OK:

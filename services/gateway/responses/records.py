@@ -19,7 +19,7 @@ from shared.scripts import Script
 ENDED_TTL_MS: Final = 3600 * 1000  # how long an answer can be read again from its middle
 _MARGIN_MS: Final = 60_000  # a record outlives its request's deadline
 MAX_ENTRY_BYTES: Final = 16 << 20
-MAX_BYTES: Final = 128 << 20  # of all callers together
+MAX_BYTES: Final = 64 << 20  # of all callers together
 
 _ID: Final = re.compile("resp_[0-9a-f]{1,64}")
 _FRAME: Final = b"frame"
