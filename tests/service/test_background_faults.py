@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from services.gateway.responses import following, records
+from shared import keys
 from shared.llama import Model
 from shared.messages import Chunk, Finish
 from tests.chaos.fleet import Server
@@ -82,7 +83,6 @@ async def test_a_gateway_that_has_to_stop_says_so(valkey_url: str, vocabulary: b
 async def test_an_answer_that_is_too_long_to_keep_fails(
     valkey_url: str, vocabulary: bytes, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    halt = asyncio.Event()
     monkeypatch.setattr(
         "services.gateway.service.RecordStore", lambda redis: records.RecordStore(redis, max_entry_bytes=5000)
     )
@@ -92,6 +92,26 @@ async def test_an_answer_that_is_too_long_to_keep_fails(
         assert found[-1]["type"] == "response.failed"
         assert "longer than what there is room for" in found[-1]["response"]["error"]["message"]
         assert 0 < len(texts(found)) < len(TEXT)
+
+
+async def test_a_reader_behind_the_end_does_not_wait(valkey_url: str, vocabulary: bytes, model: Model) -> None:
+    """Redis came back as it was before some of the events, and then the gateway that wrote them died."""
+    halt = asyncio.Event()
+    async with stack(valkey_url, vocabulary, halting(model, halt), heartbeat_s=0.1) as s:
+        response_id = (await begun(s))["id"]
+        await until(lambda: has(s, response_id, "in_progress"))
+        place = f"{s.url}/v1/responses/{response_id}"
+        async with s.session.get(place, params={"stream": "true"}, headers=KEY) as response:
+            while b"output_text.delta" not in await response.content.readline():
+                pass
+            redis: Any = s.clients.redis
+            [key] = await redis.keys(keys.record("*", response_id))
+            async with redis.pipeline(transaction=True) as pipeline:
+                pipeline.delete(key).xadd(key, {"last": "event: early\n\n"}, id="3-0")
+                await pipeline.execute()
+            rest = (await asyncio.wait_for(response.text(), 10)).split("\n\n")
+        assert '"type":"response.failed"' in [part for part in rest if part][-1]
+        assert "early" not in "".join(rest)
         halt.set()
 
 

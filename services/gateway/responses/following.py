@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from aiohttp import web
@@ -61,12 +62,19 @@ class _Reader:
                 self._after = entries[-1].number
                 if entries[-1].last:
                     return None
-            elif lost:
+            elif lost or (not stream.quiet_s() and await self._is_behind()):
                 return await stream.send([self._lost()])
             else:
-                await watch.wait(stream.quiet_s())
                 if not stream.quiet_s():
                     await stream.send([PING])
+                await watch.wait(stream.quiet_s())
+
+    async def _is_behind(self) -> bool:
+        """Whether the end came before this place, as it may after Redis forgot what had been read."""
+        with suppress(RedisError, *DISCONNECTED):
+            newest = await self._records.newest(self._key)
+            return newest is not None and newest.last and newest.number <= self._after
+        return False
 
     async def _read(self, stream: EventStream) -> list[Entry] | None:
         """What there is; None if Redis was away for too long."""

@@ -190,14 +190,19 @@ class RecordStore:
             return None
         key = self.key(response_id)
         first = await self._redis.xrange(key, count=1)
-        newest = await self._redis.xrevrange(key, count=1)
-        if not first or not newest:
+        newest = await self.newest(key)
+        if not first or newest is None:
             return None
         try:
             origin = _origin.decode(first[0][1].get(_ORIGIN, b""))
         except msgspec.MsgspecError:
             return None
-        return Record(origin, _entry(*first[0]), _entry(*newest[0]))
+        return Record(origin, _entry(*first[0]), newest)
+
+    async def newest(self, key: str) -> Entry | None:
+        """The newest event of the record that lies here."""
+        entries = await self._redis.xrevrange(key, count=1)
+        return _entry(*entries[0]) if entries else None
 
     async def read(self, key: str, after: int = -1, count: int | None = None) -> list[Entry]:
         """Events behind the one with the number `after`, `count` at most."""
