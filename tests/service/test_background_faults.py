@@ -113,6 +113,7 @@ async def test_a_reader_behind_the_end_does_not_wait(valkey_url: str, vocabulary
         assert '"type":"response.failed"' in [part for part in rest if part][-1]
         assert "early" not in "".join(rest)
         halt.set()
+        await until(lambda: idle(s))  # the writer stops, for its record has an end
 
 
 async def test_what_cannot_be_kept_from_the_start_is_refused(
