@@ -57,7 +57,7 @@ _LOOKING: Final = (Selector("smembers", read=(keys.cards(),)), Selector("mget", 
 RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
     "gateway": (
         Selector(f"{_SESSION} {_SCRIPT} hvals zadd zcard zrange zrangebyscore info", both=_REQUEST),
-        Selector("xread", read=(keys.log(_ANY), keys.wake("gateway-*"))),
+        Selector("xread", read=(keys.log(_ANY), keys.wake("gateway-*"), keys.record(_ANY, _ANY))),
         Selector("xadd pexpire", write=(keys.wake("gateway-*"),)),
         Selector("get", read=(keys.vocabulary(_ANY),)),
         Selector("set mget", both=(keys.turn(_ANY),)),
@@ -66,6 +66,12 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
             "evalsha eval incrby set get del zadd zcard zrange zrangebyscore zremrangebyscore zremrangebyrank pexpire",
             both=(keys.responses(), keys.responses_size(), keys.response(_ANY, _ANY)),
         ),
+        Selector(
+            "evalsha eval exists xadd xrange xrevrange del pttl pexpire hget hset hdel hincrby hgetall"
+            " zadd zrem zrange zrangebyscore",
+            both=(keys.record(_ANY, _ANY), keys.records(), keys.record_sizes(), keys.recording()),
+        ),
+        Selector("pttl", read=(keys.card("gateway-*"),)),
         *_member("gateway"),
     ),
     "verifier": (

@@ -1,4 +1,4 @@
-"""Follows many output logs with one blocking read, so that a stream costs a list and not a connection.
+"""Follows many streams with one blocking read, so that following one costs a list and not a connection.
 
 Every reader of a request gets each committed token once and in order, from the offset it asked for, and the terminal
 chunk last. If Redis loses the log or goes back in time, it gets `LogLost` instead of repeated tokens.
@@ -6,7 +6,7 @@ chunk last. If Redis loses the log or goes back in time, it gets `LogLost` inste
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -25,11 +25,32 @@ class LogLost(RuntimeError):
     """The log vanished, or continued at another offset than the one expected."""
 
 
+class Followed(Protocol):
+    """A stream in Redis with who follows it; all is called in the follower's task."""
+
+    key: bytes
+    cursor: bytes  # the id of the last entry that was delivered
+    life: str  # a key with which the stream vanishes
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes no more now, until `LogFollower.resume`."""
+
+    def deliver(self, entries: Entries) -> None:
+        """These came, at least one: they are the next."""
+
+    def lose(self, why: str) -> None:
+        """Nothing comes any more."""
+
+
 class Feed:
     """One request's log as it comes: `wake` is called, in the follower's task, whenever there is more to take."""
 
-    def __init__(self, key: bytes, offset: int, wake: Callable[[], None], resume: Callable[["Feed"], None]) -> None:
-        self.key = key
+    def __init__(
+        self, request_id: str, offset: int, wake: Callable[[], None], resume: Callable[["Feed"], None]
+    ) -> None:
+        self.key = keys.log(request_id).encode()
+        self.life = keys.job(request_id)
         # Entries end at offset+1 or later, or are the terminal chunk at `<offset>-2`.
         self.cursor = f"{offset}-1".encode()
         self._offset = offset
@@ -84,7 +105,7 @@ class LogFollower:
         self._blocking = blocking
         self._wake_key = keys.wake(instance)
         # Bytes, as Redis wants and gives them: each read names every log.
-        self._feeds: dict[bytes, Feed] = {}
+        self._feeds: dict[bytes, Followed] = {}
         self._cursors: dict[bytes, bytes] = {}  # of the feeds that take more
         self._woken = {self._wake_key.encode(): b"0-0"}
         self._changed = asyncio.Event()
@@ -93,23 +114,28 @@ class LogFollower:
 
     def join(self, request_id: str, wake: Callable[[], None], offset: int = 0) -> Feed:
         """Follow a request from token `offset` on, until `leave`. One reader per request."""
+        feed = Feed(request_id, offset, wake, self.resume)
+        self.add(feed)
+        return feed
+
+    def add(self, feed: Followed) -> None:
+        """Follow a stream from its cursor on, until `leave`. One per stream."""
         if not self._feeds:
             self._silent_since = asyncio.get_running_loop().time()
-        feed = Feed(keys.log(request_id).encode(), offset, wake, self._follow)
         self._feeds[feed.key] = feed
-        self._follow(feed)
-        return feed
+        self.resume(feed)
 
     def silence(self) -> float:
         """Seconds since anything came of any request, or since the first of those that are followed joined; else 0."""
         return asyncio.get_running_loop().time() - self._silent_since if self._feeds else 0.0
 
-    def leave(self, feed: Feed) -> None:
+    def leave(self, feed: Followed) -> None:
         """Follow it no more."""
         self._feeds.pop(feed.key, None)
         self._cursors.pop(feed.key, None)
 
-    def _follow(self, feed: Feed) -> None:
+    def resume(self, feed: Followed) -> None:
+        """It takes more again."""
         if feed.key in self._feeds:
             self._cursors[feed.key] = feed.cursor
             self._joined.set()
@@ -172,7 +198,7 @@ class LogFollower:
         try:
             pipeline = self._redis.pipeline(transaction=False)
             for feed in watched:
-                pipeline.exists(feed.key.decode().removesuffix(":log") + ":job")
+                pipeline.exists(feed.life)
             present = await pipeline.execute()
         except (RedisError, OSError):
             return

@@ -86,6 +86,26 @@ def responses_size() -> str:
     return f"{PREFIX}:responses-size"
 
 
+def record(caller: str, response_id: str) -> str:
+    """Stream: the events of a response in the background; the entry id is the sequence number and one."""
+    return f"{PREFIX}:record:{caller}:{response_id}"
+
+
+def records() -> str:
+    """Sorted set: the keys of the records, scored by when they expire in milliseconds."""
+    return f"{PREFIX}:records"
+
+
+def record_sizes() -> str:
+    """Hash: the bytes of each record by its key, and `total`."""
+    return f"{PREFIX}:record-sizes"
+
+
+def recording() -> str:
+    """Hash: the keys of the records that still grow, with the gateway that writes them."""
+    return f"{PREFIX}:recording"
+
+
 def vocabulary(digest: str) -> str:
     """String: a target's deflated vocabulary-only GGUF, addressed by its content."""
     return f"{PREFIX}:vocabulary:{digest}"

@@ -13,6 +13,7 @@ class Activity:
     def __init__(self) -> None:
         self.running = 0
         self.draining = False
+        self._present = 0  # running requests and all else that is waited for
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -22,12 +23,22 @@ class Activity:
         if self.draining:
             raise draining()
         self.running += 1
+        try:
+            with self.stay():
+                yield
+        finally:
+            self.running -= 1
+
+    @contextmanager
+    def stay(self) -> Iterator[None]:
+        """Be waited for without being a request: as one who reads what another request generates."""
+        self._present += 1
         self._idle.clear()
         try:
             yield
         finally:
-            self.running -= 1
-            if not self.running:
+            self._present -= 1
+            if not self._present:
                 self._idle.set()
 
     async def drain(self, timeout_s: float) -> None:

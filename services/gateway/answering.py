@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import structlog
 from aiohttp import web
@@ -12,7 +13,7 @@ from redis.exceptions import RedisError
 
 from services.gateway.account import Account
 from services.gateway.attempts import HEADER
-from services.gateway.dialect import Call, Dialect, Identity
+from services.gateway.dialect import Call, Dialect, Framing, Identity
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.generation import Event, Finished
@@ -32,6 +33,24 @@ _MAX_HEADER: Final = 1000  # clients and proxies bound a response's headers
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A request that was let in, and its answer to come."""
+
+    request: web.Request
+    call: Call
+    identity: Identity
+    answer: Answer
+    account: Account
+    stores: Stores
+    headers: Mapping[str, str]
+    held: AsyncExitStack  # places, accounts and jobs: what is given back when nobody generates or reads any more
+
+    @property
+    def gateway(self) -> Gateway:
+        return self.request.app[GATEWAY]
+
+
 class Endpoint:
     """The handler of one dialect's POST route."""
 
@@ -41,47 +60,73 @@ class Endpoint:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer, whole or streamed. Raises `ApiError` only before headers."""
         gateway = request.app[GATEWAY]
-        with gateway.activity.enter():
-            span = _span(request, gateway.tracer)
-            account = Account(gateway.metrics, request[REQUEST_ID], request[ANSWER_ID], span)
-            try:
-                return await self._answer(request, gateway, account)
-            except ApiError as error:
-                account.fail(error)
-                raise
-            except asyncio.CancelledError:
-                account.leave()
-                raise
-            finally:
-                account.close()
+        async with AsyncExitStack() as held:
+            held.enter_context(gateway.activity.enter())
+            account = held.enter_context(_accounted(request, gateway))
+            _refuse_resumption(request)
+            body = await read_body(request)
+            call = self._dialect.parse(body)
+            content = request.path.encode() + b" " + body
+            attempt = gateway.attempts.one(request.headers.get(HEADER), request[CALLER], content, request[ANSWER_ID])
+            await held.enter_async_context(attempt)
+            return await self.deliver(await _admit(request, call, account, held))
 
-    async def _answer(self, request: web.Request, gateway: Gateway, account: Account) -> web.StreamResponse:
-        _refuse_resumption(request)
-        body = await read_body(request)
-        call = self._dialect.parse(body)
-        content = request.path.encode() + b" " + body
-        key = request.headers.get(HEADER)
-        async with gateway.attempts.one(key, request[CALLER], content, request[ANSWER_ID]):
-            return await self._serve(request, call, gateway, account)
+    async def deliver(self, exchange: Exchange) -> web.StreamResponse:
+        """Give the client its answer."""
+        if not exchange.call.streaming:
+            return await _whole(exchange)
+        stream = EventStream(
+            exchange.request,
+            self._dialect.content_type,
+            headers=exchange.headers,
+            heartbeat_s=exchange.gateway.heartbeat_s,
+        )
+        framing = exchange.call.framing(exchange.identity)
+        try:
+            await stream.open()
+            await stream.send(framing.begin())
+            await stream.send(await play(exchange, framing, stream))
+        except ClientGone:
+            exchange.account.leave()
+        finally:
+            if stream.stalled:
+                exchange.account.stall()
+        return stream.response
 
-    async def _serve(self, request: web.Request, call: Call, gateway: Gateway, account: Account) -> web.StreamResponse:
-        stores = gateway.stores.of(request[CALLER])
-        prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
-        account.prepare(prepared)
-        headers = _warn(call.warnings, request[REQUEST_ID])
-        identity = Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared)
-        async with gateway.generator.run(prepared, request[CALLER]) as answer:
-            if not call.streaming:
-                return await _whole(call, identity, answer, account, stores, headers)
-            stream = EventStream(request, self._dialect.content_type, headers=headers, heartbeat_s=gateway.heartbeat_s)
-            try:
-                await _stream(call, identity, answer, account, stream, stores)
-            except ClientGone:
-                account.leave()
-            finally:
-                if stream.stalled:
-                    account.stall()
-            return stream.response
+
+@contextmanager
+def _accounted(request: web.Request, gateway: Gateway) -> Iterator[Account]:
+    """The account of a request, closed at its end."""
+    account = Account(gateway.metrics, request[REQUEST_ID], request[ANSWER_ID], _span(request, gateway.tracer))
+    try:
+        yield account
+    except ApiError as error:
+        account.fail(error)
+        raise
+    except asyncio.CancelledError:
+        account.leave()
+        raise
+    finally:
+        account.close()
+
+
+async def _admit(request: web.Request, call: Call, account: Account, held: AsyncExitStack) -> Exchange:
+    """Everything before the first token. Raises `ApiError`."""
+    gateway = request.app[GATEWAY]
+    stores = gateway.stores.of(request[CALLER])
+    prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
+    account.prepare(prepared)
+    headers = _warn(call.warnings, request[REQUEST_ID])
+    return Exchange(
+        request=request,
+        call=call,
+        identity=Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared),
+        answer=await held.enter_async_context(gateway.generator.run(prepared, request[CALLER])),
+        account=account,
+        stores=stores,
+        headers=headers,
+        held=held,
+    )
 
 
 def _span(request: web.Request, tracer: Tracer) -> Span:
@@ -92,7 +137,7 @@ def _span(request: web.Request, tracer: Tracer) -> Span:
 
 
 def _refuse_resumption(request: web.Request) -> None:
-    """No dialect resumes a stream: frames carry no ids, and a client that leaves ends its jobs."""
+    """A request starts an answer. Only GET goes on with one, where it was asked for in the background."""
     if "Last-Event-ID" in request.headers:
         raise ApiError(
             400,
@@ -134,39 +179,42 @@ def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
     return {_WARNING: "".join(one if one.isprintable() else "?" for one in line)[:_MAX_HEADER]}
 
 
-async def _whole(
-    call: Call, identity: Identity, answer: Answer, account: Account, stores: Stores, headers: Mapping[str, str]
-) -> web.Response:
-    collector = call.collector(identity)
-    while answer.open:
-        events = await answer.read()
-        account.saw(events)
+async def _whole(exchange: Exchange) -> web.Response:
+    collector = exchange.call.collector(exchange.identity)
+    while exchange.answer.open:
+        events = await exchange.answer.read()
+        exchange.account.saw(events)
         collector.take(events)
-        await _keep_turns(events, stores)
+        await _keep_turns(events, exchange.stores)
     body = collector.body()
-    await call.keep(stores)
-    return web.json_response(body, headers=headers)
+    await exchange.call.keep(exchange.stores)
+    return web.json_response(body, headers=exchange.headers)
 
 
-async def _stream(
-    call: Call, identity: Identity, answer: Answer, account: Account, stream: EventStream, stores: Stores
-) -> None:
-    framing = call.framing(identity)
-    await stream.open()
-    await stream.send(framing.begin())
+class Sink(Protocol):
+    """Where frames go."""
+
+    async def send(self, frames: Sequence[bytes]) -> None: ...
+    def quiet_s(self) -> float:
+        """Seconds until the silence is too long; 0: it is now."""
+
+
+async def play(exchange: Exchange, framing: Framing, sink: Sink) -> list[bytes]:
+    """Send an answer's frames but for the last ones, which are returned: those of the end, or of what went wrong."""
+    answer, account = exchange.answer, exchange.account
     try:
         while answer.open:
-            events = await answer.read(stream.quiet_s())
+            events = await answer.read(sink.quiet_s())
             account.saw(events)
-            await _keep_turns(events, stores)
+            await _keep_turns(events, exchange.stores)
             frames = framing.frames(events)
-            await stream.send(frames if frames or stream.quiet_s() else [framing.ping()])
+            await sink.send(frames if frames or sink.quiet_s() else [framing.ping()])
         last = framing.end()
-        await call.keep(stores)
+        await exchange.call.keep(exchange.stores)
     except ApiError as error:
         account.fail(error)
         last = framing.fail(error)
-    await stream.send(last)
+    return last
 
 
 async def _keep_turns(events: Sequence[Event], stores: Stores) -> None:

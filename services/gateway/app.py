@@ -29,6 +29,7 @@ _CORS_HEADERS: Final = (
     "user-agent",
     "x-requested-with",
     "idempotency-key",
+    "last-event-id",
 )
 _CORS_PREFIXES: Final = ("anthropic-", "openai-", "x-stainless-")
 _OPEN: Final = frozenset(path for route in ROUTES if route.open for path in route.paths)  # probes carry no key

@@ -7,11 +7,13 @@ from aiohttp import web
 
 from services.gateway.activity import Activity
 from services.gateway.attempts import Attempts
+from services.gateway.background import Background
 from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
 from services.gateway.pulse import Contact, Pulse
+from services.gateway.responses.record_follower import RecordFollower
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from shared.broker import Broker
@@ -34,6 +36,8 @@ class Gateway:
     pulse: Pulse
     contact: Contact
     attempts: Attempts
+    background: Background
+    record_follower: RecordFollower
     activity: Activity = field(default_factory=Activity)
     tracer: Tracer = field(default_factory=NoTracer)
     heartbeat_s: float = HEARTBEAT_S

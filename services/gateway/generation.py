@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec import Struct
 
@@ -13,6 +14,8 @@ from services.gateway.stats import DraftStatistics
 from services.gateway.text import TextStream
 from services.gateway.turns import Turn
 from shared.messages import Chunk, Finish, TokenLogprob
+
+CANCELLED: Final = "request_cancelled"
 
 
 class Piece(Struct, frozen=True):
@@ -67,7 +70,7 @@ def _failure(chunk: Chunk) -> ApiError:
     if chunk.finish is Finish.DEADLINE:
         return deadline_passed()
     if chunk.finish is Finish.CANCELLED:
-        return ApiError(499, "The request was cancelled.", kind=SERVER, code="request_cancelled")
+        return ApiError(499, "The request was cancelled.", kind=SERVER, code=CANCELLED)
     return ApiError(500, chunk.detail or "The verifier failed on this request.", kind=SERVER, code="generation_failed")
 
 

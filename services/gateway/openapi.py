@@ -101,6 +101,8 @@ def _responses(route: Route, path: str, references: dict[object, JsonSchemaValue
         if route.stream is not None:
             content[route.stream] = {}  # before OpenAPI 3.2 there is no schema for one event of many
         responses["200"] = {"description": "The answer", "content": content}
+    if route.nothing:
+        responses["204"] = {"description": route.nothing}
     kind = family(path)
     for status in sorted(statuses(kind, _refusals(route))):
         content = {_JSON: {"schema": {"$ref": f"{_REF}{_NAMES[kind]}"}}}

@@ -27,18 +27,26 @@ class Route:
     media: str = "application/json"
     stream: str | None = None  # the media type of its stream, where it may answer with one
     query: Mapping[str, str] = field(default_factory=dict)  # parameter: what it does
+    nothing: str = ""  # when it answers 204, if ever
     refusals: tuple[int, ...] = ()
     open: bool = False
     submits: bool = False  # puts work before the verifiers
     refused: bool = False  # answers with nothing but refusals
 
 
-def generates(dialect: Dialect, request: type[BaseModel], summary: str, *paths: str, response: Any = None) -> Route:
+def generates(
+    dialect: Dialect,
+    request: type[BaseModel],
+    summary: str,
+    *paths: str,
+    response: Any = None,
+    endpoint: type[Endpoint] = Endpoint,
+) -> Route:
     """The POST route of a dialect."""
     return Route(
         method="POST",
         paths=paths,
-        handler=Endpoint(dialect).handle,
+        handler=endpoint(dialect).handle,
         summary=summary,
         request=request,
         response=response,

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from services.gateway.activity import Activity
 from services.gateway.app import build
 from services.gateway.attempts import Attempts
+from services.gateway.background import Background
 from services.gateway.gateway import Gateway
 from services.gateway.generator import Generator
 from services.gateway.guard import Guard
@@ -25,6 +26,9 @@ from services.gateway.limits import Limits
 from services.gateway.metrics import Metrics
 from services.gateway.models import ModelDirectory
 from services.gateway.pulse import Contact, Pulse
+from services.gateway.responses.record_follower import RecordFollower
+from services.gateway.responses.recorders import Recorders
+from services.gateway.responses.records import RecordStore
 from services.gateway.responses.store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
@@ -89,6 +93,7 @@ async def _serve(
             loops.start(follower.run, name="log follower")
             loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
             loops.start(gateway.pulse.run, name="pulse")
+            loops.start(Recorders(gateway.stores.records, registry, gateway.background).run, name="recorders")
             if file is not None:
                 loops.start(partial(watch, file, lambda kept: guard.replace((*settings.api_keys, *kept))), name="keys")
             logger.info("gateway_started", url=url)
@@ -99,6 +104,7 @@ async def _serve(
             await gateway.activity.drain(settings.drain_s)
             gateway.generator.end()
             await gateway.activity.drain(FAREWELL_S)
+            await gateway.background.close()
             loops.cancel()
         with suppress(RedisError, OSError):
             await registry.leave(instance)
@@ -135,12 +141,18 @@ def _assemble(
         generator=Generator(clients, follower, instance, _limits(settings)),
         guard=guard,
         metrics=metrics,
-        stores=Stores(turns=TurnStore(clients.redis), responses=ResponseStore(clients.redis)),
+        stores=Stores(
+            turns=TurnStore(clients.redis),
+            responses=ResponseStore(clients.redis),
+            records=RecordStore(clients.redis),
+        ),
         timeout_ms=int(settings.request_timeout_s * 1000),
         follower=follower,
         pulse=pulse,
         contact=contact,
         attempts=Attempts(clients.redis),
+        background=Background(instance),
+        record_follower=RecordFollower(follower),
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from services.gateway.responses.records import RecordStore
 from services.gateway.responses.store import ResponseStore
 from services.gateway.turns import TurnStore
 
@@ -12,7 +13,8 @@ class Stores:
 
     turns: TurnStore
     responses: ResponseStore
+    records: RecordStore
 
     def of(self, caller: str) -> "Stores":
         """What this caller may refer to; `caller` is what `Guard.check` gave."""
-        return replace(self, responses=self.responses.of(caller))
+        return replace(self, responses=self.responses.of(caller), records=self.records.of(caller))

@@ -17,6 +17,7 @@ from services.gateway.ollama.models import Shown
 from services.gateway.ollama.request import ChatBody, GenerateBody
 from services.gateway.responses import routes as response_routes
 from services.gateway.responses.call import ResponsesCall
+from services.gateway.responses.recording import ResponsesEndpoint
 from services.gateway.responses.request import ResponsesRequest
 from services.gateway.route import Route, both, generates, get, post
 
@@ -28,7 +29,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     # What generates
     generates(Dialect(ChatCall), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
     generates(Dialect(CompletionCall), CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
-    generates(Dialect(ResponsesCall), ResponsesRequest, "OpenAI's responses", *both("/responses")),
+    generates(
+        Dialect(ResponsesCall),
+        ResponsesRequest,
+        "OpenAI's responses",
+        *both("/responses"),
+        endpoint=ResponsesEndpoint,
+    ),
     generates(Dialect(MessagesCall), MessagesRequest, "Anthropic's Messages API", *both("/messages")),
     post(OllamaEndpoint(chat_call).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
     post(OllamaEndpoint(generate_call).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM),
@@ -45,12 +52,30 @@ ROUTES: Final[tuple[Route, ...]] = (
         "How many tokens the prompt of a Responses request has",
         *both("/responses/input_tokens"),
     ),
-    get(response_routes.get_response, "A stored response", *both("/responses/{id}"), refusals=(400, 404)),
+    get(
+        response_routes.get_response,
+        "A stored response, or one in the background",
+        *both("/responses/{id}"),
+        query={
+            "stream": "true: the events of one in the background",
+            "starting_after": "The sequence_number behind which to begin; so does the header Last-Event-ID",
+        },
+        stream="text/event-stream",
+        nothing="There is nothing behind the event to begin behind: it is the last",
+        refusals=(400, 404),
+    ),
+    post(
+        response_routes.cancel_response,
+        None,
+        "End a response in the background",
+        *both("/responses/{id}/cancel"),
+        refusals=(400, 404),
+    ),
     Route(
         method="DELETE",
         paths=both("/responses/{id}"),
         handler=response_routes.delete_response,
-        summary="Forget a stored response",
+        summary="Forget a response, and end it if it runs",
         response=response_routes.Deleted,
         refusals=(404,),
     ),

@@ -5,47 +5,16 @@ break: time in which Redis or we ourselves were away does not count, so an outag
 requests. Each verifier watches the requests of its model, waiting and running, whoever holds them.
 """
 
-import asyncio
 import math
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
 
 import structlog
 
-from shared.broker import DISCONNECTED, Reconnect
 from shared.jobs import JobStore
-from shared.registry import HEARTBEAT_S, Registry
+from shared.registry import Registry
+from shared.silence import AWAY_S, SILENT_S, Silence, watch
 
 logger = structlog.get_logger()
-
-CHECK_S: Final = 1.0
-# With a check before and a round after it the requests are free within 10 s. A gateway that finds Redis back tries
-# again at the latest after 5 s, which must not be too late.
-SILENT_S: Final = 3.5 * HEARTBEAT_S
-_AWAY_CHECKS: Final = 3.0  # so many checks' time without one: we were stopped, or the whole machine was
-
-
-class Silence:
-    """Which of the processes asked about have been silent for too long. Pure; times are seconds of one clock."""
-
-    def __init__(self, limit_s: float, away_s: float) -> None:
-        self._limit_s = limit_s
-        self._away_s = away_s
-        self._heard: dict[str, float] = {}
-        self._asked = -math.inf
-
-    def dead(self, now: float, ages_s: Mapping[str, float]) -> set[str]:
-        """Those not heard of for the limit, given how long ago each was last heard; infinite for an expired card."""
-        if now - self._asked > self._away_s:
-            self.forget()
-        self._asked = now
-        # A process that is new here was perhaps never heard of: its silence begins now.
-        self._heard = {name: max(self._heard.get(name, now), now - age) for name, age in ages_s.items()}
-        return {name for name, heard in self._heard.items() if now - heard >= self._limit_s}
-
-    def forget(self) -> None:
-        """What was not heard meanwhile says nothing: every silence begins anew."""
-        self._heard = {}
 
 
 class Readers:
@@ -58,20 +27,12 @@ class Readers:
         self._freed = freed
         self._store = store
         self._registry = registry
-        self._silence = Silence(SILENT_S, _AWAY_CHECKS * CHECK_S)
+        self._silence = Silence(SILENT_S, AWAY_S)
         self._readers: dict[str, str] = {}  # of the live requests
 
     async def run(self) -> None:
-        """Watch for ever; survives Redis going away and coming back."""
-        reconnect = Reconnect("readers")
-        while True:
-            await asyncio.sleep(CHECK_S)
-            try:
-                await self.check(asyncio.get_running_loop().time())
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                self._silence.forget()
-                await reconnect.failed(error)
+        """Watch for ever."""
+        await watch("readers", self._silence, self.check)
 
     async def check(self, now: float) -> None:
         """Look once, at `now` seconds of a steady clock. Raises redis-py's errors."""

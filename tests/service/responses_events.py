@@ -9,11 +9,16 @@ from pydantic import TypeAdapter
 _EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
-def events(transcript: str) -> list[dict[str, Any]]:
-    """The events of a stream: each with an `event:` line that says its type, numbered from 0, and official."""
+def events(transcript: str, after: int | None = None) -> list[dict[str, Any]]:
+    """The events of a stream: each with an `event:` line that says its type, numbered, and official.
+
+    Those of a stream in the background have ids, the numbers, and go on behind `after`; others begin with 0.
+    """
     found = []
-    for number, frame in enumerate(transcript.removesuffix("\n\n").split("\n\n")):
-        name, data = frame.split("\n")
+    frames = [frame for frame in transcript.split("\n\n") if frame and not frame.startswith(": ")]
+    for number, frame in enumerate(frames, 0 if after is None else after + 1):
+        *places, name, data = frame.split("\n")
+        assert places == ([] if after is None else [f"id: {number}"])
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"
         assert event["sequence_number"] == number

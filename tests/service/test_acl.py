@@ -104,6 +104,7 @@ IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("DEL", keys.inbox("drafter-1")),
         ("GET", keys.turn("call")),
         ("GET", keys.response("c", "r")),
+        ("XRANGE", keys.record("c", "r"), "-", "+"),
         ("ZRANGE", keys.responses(), "0", "-1"),
         ("SET", keys.draft_vocabulary("d"), "x"),
         ("SET", keys.card("gateway-1"), "x"),
@@ -117,6 +118,7 @@ IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("SET", keys.vocabulary("d"), "x"),
         ("GET", keys.turn("call")),
         ("GET", keys.response("c", "r")),
+        ("XRANGE", keys.record("c", "r"), "-", "+"),
         ("SET", keys.card("verifier-1"), "x"),
         ("SET", keys.card("gateway-1"), "x"),
         ("SCRIPT", "LOAD", "return 1"),
@@ -260,3 +262,9 @@ async def _use(client: AsyncOpenAI) -> None:
     )
     assert (await client.responses.retrieve(second.id)).id == second.id
     await client.responses.delete(first.id)
+    long = await client.responses.create(model="default", input="Hi", max_output_tokens=300, background=True)
+    events = await client.responses.retrieve(long.id, stream=True)
+    await anext(aiter(events))
+    await events.close()
+    assert (await client.responses.cancel(long.id)).status == "cancelled"
+    await client.responses.delete(long.id)

@@ -48,7 +48,7 @@ USER = {"role": "user", "content": "Hi"}
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort", ""),
         ({"top_logprobs": 21}, "top_logprobs", "20"),
         ({"max_output_tokens": 0}, "max_output_tokens", "at least 1"),
-        ({"background": True}, "background", "not supported"),
+        ({"background": True, "store": False}, "background", "needs 'store'"),
         ({"conversation": "conv_1"}, "conversation", "OpenAI"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt", "OpenAI"),
         ({"metadata": {"a": 1}}, "metadata.a", "string"),

@@ -1,4 +1,4 @@
-"""Streams are not resumable, and say so: no ids to resume from, and a clear no to whoever tries."""
+"""Streams of what runs for its client alone are not resumable, and say so: no ids, and a clear no to whoever tries."""
 
 from typing import Any
 

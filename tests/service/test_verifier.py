@@ -13,7 +13,7 @@ from services.drafter.model_proposer import ModelProposer
 from services.drafter.proposer import Draft, Opening
 from services.verifier import readers
 from services.verifier.load import Loaded
-from shared import keys
+from shared import keys, silence
 from shared.broker import Broker
 from shared.commands import Redis
 from shared.jobs import read_log
@@ -144,7 +144,7 @@ async def test_a_request_that_outlives_its_deadline_ends_with_that(
 async def test_a_request_whose_gateway_died_is_let_go(
     valkey: Broker, valkey_url: str, model_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "CHECK_S", 0.01)
+    monkeypatch.setattr(silence, "CHECK_S", 0.01)
     monkeypatch.setattr(readers, "SILENT_S", 0.1)
     pause = threading.Event()
     async with stack(valkey_url, model_path, toy(model_path, lambda rows: pause.wait(0.02))) as one:

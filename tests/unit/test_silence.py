@@ -2,7 +2,7 @@
 
 import math
 
-from services.verifier.readers import Silence
+from shared.silence import Silence
 
 GONE = math.inf
 

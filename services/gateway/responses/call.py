@@ -42,6 +42,11 @@ class ResponsesCall:
         return self._request.stream
 
     @property
+    def background(self) -> bool:
+        """Whether the answer is generated whether or not its client stays."""
+        return self._request.background
+
+    @property
     def warnings(self) -> Sequence[str]:
         return self._request.warnings(self._box)
 
@@ -53,6 +58,9 @@ class ResponsesCall:
             return
         stored = await stores.responses.find(previous)
         if stored is None:
+            if await stores.records.find(previous) is not None:
+                message = f"Previous response with id '{previous}' is not complete."
+                raise invalid("previous_response_id", message, "previous_response_not_complete")
             message = f"Previous response with id '{previous[:100]}' not found."
             raise invalid("previous_response_id", message, "previous_response_not_found")
         self._items = [*_ITEMS.validate_python(stored.items), *self._items]

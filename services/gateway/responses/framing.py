@@ -1,13 +1,13 @@
 """An answer in the Responses dialect: typed events in order, or the object that the last of them carries. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from services.gateway.dialect import Identity
 from services.gateway.errors import ApiError
-from services.gateway.generation import Delta, Event, Finished, Piece
+from services.gateway.generation import CANCELLED, Delta, Event, Finished, Piece
 from services.gateway.openai_frames import traces
 from services.gateway.parts import Part, Thought
 from services.gateway.responses.output import OutputItems
@@ -62,6 +62,14 @@ class Answered:
     def _cut(self) -> bool:
         return self._finished is not None and self._finished.reason == "length"
 
+    @property
+    def background(self) -> bool:
+        return self._request.background
+
+    def queued(self) -> dict[str, Any]:
+        """The response before anybody works on it."""
+        return self._object("queued")
+
     def begun(self) -> dict[str, Any]:
         """The response before there is anything of it."""
         return self._object("in_progress")
@@ -82,10 +90,10 @@ class Answered:
         }
 
     def failed(self, error: ApiError) -> dict[str, Any]:
-        """The response with what there was of it when it failed."""
-        # Of the codes that OpenAI knows here, this is the only one for what can still fail after the headers.
-        failure = {"code": "server_error", "message": error.message}
-        return {**self._object("failed"), "error": failure, "output": self._items.items()}
+        """The response with what there was of it when it failed, or was cancelled."""
+        if error.code == CANCELLED:
+            return {**self._object("cancelled"), "output": self._items.items()}
+        return failure(self._object("failed"), error.message, self._items.items())
 
     def _usage(self, finished: Finished) -> dict[str, object]:
         prompt = self._prepared.prompt_tokens
@@ -112,7 +120,7 @@ class Answered:
             "object": "response",
             "created_at": self._identity.created,
             "status": status,
-            "background": False,
+            "background": request.background,
             "error": None,
             "incomplete_details": None,
             "instructions": request.instructions,
@@ -137,18 +145,29 @@ class Answered:
 
 
 class ResponsesFraming:
-    """A stream: created, in progress, the items' events, and completed, incomplete or failed. There is no end mark."""
+    """A stream: created, in progress, the items' events, and completed, incomplete or failed. There is no end mark.
+
+    In the background a response is queued until there is anything of it, and its frames have ids to go on from.
+    """
 
     def __init__(self, answered: Answered) -> None:
         self._answered = answered
+        self._queued = answered.background
         self._sequence = 0
 
     def begin(self) -> list[bytes]:
+        if self._queued:
+            response = self._answered.queued()
+            return [self._lifecycle("created", response), self._lifecycle("queued", response)]
         response = self._answered.begun()
         return [self._lifecycle("created", response), self._lifecycle("in_progress", response)]
 
     def frames(self, events: Sequence[Event]) -> list[bytes]:
-        return [self._frame(event) for event in self._answered.take(events)]
+        begun = []
+        if events and self._queued:
+            self._queued = False
+            begun = [self._lifecycle("in_progress", self._answered.begun())]
+        return [*begun, *(self._frame(event) for event in self._answered.take(events))]
 
     def end(self) -> list[bytes]:
         response = self._answered.done()
@@ -165,9 +184,27 @@ class ResponsesFraming:
         return self._frame({"type": f"response.{name}", "response": response})
 
     def _frame(self, event: dict[str, Any]) -> bytes:
-        numbered = {"type": event["type"], "sequence_number": self._sequence, **event}
         self._sequence += 1
-        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), msgspec.json.encode(numbered))
+        return numbered(event, self._sequence - 1, resumable=self._answered.background)
+
+
+def numbered(event: Mapping[str, Any], number: int, *, resumable: bool) -> bytes:
+    """The frame of an event; what may be resumed behind it has its number as id."""
+    data = {"type": event["type"], "sequence_number": number, **event}
+    place = b"id: %d\n" % number if resumable else b""
+    return place + b"event: %b\ndata: %b\n\n" % (event["type"].encode(), msgspec.json.encode(data))
+
+
+def told(frame: bytes) -> dict[str, Any]:
+    """The event of a frame that `numbered` made."""
+    event: dict[str, Any] = msgspec.json.decode(frame.partition(b"\ndata: ")[2])
+    return event
+
+
+def failure(response: Mapping[str, Any], message: str, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The response as it is after an error, with what there was of its output."""
+    # Of the codes that OpenAI knows here, and typed clients take, this is the only one for what can still fail.
+    return {**response, "status": "failed", "error": {"code": "server_error", "message": message}, "output": output}
 
 
 class ResponsesCollector:

@@ -141,8 +141,8 @@ def parse_responses(data: bytes) -> ResponsesRequest:
         if name in payload:
             raise invalid(name, f"'{name}' refers to what only OpenAI's service keeps.", "unsupported_parameter")
     request = checked(ResponsesRequest, payload)
-    if request.background:
-        raise invalid("background", "'background' is not supported: answers come while you wait.")
+    if request.background and not request.store:
+        raise invalid("background", "'background' needs 'store': nothing can be read later of what is not kept.")
     if request.input is None and request.previous_response_id is None:
         raise invalid("input", "'input' is required.", "missing_required_parameter")
     if not request.input and not request.instructions and request.previous_response_id is None:

@@ -1,0 +1,41 @@
+"""Work that goes on without a client: the answers that this gateway writes into records."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Background:
+    """The tasks of one gateway, by the keys of the records that they write. `close` it at the end."""
+
+    def __init__(self, instance: str) -> None:
+        self.instance = instance
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._beginning: set[str] = set()
+
+    @contextmanager
+    def beginning(self, key: str) -> Iterator[None]:
+        """While a record is made for a task that is not there yet."""
+        self._beginning.add(key)
+        try:
+            yield
+        finally:
+            self._beginning.discard(key)
+
+    def start(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run it whatever becomes of who asked."""
+        task = self._tasks[key] = asyncio.create_task(work, name=f"background {key}")
+        task.add_done_callback(lambda _: self._tasks.pop(key, None))
+
+    def writes(self, key: str) -> bool:
+        """Whether somebody here writes this record."""
+        return key in self._tasks or key in self._beginning
+
+    async def close(self) -> None:
+        """End what still runs."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
