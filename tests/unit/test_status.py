@@ -15,25 +15,14 @@ from shared.messages import (
     DrafterCounts,
     GatewayCard,
     RequestStatus,
-    Speculation,
-    VerifierCard,
 )
+from tests import fleet_cards
 
-VERIFIER = VerifierCard(
-    id="v",
-    host="h",
-    pid=1,
+VERIFIER = structs.replace(
+    fleet_cards.VERIFIER,
     model="m",
-    fingerprint="f",
-    vocabulary="f",
-    n_vocab=1,
-    n_ctx=1,
-    slots=8,
-    device="cpu",
     exactness="strict",
     exactness_note="bit-equal",
-    layout="streams",
-    speculation=Speculation.AUTO,
     row_ms=((1, 10.0), (8, 60.0)),
     drafters=(DrafterCounts(drafter="d", drafted=10, accepted=6, rounds=4, stale=2, added=3),),
     refused=(("other", "token 7 differs"),),
@@ -42,20 +31,7 @@ VERIFIER = VerifierCard(
 
 
 def drafter(name: str) -> DrafterCard:
-    return DrafterCard(
-        id=name,
-        host="h",
-        pid=2,
-        kind="model",
-        model="small",
-        fingerprint="f",
-        vocabulary="f",
-        n_vocab=1,
-        device="cpu",
-        capacity=8,
-        sessions=1,
-        tokens_per_second=50.0,
-    )
+    return structs.replace(fleet_cards.DRAFTER, id=name)
 
 
 def test_a_drafters_worth_is_told() -> None:
