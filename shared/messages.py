@@ -258,7 +258,8 @@ class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="draft
     sessions: Count
     tokens_per_second: float
     created: Count = 0  # as a verifier's
-    step_ms: float = 0.0  # of a step with one row, measured at the start; 0: not measured, or no time at all
+    # Of a step with one row, measured at the start; 0: not measured, or no time at all.
+    step_ms: Annotated[float, Meta(ge=0.0, le=1e9)] = 0.0
 
 
 class Deserted(Struct, frozen=True, array_like=True, kw_only=True):
