@@ -60,6 +60,7 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         Selector("xread", read=(keys.log(_ANY), keys.wake("gateway-*"), keys.record(_ANY, _ANY))),
         Selector("xadd pexpire", write=(keys.wake("gateway-*"),)),
         Selector("get", read=(keys.vocabulary(_ANY),)),
+        Selector("get pttl", read=(keys.served(_ANY),)),
         Selector("set mget", both=(keys.turn(_ANY),)),
         Selector("evalsha eval get set del", both=(keys.attempt(_ANY),)),
         Selector(
@@ -82,6 +83,7 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         Selector("xread xrevrange", read=(keys.inbox("verifier-*"),)),
         Selector("xadd pexpire", write=(keys.inbox("drafter-*"),)),
         Selector("set pexpire", write=(keys.vocabulary(_ANY),)),
+        Selector("set", write=(keys.served(_ANY),)),
         Selector("get", read=(keys.draft_vocabulary(_ANY),)),
         *_member("verifier"),
     ),

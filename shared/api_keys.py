@@ -16,6 +16,7 @@ from typing import Final
 from shared.errors import StartError
 
 OPTION: Final = "--api-keys-file"
+VARIABLE: Final = "DRAFTMESH_API_KEY"  # holds keys themselves
 PREFIX: Final = "dm-"  # so that scanners for leaked secrets, and people, know one when they see it
 _LINE: Final = re.compile(r"([0-9a-f]{64}) ([\w.@-]{1,64})")
 _NAME: Final = re.compile(r"[\w.@-]{1,64}")
@@ -48,6 +49,11 @@ def read(path: str | Path) -> dict[str, bytes]:
     return found
 
 
+def new() -> str:
+    """A key that nobody has yet."""
+    return f"{PREFIX}{secrets.token_urlsafe(32)}"
+
+
 def add(path: str | Path, name: str) -> str:
     """Make a key, append its digest to the file under `name` ("": one is made up) and return it: nothing else has it.
 
@@ -62,7 +68,7 @@ def add(path: str | Path, name: str) -> str:
         raise StartError("--name", name, "up to 64 letters, digits and _ . @ -")
     if name in known:
         raise StartError("--name", name, f"{file} has a key of that name")
-    key = f"{PREFIX}{secrets.token_urlsafe(32)}"
+    key = new()
     try:
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as lines:
             lines.write(f"{digest(key).hex()} {name}\n")

@@ -95,18 +95,31 @@ def choose(name: str, devices: Sequence[D], option: str = "--target-device") -> 
     return device
 
 
-def choose_draft(name: str, devices: Sequence[D], taken: Sequence[D], option: str = "--draft-device") -> D:
-    """A drafter's device. `taken` is what runs already, the target's device first.
+def choose_target(name: str, devices: Sequence[D], targets: Sequence[D], option: str = "--target-device") -> D:
+    """The device of one more target beside `targets`; `auto` is the best GPU of those with the fewest of them.
 
-    `auto` is the GPU with the fewest drafters that is not the target's, or the CPU: a drafter that shares the
-    target's device slows the decode it is meant to save. Raises `StartError` as `choose` does.
+    Raises `StartError` as `choose` does.
+    """
+    gpus = by_preference(named(devices))
+    if name.strip().lower() != AUTO or not gpus:
+        return choose(name, devices, option)
+    return min(gpus, key=lambda device: sum(device is other for other in targets))
+
+
+def choose_draft(
+    name: str, devices: Sequence[D], targets: Sequence[D], drafts: Sequence[D] = (), option: str = "--draft-device"
+) -> D:
+    """A drafter's device beside the `targets` and other `drafts`.
+
+    `auto` is the GPU with the fewest drafters that is no target's, or the CPU: a drafter that shares a target's device
+    slows the decode it is meant to save. Raises `StartError` as `choose` does.
     """
     if name.strip().lower() != AUTO:
         return choose(name, devices, option)
-    others = [device for device in by_preference(named(devices)) if not taken or device is not taken[0]]
+    others = [gpu for gpu in by_preference(named(devices)) if not any(gpu is target for target in targets)]
     if not others:
         return choose(CPU, devices, option)
-    return min(others, key=lambda device: sum(device is other for other in taken))
+    return min(others, key=lambda device: sum(device is other for other in drafts))
 
 
 def parse_tensor_split(text: str, option: str = "--tensor-split") -> tuple[float, ...]:

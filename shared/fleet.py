@@ -16,24 +16,39 @@ Keys, which stay; more may come. None (JSON: null) is what nobody knows, and uni
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from msgspec import structs
 
 from shared.messages import Card, DrafterCard, DrafterCounts, GatewayCard, RoundStarts, VerifierCard
+from shared.names import resolve
 
 Row = dict[str, Any]
 ENDS: Final = ("accepted", "refused", "plain")  # what a round may have ended with
 
 
 def describe(cards: Sequence[Card]) -> dict[str, list[Row]]:
-    """Processes, verifiers, drafters (one entry per verifier that uses it) and running requests."""
+    """Processes, names of models, verifiers, drafters (one entry per verifier that uses it) and running requests.
+
+    Beside them what needs looking at: aliases without effect, and requests whose model has no verifier any more.
+    """
     verifiers = [card for card in cards if isinstance(card, VerifierCard)]
+    names = resolve(card for card in verifiers if not card.draining)
     return {
         "processes": [_process(card) for card in cards],
         "verifiers": [_verifier(card) for card in verifiers],
         "drafters": [row for card in cards if isinstance(card, DrafterCard) for row in _drafter(card, verifiers)],
         "requests": [_request(card, index) for card in verifiers for index in range(len(card.requests))],
+        "names": [{"name": model, "model": model} for model in names.models]
+        + [{"name": alias, "model": model} for alias, model in names.aliases.items()],
+        "conflicts": [asdict(one) | {"note": str(one)} for one in names.conflicts],
+        "deserted": [
+            {"gateway": card.id} | structs.asdict(one)
+            for card in cards
+            if isinstance(card, GatewayCard)
+            for one in card.deserted
+        ],
     }
 
 
@@ -62,6 +77,7 @@ def _verifier(card: VerifierCard) -> Row:
     return {
         "id": card.id,
         "model": card.model,
+        "aliases": list(card.aliases),
         "exactness": card.exactness,
         "exactness_note": card.exactness_note,
         "layout": card.layout,
@@ -93,6 +109,7 @@ def _drafter(card: DrafterCard, verifiers: Sequence[VerifierCard]) -> list[Row]:
         "id": card.id,
         "model": card.model or card.kind,
         "tokens_per_second": card.tokens_per_second,
+        "step_ms": card.step_ms or None,
         "verifier": None,
         "drafted": 0,
         "accepted": 0,

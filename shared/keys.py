@@ -61,6 +61,11 @@ def cards() -> str:
     return f"{PREFIX}:cards"
 
 
+def served(name: str) -> str:
+    """String: the model that was last served under this name; its age is told by its TTL."""
+    return f"{PREFIX}:served:{name}"
+
+
 def turn(call_id: str) -> str:
     """String: the tokens of an assistant's turn that made tool calls, by the id of the first one."""
     return f"{PREFIX}:turn:{call_id}"

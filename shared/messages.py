@@ -16,6 +16,7 @@ Rows = Annotated[int, Meta(ge=0, le=1 << 16)]  # what counts rows of a decode is
 Hash64 = Annotated[int, Meta(ge=0)]  # MessagePack itself ends at 64 bits
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 MAX_NAME: Final = 256
+MAX_ALIASES: Final = 64  # of one verifier
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
@@ -238,6 +239,7 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     draining: bool = False
     created: Count = 0  # unix seconds, stable for the life of the process
     starts: tuple[RoundStarts, ...] = ()
+    aliases: Annotated[tuple[Name, ...], Meta(max_length=MAX_ALIASES)] = ()  # other names that it claims for its model
 
 
 class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="drafter"):
@@ -256,6 +258,16 @@ class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="draft
     sessions: Count
     tokens_per_second: float
     created: Count = 0  # as a verifier's
+    # Of a step with one row, measured at the start; 0: not measured, or no time at all.
+    step_ms: Annotated[float, Meta(ge=0.0, le=1e9)] = 0.0
+
+
+class Deserted(Struct, frozen=True, array_like=True, kw_only=True):
+    """Requests of one gateway whose model lost its last verifier."""
+
+    model: Name
+    requests: Count
+    reason: str  # for people: what they wait for, and how long they will
 
 
 class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gateway"):
@@ -267,6 +279,7 @@ class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gatew
     url: str
     streams: Count
     created: Count = 0  # as a verifier's
+    deserted: tuple[Deserted, ...] = ()
 
 
 Card = VerifierCard | DrafterCard | GatewayCard

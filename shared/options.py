@@ -99,6 +99,36 @@ TargetModel = Annotated[
         help="GGUF path, hf:user/repo:QUANT, or 'default'; #sha256=DIGEST pins it.",
     ),
 ]
+TargetModels = Annotated[
+    list[str],
+    _option(
+        "--target-model",
+        env="TARGET_MODEL",
+        help="GGUF path, hf:user/repo:QUANT, or 'default'; #sha256=DIGEST pins it. Repeat to serve several models; the"
+        " first is the default one.",
+    ),
+]
+Aliases = Annotated[
+    list[str],
+    _option("--alias", env="ALIAS", help="Another name for the model, as clients may write it; repeat for several."),
+]
+ModelAliases = Annotated[
+    list[str],
+    _option(
+        "--alias",
+        env="ALIAS",
+        help="Another name for the model, as clients may write it; for one of several models NAME=MODEL. Repeat for"
+        " several names.",
+    ),
+]
+TargetDevices = Annotated[
+    list[str],
+    _option(
+        "--target-device",
+        env="TARGET_DEVICE",
+        help="Device per --target-model, in order: auto, cpu, cuda:0, rocm:0, vulkan:0, metal.",
+    ),
+]
 TargetDevice = Annotated[
     str, _option("--target-device", env="TARGET_DEVICE", help="auto, cpu, cuda:0, rocm:0, vulkan:0, metal.")
 ]

@@ -10,6 +10,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,16 @@ from shared.vocabulary import pack, unpack, vocabulary_gguf
 CARD_TTL_MS: Final = 10_000
 HEARTBEAT_S: Final = 2.0
 VOCABULARY_TTL_MS: Final = 3600 * 1000
+SERVED_TTL_MS: Final = 24 * 3600 * 1000  # for how long a name that nobody serves any more is known
 MAX_VOCABULARY_BYTES: Final = 256 << 20  # inflated; the largest known vocabulary is about 15 MB
+
+
+@dataclass(frozen=True, slots=True)
+class LastServed:
+    """A name that meant `model` when it was last served, `ago_s` seconds ago."""
+
+    model: str
+    ago_s: float
 
 
 class Registry:
@@ -80,6 +90,25 @@ class Registry:
             with suppress(NoPermissionError):  # whoever only looks need not tidy
                 await self._redis.srem(keys.cards(), *dead)
         return cards
+
+    async def remember(self, card: VerifierCard) -> None:
+        """Note that the names of this verifier are served now. A server whose rules know no such note gets none."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for name in (card.model, *card.aliases):
+            pipeline.set(keys.served(name), card.model.encode(), px=SERVED_TTL_MS)
+        with suppress(NoPermissionError):
+            await pipeline.execute()
+
+    async def last_served(self, name: str) -> LastServed | None:
+        """What the name last meant, and when; None if it was not served for a day."""
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.get(keys.served(name))
+        pipeline.pttl(keys.served(name))
+        try:
+            model, left_ms = await pipeline.execute()
+        except NoPermissionError:
+            return None
+        return LastServed(model.decode(errors="replace"), max(0, SERVED_TTL_MS - left_ms) / 1000) if model else None
 
     async def publish(self, key: str, data: bytes) -> None:
         """Store a vocabulary under its key."""

@@ -17,6 +17,7 @@ def introduce(
     vocabulary: str = "",
     n_vocab: int = 0,
     device: str = "cpu",
+    step_ms: float = 0.0,
 ) -> DrafterCard:
     """The card of this process, idle. The defaults are those of a drafter that needs no model and no vocabulary."""
     return DrafterCard(
@@ -33,4 +34,5 @@ def introduce(
         sessions=0,
         tokens_per_second=0.0,
         created=int(time.time()),
+        step_ms=step_ms,
     )

@@ -52,7 +52,9 @@ class ModelDrafter:
         probe = self._model.vocabulary.tokenize(step_costs.PROBE_TEXT)
         step_ms = step_costs.measure(self._context, probe, RANKS)
         logger.info("steps_measured", step_ms={rows: round(ms, 2) for rows, ms in step_ms.items()})
-        self.proposer = ModelProposer(self._context, RowCosts(step_ms))
+        costs = RowCosts(step_ms)
+        self.step_ms = costs(1)
+        self.proposer = ModelProposer(self._context, costs)
         self.texts = self._model.vocabulary.texts()
         self.fingerprint = fingerprint(self.texts)
 
@@ -67,6 +69,7 @@ class ModelDrafter:
             vocabulary=vocabulary,
             n_vocab=self._context.n_vocab,
             device=self.device,
+            step_ms=self.step_ms,
         )
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from services.gateway.absences import GRACE_S
 from services.gateway.service import Settings, serve
 from shared import api_keys, lifecycle, logs, options, usage
 
@@ -57,6 +58,16 @@ RequestTimeout = Annotated[
         "--request-timeout", envvar="DRAFTMESH_REQUEST_TIMEOUT", help="Seconds that one request may take.", min=1
     ),
 ]
+AbsenceGrace = Annotated[
+    float,
+    typer.Option(
+        "--absence-grace",
+        envvar="DRAFTMESH_ABSENCE_GRACE",
+        help="Seconds for which requests go on waiting when the last verifier of their model has gone; longer than one"
+        " needs to load the model.",
+        min=0,
+    ),
+]
 
 
 def main(
@@ -71,6 +82,7 @@ def main(
     no_auth: options.NoAuth = False,
     published_host: PublishedHost = "",
     request_timeout: RequestTimeout = 3600.0,
+    absence_grace: AbsenceGrace = GRACE_S,
     traces: options.TraceExport = options.Traces.OFF,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> None:
@@ -84,6 +96,7 @@ def main(
         max_requests_per_key=max_requests_per_key,
         max_live_tokens=max_live_tokens,
         request_timeout_s=request_timeout,
+        absence_grace_s=absence_grace,
         api_keys=[api_keys.digest(key) for key in api_key if key],
         api_keys_file=api_keys_file,
         no_auth=no_auth,

@@ -116,7 +116,7 @@ async def _admit(request: web.Request, call: Call, account: Account, held: Async
     stores = gateway.stores.of(request[CALLER])
     prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
     account.prepare(prepared)
-    headers = _warn(call.warnings, request[REQUEST_ID])
+    headers = _warn([*prepared.warnings, *call.warnings], request[REQUEST_ID])
     return Exchange(
         request=request,
         call=call,

@@ -6,11 +6,16 @@ Dialects turn it into their own shape; nothing here knows HTTP libraries.
 import random
 from typing import Final
 
+from shared.names import LATEST
+from shared.registry import LastServed
+
 # Clients that were refused together must not come back together.
 RETRY_AFTER_S: Final = (1.0, 3.0)
 
 INVALID: Final = "invalid_request_error"
 SERVER: Final = "server_error"
+NOT_SERVED: Final = "model_not_served"
+_SHOWN: Final = 200  # characters of a name that somebody made up
 
 
 class ApiError(Exception):
@@ -47,6 +52,48 @@ def invalid(param: str | None, message: str, code: str | None = None) -> ApiErro
 def unavailable(message: str, code: str = "service_unavailable") -> ApiError:
     """A 503 that asks the client to come back."""
     return ApiError(503, message, kind=SERVER, code=code, retry_after_s=random.uniform(*RETRY_AFTER_S))
+
+
+def unknown_model(name: str, nearest: str | None, served: str) -> ApiError:
+    """A 404 that lists the `served` names, and the one that may have been meant."""
+    hint = f" Did you mean '{nearest}'?" if nearest else ""
+    return ApiError(
+        404,
+        f"The model '{name[:_SHOWN]}' does not exist.{hint} Served: {served}.",
+        code="model_not_found",
+        param="model",
+    )
+
+
+def not_served(name: str, last: LastServed, served: str) -> ApiError:
+    """A 503: the model was there, and its last verifier is gone."""
+    meant = "" if last.model in (name, name.removesuffix(LATEST)) else f" (it meant '{last.model}')"
+    return unavailable(
+        f"The model '{name[:_SHOWN]}'{meant} is not served now: its last verifier was seen {ago(last.ago_s)} ago."
+        f" {_instead(served)}",
+        NOT_SERVED,
+    )
+
+
+def deserted(model: str, grace_s: float, served: str) -> ApiError:
+    """A 503: the request waited for `grace_s` for a verifier after the last one had gone."""
+    return unavailable(
+        f"The model '{model}' is not served any more: its last verifier left, and none came within {ago(grace_s)}."
+        f" {_instead(served)}",
+        NOT_SERVED,
+    )
+
+
+def ago(seconds: float) -> str:
+    """A span of time for people: the largest unit of which there are at least two."""
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
+
+
+def _instead(served: str) -> str:
+    return f"Served instead: {served}." if served else "No other model is served."
 
 
 def queue_full() -> ApiError:

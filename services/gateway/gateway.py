@@ -8,10 +8,10 @@ from aiohttp import web
 from services.gateway.activity import Activity
 from services.gateway.attempts import Attempts
 from services.gateway.background import Background
+from services.gateway.directory import ModelDirectory
 from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.metrics import Metrics
-from services.gateway.models import ModelDirectory
 from services.gateway.pulse import Contact, Pulse
 from services.gateway.responses.record_follower import RecordFollower
 from services.gateway.sse import HEARTBEAT_S

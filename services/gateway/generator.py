@@ -4,6 +4,7 @@ Dialects sit on top; nothing here knows HTTP or JSON.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -64,6 +65,7 @@ class Answer:
         self._stirred: dict[int, None] = {}  # choices that have something to take, in the order in which it came
         self._waiter: asyncio.Future[None] | None = None
         self._failure: ApiError | None = None
+        self.model = prepared.model.name
         self._running = [
             _Running(job, Choice(index, prepared.reading), follower.join(job.request_id, partial(self._stir, index)))
             for index, job in enumerate(prepared.jobs)
@@ -153,6 +155,16 @@ class Generator:
         self._ended = True
         for answer in self._answers:
             answer.fail(draining())
+
+    def live(self) -> Counter[str]:
+        """How many requests of each model are being answered, waiting ones included."""
+        return Counter(answer.model for answer in self._answers)
+
+    def desert(self, model: str, error: ApiError) -> None:
+        """End every answer of that model with the error."""
+        for answer in self._answers:
+            if answer.model == model:
+                answer.fail(error)
 
     @asynccontextmanager
     async def run(self, prepared: Prepared, caller: str = "") -> AsyncIterator[Answer]:

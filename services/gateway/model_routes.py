@@ -22,10 +22,16 @@ class Meta(Reply):
 
 
 class ModelEntry(Reply):
-    """One served model. All lengths are tokens of one request, prompt and answer together, and are no shared pool."""
+    """One name of a served model. Lengths are tokens of one request, prompt and answer together, and no shared pool.
+
+    `root` is the model's own name. An alias has that for its `parent` too, as vLLM's entries have the model that they
+    belong to.
+    """
 
     id: str
     object: Literal["model"] = "model"
+    root: str
+    parent: str | None = None
     type: Literal["model"] = "model"
     created: int
     created_at: str
@@ -75,16 +81,22 @@ class LoadedList(Reply):
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """The served models. Codex asks for its own catalogue here, which is empty: its entries would hold its prompts."""
-    data = [_entry(model) for model in await request.app[GATEWAY].directory.served()]
+    """The served models, and behind them their aliases.
+
+    Codex asks for its own catalogue here, which is empty: its entries would hold its prompts.
+    """
+    models = await request.app[GATEWAY].directory.served()
+    data = [_entry(model) for model in models] + [_entry(model, alias) for model in models for alias in model.aliases]
     first, last = (data[0].id, data[-1].id) if data else (None, None)
     listed = ModelList(data=data, first_id=first, last_id=last)
     return reply(listed.model_copy(update={"models": []}) if "client_version" in request.query else listed)
 
 
 async def get_model(request: web.Request) -> web.Response:
-    """One served model. Raises a 404 `ApiError` that lists the served ones."""
-    return reply(_entry(await request.app[GATEWAY].directory.find(request.match_info["id"])))
+    """One served model, by any of its names. Raises a 404 `ApiError` that lists them, or a 503 if it is gone."""
+    asked = request.match_info["id"]
+    model = await request.app[GATEWAY].directory.find(asked)
+    return reply(_entry(model, asked if asked in model.aliases else None))
 
 
 async def list_loaded(request: web.Request) -> web.Response:
@@ -105,12 +117,15 @@ async def list_loaded(request: web.Request) -> web.Response:
     return reply(LoadedList(data=data))
 
 
-def _entry(model: ServedModel) -> ModelEntry:
+def _entry(model: ServedModel, alias: str | None = None) -> ModelEntry:
+    name = alias or model.name
     return ModelEntry(
-        id=model.name,
+        id=name,
+        root=model.name,
+        parent=model.name if alias else None,
         created=model.created,
         created_at=datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z"),
-        display_name=model.name,
+        display_name=name,
         exactness=model.exactness,
         context_window=model.n_ctx,
         context_length=model.n_ctx,

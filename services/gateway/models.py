@@ -1,21 +1,11 @@
-"""Which models are served now and how to speak to them: never more than `fresh_s` behind the registry.
+"""A served model, and how to speak to it: its vocabulary, its chat template, its format."""
 
-A vocabulary is fetched from Redis and loaded once per digest, off the event loop.
-"""
-
-import asyncio
-import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Final
 
-import structlog
-
 from services.gateway.capabilities import probe
-from services.gateway.errors import ApiError, unavailable
 from services.gateway.formats.detect import detect
 from services.gateway.grammars import Composer
 from services.gateway.rendering import Renderer
@@ -24,15 +14,10 @@ from services.gateway.template import ChatTemplate, TemplateError
 from services.gateway.turns import Turn
 from shared.grammar import Grammars
 from shared.llama import Model
-from shared.messages import Card, Thinking, VerifierCard
-from shared.registry import Registry
-from shared.rows import LlamaError
-
-logger = structlog.get_logger()
+from shared.messages import Thinking
+from shared.names import LATEST
 
 _TAIL: Final = 16  # tokens of a prompt's end that may hold the beginning of the thinking
-FRESH_S: Final = 1.0  # a verifier that joins or drains is noticed within this
-DEFAULT: Final = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +31,11 @@ class ServedModel:
     n_cells: int  # tokens that all its verifiers hold at once
     created: int
     exactness: str
+    aliases: tuple[str, ...] = ()  # other names that mean it
+
+    def is_called(self, name: str) -> bool:
+        """Whether it is known by that name."""
+        return bool({name, name.removesuffix(LATEST)} & {self.name, *self.aliases})
 
     @property
     def system_fingerprint(self) -> str:
@@ -178,92 +168,3 @@ class Lexicon:
     def _special(self, token: int | str | None) -> str:
         number = -1 if token is None else int(token)
         return self.label(number).decode(errors="replace") if 0 <= number < self.n_tokens else ""
-
-
-class ModelDirectory:
-    """A cached view of the registry's cards and the vocabularies they name."""
-
-    def __init__(self, registry: Registry, fresh_s: float = FRESH_S) -> None:
-        self._registry = registry
-        self._fresh_s = fresh_s
-        self._refreshing = asyncio.Lock()
-        self._loading = asyncio.Lock()
-        self._expires = float("-inf")
-        self._lexicons: dict[str, Lexicon] = {}
-        self.last: list[Card] = []
-
-    async def cards(self) -> list[Card]:
-        """Every living card. Raises redis-py's errors; `last` keeps what was seen before."""
-        async with self._refreshing:
-            now = asyncio.get_running_loop().time()
-            if now >= self._expires:
-                self.last = await self._registry.list()
-                self._expires = now + self._fresh_s
-        return self.last
-
-    async def served(self) -> list[ServedModel]:
-        """The models that new requests may ask for, by name."""
-        by_name: defaultdict[str, list[VerifierCard]] = defaultdict(list)
-        for card in await self.cards():
-            if isinstance(card, VerifierCard) and not card.draining:
-                by_name[card.model].append(card)
-        return [_serve(by_name[name]) for name in sorted(by_name)]
-
-    async def find(self, name: str | None) -> ServedModel:
-        """The model of that name; None or "default" mean the only one, and Ollama's ":latest" means nothing.
-
-        Raises a 404 or 503 `ApiError`.
-        """
-        models = await self.served()
-        for model in models:
-            if name in (model.name, f"{model.name}:latest"):
-                return model
-        if not models:
-            raise unavailable("No verifier is serving a model now; try again shortly.", "no_verifier")
-        if name in (None, DEFAULT) and len(models) == 1:
-            return models[0]
-        known = ", ".join(model.name for model in models)
-        asked = f"The model '{(name or DEFAULT)[:200]}' does not exist"
-        raise ApiError(404, f"{asked}; served: {known}.", code="model_not_found", param="model")
-
-    async def lexicon(self, vocabulary: str) -> Lexicon:
-        """The vocabulary stored there. Raises a 503 `ApiError` while nobody has published it."""
-        async with self._loading:
-            lexicon = self._lexicons.get(vocabulary)
-            if lexicon is None:
-                try:
-                    data = await self._registry.fetch_vocabulary(vocabulary)
-                except ValueError as error:
-                    logger.error("vocabulary_unusable", error=str(error))
-                    raise unavailable("The model's vocabulary in Redis is damaged; try again shortly.") from error
-                if data is None:
-                    raise unavailable("The model's vocabulary is not published yet; try again shortly.")
-                lexicon = self._lexicons[vocabulary] = await asyncio.to_thread(_load, data)
-                logger.info("vocabulary_loaded", vocabulary=vocabulary, n_tokens=lexicon.n_tokens)
-        return lexicon
-
-
-def _serve(cards: Sequence[VerifierCard]) -> ServedModel:
-    oldest = min(cards, key=lambda card: (card.created, card.id))
-    # Token ids mean something else to another vocabulary; the oldest verifier's is the one that requests are made for.
-    peers = [card for card in cards if card.vocabulary == oldest.vocabulary]
-    return ServedModel(
-        name=oldest.model,
-        fingerprint=oldest.fingerprint,
-        vocabulary=oldest.vocabulary,
-        n_ctx=min(card.n_ctx for card in peers),
-        n_cells=sum(card.n_ctx * card.slots for card in peers),
-        created=oldest.created,
-        exactness=peers[0].exactness if len({card.exactness for card in peers}) == 1 else "law",
-    )
-
-
-def _load(data: bytes) -> Lexicon:
-    with tempfile.TemporaryDirectory(prefix="draftmesh-") as folder:
-        path = Path(folder) / "vocabulary.gguf"
-        path.write_bytes(data)
-        try:
-            return Lexicon(Model(path, vocab_only=True))
-        except (LlamaError, TemplateError) as error:
-            logger.error("vocabulary_unusable", error=str(error))
-            raise ApiError(500, "The model's vocabulary cannot be loaded.", kind="server_error") from error

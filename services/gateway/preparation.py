@@ -10,9 +10,10 @@ from functools import partial
 import msgspec
 
 from services.gateway.bounds import check_length
+from services.gateway.directory import ModelDirectory
 from services.gateway.errors import invalid
 from services.gateway.formats.format import Format, PlainFormat
-from services.gateway.models import Lexicon, ModelDirectory, ServedModel
+from services.gateway.models import Lexicon, ServedModel
 from services.gateway.parts import PartParser, PlainParser
 from services.gateway.rendering import first_call
 from services.gateway.requests import Conversation, Document, GenerationRequest, Prompt, Tool
@@ -42,6 +43,7 @@ class Prepared:
     jobs: tuple[Job, ...]  # for each prompt in turn one per choice
     choices: int  # per prompt
     reading: Reading
+    warnings: tuple[str, ...] = ()  # what is done otherwise than asked for
 
     @property
     def seed(self) -> int:
@@ -81,7 +83,14 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
             parser=partial(format.parser, request.tools, request.tool_choice, opened=opened),
             thinking_end=format.span.end if format.span else "",
         ),
+        warnings=_warnings(request, model),
     )
+
+
+def _warnings(request: GenerationRequest, model: ServedModel) -> tuple[str, ...]:
+    if not request.or_default or request.model is None or model.is_called(request.model):
+        return ()
+    return (f"'{request.model}' is not served here; the default model answers",)
 
 
 async def count_tokens(request: GenerationRequest, directory: ModelDirectory, stores: Stores) -> int:
@@ -94,7 +103,7 @@ async def read(
     request: GenerationRequest, directory: ModelDirectory, stores: Stores
 ) -> tuple[ServedModel, Lexicon, list[tuple[int, ...]]]:
     """The model, and every prompt as its tokens. Raises `ApiError` or redis-py's errors."""
-    model = await directory.find(request.model)
+    model = await directory.find(request.model, or_default=request.or_default)
     lexicon = await directory.lexicon(model.vocabulary)
     turns = await _turns(request, stores)
     prompts = [await asyncio.to_thread(_tokens, request, prompt, model, lexicon, turns) for prompt in request.prompts]

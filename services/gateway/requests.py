@@ -91,6 +91,7 @@ class GenerationRequest:
     tool_choice: ToolChoice = ToolChoice()
     output: Output | None = None
     reasoning: Reasoning = Reasoning()
+    or_default: bool = False  # whether the default model may answer where nobody serves the one that was asked for
 
     @property
     def converses(self) -> bool:

@@ -14,17 +14,18 @@ import structlog
 from aiohttp import web
 from redis.exceptions import RedisError
 
+from services.gateway.absences import GRACE_S, Absences
 from services.gateway.activity import Activity
 from services.gateway.app import build
 from services.gateway.attempts import Attempts
 from services.gateway.background import Background
+from services.gateway.directory import ModelDirectory
 from services.gateway.gateway import Gateway
 from services.gateway.generator import Generator
 from services.gateway.guard import Guard
 from services.gateway.keys_file import KeysFile, watch
 from services.gateway.limits import Limits
 from services.gateway.metrics import Metrics
-from services.gateway.models import ModelDirectory
 from services.gateway.pulse import Contact, Pulse
 from services.gateway.responses.record_follower import RecordFollower
 from services.gateway.responses.recorders import Recorders
@@ -57,6 +58,7 @@ class Settings:
     max_requests_per_key: int = 0  # 0: what others leave it
     max_live_tokens: int = 0  # 0: 32 times what the verifiers hold
     request_timeout_s: float
+    absence_grace_s: float = GRACE_S  # for how long requests outlive their model's last verifier
     api_keys: Sequence[bytes] = ()  # digests, beside those in the file
     api_keys_file: str = ""
     no_auth: bool = False  # serve anyone, where no keys are given
@@ -89,13 +91,15 @@ async def _serve(
         follower = LogFollower(clients.redis, clients.blocking, instance)
         gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
-            card = _Card(instance, url, gateway.activity)
+            absences = Absences(gateway.directory, gateway.generator, settings.absence_grace_s)
+            card = _Card(instance, url, gateway.activity, absences)
             loops.start(follower.run, name="log follower")
             loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
             loops.start(gateway.pulse.run, name="pulse")
             loops.start(Recorders(gateway.stores.records, registry, gateway.background).run, name="recorders")
             if file is not None:
                 loops.start(partial(watch, file, lambda kept: guard.replace((*settings.api_keys, *kept))), name="keys")
+            loops.start(absences.run, name="absences")
             logger.info("gateway_started", url=url)
             if started is not None:
                 started.set_result(url)
@@ -185,11 +189,12 @@ async def _listen(settings: Settings, gateway: Gateway) -> AsyncIterator[str]:
 class _Card:
     """This gateway's card as it is now."""
 
-    def __init__(self, instance: str, url: str, activity: Activity) -> None:
+    def __init__(self, instance: str, url: str, activity: Activity, absences: Absences) -> None:
         self._instance = instance
         self._url = url
         self._activity = activity
         self._created = int(time.time())
+        self._absences = absences
 
     def __call__(self) -> GatewayCard:
         return GatewayCard(
@@ -199,4 +204,5 @@ class _Card:
             url=self._url,
             streams=self._activity.running,
             created=self._created,
+            deserted=self._absences.deserted,
         )

@@ -16,7 +16,10 @@ from shared import devices, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
 from shared.llama import BackendDevice, Model, backend_devices
+from shared.messages import VerifierCard
+from shared.names import resolve
 from shared.options import DEFAULT_REDIS
+from shared.registry import Registry
 from shared.rows import LlamaError
 from shared.vocabulary import first_difference
 
@@ -88,6 +91,7 @@ class Examination:
                 for _ in range(_PINGS):
                     await broker.redis.ping()
                 round_trip_ms = (time.perf_counter() - begin) / _PINGS * 1000
+                cards = await Registry(broker.redis).list()
                 version = await broker.redis.eval("return redis.REDIS_VERSION or 'unknown version'", 0)
         except (*DISCONNECTED, BrokerError) as error:
             if self._subject.redis:
@@ -96,6 +100,15 @@ class Examination:
                 self._good("Redis: none is running; `draftmesh up` brings its own")
         else:
             self._good(f"Redis: answers in {round_trip_ms:.2f} ms, version {version.decode()}")
+            self._names([card for card in cards if isinstance(card, VerifierCard) and not card.draining])
+
+    def _names(self, verifiers: Sequence[VerifierCard]) -> None:
+        """Does every name of a served model mean what its verifier wants?"""
+        names = resolve(verifiers)
+        if names.models:
+            self._good(f"served: {names.listing()}")
+        for conflict in names.conflicts:
+            self._bad(str(conflict))
 
     def place(self) -> tuple[Placed | None, list[Placed]]:
         """Find devices and model files; what cannot be found is a failed check."""
@@ -103,8 +116,10 @@ class Examination:
         present = backend_devices()
         for name, device in devices.named(present).items():
             self._good(f"device {name}: {device.description}, {devices.memory(device)}")
-        device, others = plan.place(subject.target_device, subject.draft_devices, len(subject.draft_models), present)
-        threads, shares = plan.divide(subject.threads, devices.available_cores(), subject.gpu_layers, device, others)
+        [device] = plan.place_targets([subject.target_device], 1, present)
+        others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, [device])
+        cores = devices.available_cores()
+        [threads], shares = plan.divide(subject.threads, cores, subject.gpu_layers, [device], others)
         target = self._find(subject.target_model, "--target-model", device, threads)
         drafts = [
             self._find(spec, "--draft-model", other, share)

@@ -30,7 +30,7 @@ def from_cards(cards: list[Card], round_trip_ms: float) -> Outlook:
             "names a fleet that has verified no drafts yet",
             "send it a request with drafts, or measure models",
         )
-    idle = sorted({card.model for card in drafters.values() if card.kind == "model" and not card.tokens_per_second})
+    idle = sorted({card.model for card in drafters.values() if card.kind == "model" and not _step_ms(card)})
     return Outlook(
         target=verifier.model,
         device=verifier.device,
@@ -51,8 +51,14 @@ def _prospect(card: DrafterCard, counts: DrafterCounts) -> Prospect:
     return Prospect(
         draft=card.model or card.kind,
         device=card.device,
-        # A drafter that is ahead rests, so its rate says how slow it is at most; lookup gives drafts all at once.
-        step_ms=1000.0 / card.tokens_per_second if card.kind == "model" and card.tokens_per_second else 0.0,
+        step_ms=_step_ms(card),
         temperature=None,
         agreement=Agreement(judged, counts.accepted),
     )
+
+
+def _step_ms(card: DrafterCard) -> float:
+    """What a draft takes; 0 for lookup, which gives all at once, and where it is not known."""
+    if card.step_ms or card.kind != "model" or not card.tokens_per_second:
+        return card.step_ms
+    return 1000.0 / card.tokens_per_second  # at most: a drafter that is ahead rests

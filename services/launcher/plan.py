@@ -4,21 +4,28 @@ The commands are the ones a user could type. Redis's address travels in the envi
 password in it, can be read by every user of the machine.
 """
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from services.launcher import embedded, ports
+from services.launcher import embedded, lan, ports
 from services.launcher.child import Program, service_command
-from services.launcher.hardware import Hardware
+from services.launcher.fleet_notice import Fleet
+from services.launcher.hardware import Hardware, SeenDevice
+from services.launcher.naming import name_targets
 from services.launcher.service_options import Handed
-from shared import api_keys, broker, devices
+from services.launcher.token import join_token
+from shared import api_keys, broker, devices, models
 from shared.errors import StartError
+from shared.folders import state_folder
 from shared.messages import Speculation
 from shared.options import CacheType, Exactness, Level, Switch
 
 _FLOAT_TYPES: Final = frozenset({CacheType.AUTO, CacheType.F32, CacheType.F16, CacheType.BF16})
+
+_LABEL: Final = 63  # bytes of a name in DNS
 
 Resolve = Callable[[str, str], Path]
 
@@ -27,12 +34,15 @@ Resolve = Callable[[str, str], Path]
 class Wishes:
     """The options of `up`, as given."""
 
-    target_model: str
-    target_device: str
+    target_model: Sequence[str]
+    alias: Sequence[str]
+    target_device: Sequence[str]
     draft_model: Sequence[str]
     draft_device: Sequence[str]
     host: str
     port: int
+    lan: bool
+    join_token: str
     api_keys_file: str
     no_auth: bool
     redis: str
@@ -51,18 +61,21 @@ class Wishes:
     log_level: Level
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Programs in the order in which they start, and where to find them."""
 
     valkey: Program | None  # None: an outside Redis
     gateway: Program
-    verifier: Program
+    verifiers: tuple[Program, ...]
     drafters: tuple[Program, ...]
     redis: str
-    shared_redis: str  # for other machines; empty: they cannot reach it, or it is an outside one
     url: str
     notes: tuple[str, ...]
+    invitation: str = ""  # the command for a spare machine; empty: none can reach our Redis, or it is an outside one
+    lan_url: str = ""  # the gateway's for other machines
+    api_key: str = field(default="", repr=False)  # one that was made for this start
+    beacon: Fleet | None = None  # how we announce ourselves
 
 
 def make(
@@ -80,52 +93,118 @@ def make(
     `StartError` for the first value that cannot work.
     """
     _check_values(wishes)
-    gateway = _gateway_options(wishes, {**handed.twins.get("gateway", {}), **environment})
-    target, drafts = place(wishes.target_device, wishes.draft_device, len(wishes.draft_model), hardware.devices)
+    gateway_environment = {**handed.twins.get("gateway", {}), **environment}
+    wishes, api_key = _opened(wishes, gateway_environment)
+    gateway = _gateway_options(wishes, bool(api_key or gateway_environment.get(api_keys.VARIABLE)))
+    targets = place_targets(wishes.target_device, len(wishes.target_model), hardware.devices)
+    drafts = place_drafts(wishes.draft_device, len(wishes.draft_model), hardware.devices, targets)
     port = ports.claim(wishes.host, wishes.port)
-    server = None if wishes.redis else embedded.place(wishes.redis_host, wishes.redis_port)
+    server = (
+        None
+        if wishes.redis
+        else embedded.place(wishes.redis_host, wishes.redis_port, lambda: join_token(wishes.join_token, state_folder()))
+    )
     redis = server.url if server else wishes.redis
     notes = list(handed.notes)
     if server and wishes.redis_port not in (0, server.port):
         notes.append(f"port {wishes.redis_port} is in use, the embedded Valkey takes {server.port}")
-    target_path = resolve(wishes.target_model, "--target-model")
+    target_paths = [resolve(model, "--target-model") for model in wishes.target_model]
+    aliases = name_targets(wishes.target_model, target_paths, wishes.alias)
     draft_paths = [resolve(model, "--draft-model") for model in wishes.draft_model]
 
-    threads, draft_threads = divide(wishes.threads, cores, wishes.gpu_layers, target, drafts)
-    services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, wishes.log_level)
-    context = ("--ctx", str(wishes.ctx), "--parallel", str(wishes.parallel))
-    where = ("--target-device", devices.name_of(target, hardware.devices), "--threads", str(threads))
-    drafters = [services.program("lookup drafter", "drafter", (), 2)]
-    for index, (path, device) in enumerate(zip(draft_paths, drafts, strict=True)):
-        name = devices.name_of(device, hardware.devices)
-        options = ("--draft-model", str(path), "--draft-device", name, "--threads", str(draft_threads[index]))
-        drafters.append(services.program(f"drafter {index + 1}", "drafter", (*options, *context), 2))
+    threads, draft_threads = divide(wishes.threads, cores, wishes.gpu_layers, targets, drafts)
+    services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, wishes, hardware.devices)
     return Plan(
         valkey=embedded.program(server, folder, environment) if server else None,
-        gateway=services.program("gateway", "gateway", ("--host", wishes.host, "--port", str(port), *gateway), 0),
-        verifier=services.program(
-            "verifier", "verifier", ("--target-model", str(target_path), *where, *context, *_target_options(wishes)), 1
-        ),
-        drafters=tuple(drafters),
+        gateway=services.gateway((*gateway, "--host", wishes.host, "--port", str(port)), api_key),
+        verifiers=services.verifiers(target_paths, targets, threads, aliases),
+        drafters=services.drafters(draft_paths, drafts, draft_threads),
         redis=redis,
-        shared_redis=server.shared_url if server else "",
         url=f"http://{_reachable(wishes.host)}:{port}",
         notes=tuple(notes),
+        invitation=_invitation(server.shared_url, wishes.draft_model) if server else "",
+        lan_url=f"http://{ports.in_url(lan.address_of(wishes.host))}:{port}" if wishes.lan else "",
+        api_key=api_key,
+        beacon=_beacon(server, port, models.model_name(target_paths[0])) if server and wishes.lan else None,
     )
+
+
+def _opened(wishes: Wishes, environment: Mapping[str, str]) -> tuple[Wishes, str]:
+    """The wishes with addresses that other machines reach, where that is wished, and an API key if nobody has one."""
+    if not wishes.lan:
+        return wishes, ""
+    address = wishes.redis_host if wishes.redis_host != ports.LOOPBACK else lan.own_address()
+    if not address:
+        raise StartError("--lan", "on", "this machine has no address that others could reach; --redis-host names one")
+    host = wishes.host if wishes.host != ports.LOOPBACK else "0.0.0.0"
+    known = wishes.api_keys_file or environment.get(api_keys.VARIABLE) or wishes.no_auth
+    return replace(wishes, host=host, redis_host=address), "" if known else api_keys.new()
+
+
+def _invitation(shared_url: str, draft_models: Sequence[str]) -> str:
+    """The command that makes another machine join; with our draft model where that is one it can get by the name."""
+    if not shared_url:
+        return ""
+    named = next((spec for spec in draft_models if spec == models.DEFAULT or spec.startswith("hf:")), "")
+    return f"draftmesh join {shared_url}" + (f" --draft-model {named}" if named else "")
+
+
+def _beacon(server: embedded.Embedded, gateway: int, model: str) -> Fleet:
+    name = f"draftmesh on {socket.gethostname()}"[:_LABEL]
+    return Fleet(name=name, host=server.shared_host, port=server.port, model=model, gateway=gateway)
 
 
 @dataclass(frozen=True, slots=True)
 class _Services:
-    """What the services have in common, and what is handed to each; its own environment wins over that."""
+    """The services' programs: what they have in common, what is handed to each, and what each has of its own.
+
+    The environment wins over what is handed down.
+    """
 
     environment: Mapping[str, str]
     handed: Handed
-    log_level: str
+    wishes: Wishes
+    present: Sequence[SeenDevice]
 
     def program(self, name: str, service: str, options: Sequence[str], stage: int) -> Program:
-        command = (*service_command(service), *options, "--log-level", self.log_level)
+        command = (*service_command(service), *options, "--log-level", self.wishes.log_level)
         environment = {**self.handed.twins.get(service, {}), **self.environment}
         return Program(name=name, command=command, stage=stage, environment=environment)
+
+    def gateway(self, options: Sequence[str], api_key: str) -> Program:
+        """Nobody else is told the key."""
+        plain = self.program("gateway", "gateway", options, 0)
+        return replace(plain, environment={**plain.environment, api_keys.VARIABLE: api_key}) if api_key else plain
+
+    def verifiers(
+        self,
+        paths: Sequence[Path],
+        targets: Sequence[SeenDevice],
+        threads: Sequence[int],
+        aliases: Sequence[Sequence[str]],
+    ) -> tuple[Program, ...]:
+        programs = []
+        for index, path in enumerate(paths):
+            options = ["--target-model", str(path), *self._where("target", targets[index], threads[index])]
+            options += [part for alias in aliases[index] for part in ("--alias", alias)]
+            name = f"verifier {index + 1}" if len(paths) > 1 else "verifier"
+            programs.append(self.program(name, "verifier", (*options, *_target_options(self.wishes)), 1))
+        return tuple(programs)
+
+    def drafters(
+        self, paths: Sequence[Path], drafts: Sequence[SeenDevice], threads: Sequence[int]
+    ) -> tuple[Program, ...]:
+        """One with lookup, and one for each model."""
+        programs = [self.program("lookup drafter", "drafter", (), 2)]
+        for index, path in enumerate(paths):
+            options = ("--draft-model", str(path), *self._where("draft", drafts[index], threads[index]))
+            programs.append(self.program(f"drafter {index + 1}", "drafter", options, 2))
+        return tuple(programs)
+
+    def _where(self, role: str, device: SeenDevice, threads: int) -> tuple[str, ...]:
+        """Where a model runs, and how large."""
+        place = (f"--{role}-device", devices.name_of(device, self.present), "--threads", str(threads))
+        return (*place, "--ctx", str(self.wishes.ctx), "--parallel", str(self.wishes.parallel))
 
 
 def _reachable(host: str) -> str:
@@ -140,17 +219,22 @@ def _check_values(wishes: Wishes) -> None:
         raise StartError("--cache-type-v", wishes.cache_type_v, "quantised values need --flash-attn auto or on")
     if wishes.redis:
         broker.check(wishes.redis)
+        if wishes.lan:
+            raise StartError("--lan", "on", "opens the embedded Valkey, and --redis names another")
         if wishes.redis_host != ports.LOOPBACK:
             raise StartError("--redis-host", wishes.redis_host, "is the embedded Valkey's, and --redis names another")
     devices.parse_tensor_split(wishes.tensor_split)
-    if len(wishes.draft_device) > len(wishes.draft_model):
-        surplus = wishes.draft_device[len(wishes.draft_model)]
-        raise StartError("--draft-device", surplus, f"one per --draft-model, and there are {len(wishes.draft_model)}")
+    _check_devices("--target-device", wishes.target_device, "--target-model", len(wishes.target_model))
+    _check_devices("--draft-device", wishes.draft_device, "--draft-model", len(wishes.draft_model))
 
 
-def _gateway_options(wishes: Wishes, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Who may use the gateway. It reads keys in the environment itself."""
-    keys = bool(environment.get("DRAFTMESH_API_KEY"))
+def _check_devices(option: str, given: Sequence[str], model_option: str, count: int) -> None:
+    if len(given) > count:
+        raise StartError(option, given[count], f"one per {model_option}, and there are {count}")
+
+
+def _gateway_options(wishes: Wishes, keys: bool) -> tuple[str, ...]:
+    """Who may use the gateway, which has `keys` in its environment or not."""
     if wishes.api_keys_file:
         keys = bool(api_keys.read(wishes.api_keys_file))
     api_keys.require(wishes.host, keys, wishes.no_auth)
@@ -158,27 +242,46 @@ def _gateway_options(wishes: Wishes, environment: Mapping[str, str]) -> tuple[st
     return (*file, *(("--no-auth",) if wishes.no_auth else ()))
 
 
-def place(
-    target: str, drafts: Sequence[str], count: int, present: Sequence[devices.D]
-) -> tuple[devices.D, list[devices.D]]:
-    """The target's device and those of `count` drafters; drafters beyond the named `drafts` are placed by `auto`."""
-    taken = [devices.choose(target, present)]
+def place_targets(given: Sequence[str], count: int, present: Sequence[devices.D]) -> list[devices.D]:
+    """The devices of `count` targets; those beyond the `given` ones are placed by `auto`."""
+    targets: list[devices.D] = []
     for index in range(count):
-        taken.append(devices.choose_draft(drafts[index] if index < len(drafts) else devices.AUTO, present, taken))
-    return taken[0], taken[1:]
+        targets.append(devices.choose_target(_asked(given, index), present, targets))
+    return targets
+
+
+def place_drafts(
+    given: Sequence[str], count: int, present: Sequence[devices.D], targets: Sequence[devices.D]
+) -> list[devices.D]:
+    """The devices of `count` drafters beside the targets; those beyond the `given` ones are placed by `auto`."""
+    drafts: list[devices.D] = []
+    for index in range(count):
+        drafts.append(devices.choose_draft(_asked(given, index), present, targets, drafts))
+    return drafts
+
+
+def _asked(given: Sequence[str], index: int) -> str:
+    return given[index] if index < len(given) else devices.AUTO
 
 
 def divide(
-    asked: int, cores: int, gpu_layers: int, target: devices.Device, drafts: Sequence[devices.Device]
-) -> tuple[int, list[int]]:
-    """Threads for the target and each drafter. `asked` (0: a fair share) is for the target; drafters get the rest."""
+    asked: int, cores: int, gpu_layers: int, targets: Sequence[devices.Device], drafts: Sequence[devices.Device]
+) -> tuple[list[int], list[int]]:
+    """Threads for each target and each drafter.
+
+    `asked` (0: a fair share) is for every target, and drafters get the rest. Targets on the CPU share alike.
+    """
     count = sum(draft.kind == devices.CPU for draft in drafts)
+    # Layers that are kept off a GPU are computed by the CPU.
+    on_cpu = [target.kind == devices.CPU or gpu_layers >= 0 for target in targets]
     if asked:
-        threads, shares = asked, devices.divide_threads(max(1, cores - asked), False, count)[1]
+        threads = [asked] * len(targets)
+        shares = devices.divide_threads(max(1, cores - sum(threads)), False, count)[1]
     else:
-        # Layers that are kept off a GPU are computed by the CPU.
-        on_cpu = target.kind == devices.CPU or gpu_layers >= 0
-        threads, shares = devices.divide_threads(cores, on_cpu, count)
+        together, shares = devices.divide_threads(cores, any(on_cpu), count)
+        each, rest = divmod(together, max(1, sum(on_cpu)))
+        order = [sum(on_cpu[:index]) for index in range(len(targets))]
+        threads = [max(1, each + (order[index] < rest)) if on_cpu[index] else 1 for index in range(len(targets))]
     left = iter(shares)
     return threads, [next(left) if draft.kind == devices.CPU else 1 for draft in drafts]
 

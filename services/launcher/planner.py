@@ -129,11 +129,12 @@ class _Probe:
         self._console = console
         self._split = devices.parse_tensor_split(subject.tensor_split)
         self._present = backend_devices()
-        self._device, self._others = plan.place(
-            subject.target_device, subject.draft_devices, len(subject.draft_models), self._present
+        [self._device] = plan.place_targets([subject.target_device], 1, self._present)
+        self._others = plan.place_drafts(
+            subject.draft_devices, len(subject.draft_models), self._present, [self._device]
         )
-        self._threads, self._shares = plan.divide(
-            subject.threads, devices.available_cores(), subject.gpu_layers, self._device, self._others
+        [self._threads], self._shares = plan.divide(
+            subject.threads, devices.available_cores(), subject.gpu_layers, [self._device], self._others
         )
 
     def run(self) -> Outlook:

@@ -26,6 +26,7 @@ KEYS: Final[Mapping[Command, Collection[str]]] = {
             "no_auth",
             "published_host",
             "request_timeout",
+            "absence_grace",
             "traces",
             "log_level",
         }
@@ -34,6 +35,7 @@ KEYS: Final[Mapping[Command, Collection[str]]] = {
         {
             "redis",
             "target_model",
+            "alias",
             "target_device",
             "ctx",
             "parallel",

@@ -10,13 +10,14 @@ from yarl import URL
 
 from services.launcher.clients import NO_KEY, Serving
 from shared.errors import StartError
+from shared.names import DEFAULT
 
 _ANSWER_S: Final = 10.0
 _WANTS_KEY: Final = (401, 403)
 
 
 async def find(url: str, key: str, model: str) -> Serving:
-    """The gateway at `url` with `model`, or with the first that it lists if that is empty.
+    """The gateway at `url` with `model`, or with its default one if that is empty, or else the first that it lists.
 
     Raises `StartError` if nothing answers there, the key is refused, or the model is not served.
     """
@@ -35,10 +36,10 @@ async def find(url: str, key: str, model: str) -> Serving:
         raise StartError("--url", base, f"{cause}; draftmesh up starts a gateway there") from None
     if status in _WANTS_KEY:
         raise StartError("--api-key", "(not shown)", f"{base} refuses it (HTTP {status})")
-    served = _models(body) if status == 200 else {}
+    served, default = _models(body) if status == 200 else ({}, "")
     if not served:
         raise StartError("--url", base, f"serves no model now (HTTP {status})")
-    name = model or next(iter(served))
+    name = model or default or next(iter(served))
     if name not in served:
         raise StartError("--model", model, f"served are {', '.join(served)}")
     return Serving(url=base, model=name, n_ctx=served[name], key=key or NO_KEY)
@@ -58,13 +59,16 @@ def address(url: str) -> str:
     return str(parsed.with_path(path).with_query(None)).rstrip("/")
 
 
-def _models(body: bytes) -> dict[str, int]:
-    """Context sizes by model, in the order of the list; models of unknown context are left out."""
+def _models(body: bytes) -> tuple[dict[str, int], str]:
+    """Context sizes by name, in the order of the list, and the model that is called "default"; "" if none is."""
     try:
         rows: Any = json.loads(body)["data"]
-        return {str(row["id"]): int(row["max_model_len"]) for row in rows}
-    except (ValueError, LookupError, TypeError):
-        return {}
+        sizes = {str(row["id"]): int(row["max_model_len"]) for row in rows}
+        roots = {str(row["id"]): str(row.get("root", "")) for row in rows}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}, ""
+    default = roots.get(DEFAULT, "")
+    return sizes, default if default in sizes else ""
 
 
 def _cause(error: aiohttp.ClientError) -> str:

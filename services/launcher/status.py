@@ -15,7 +15,17 @@ from services.launcher.fleet_reader import read_cards
 from shared.fleet import Row, describe
 
 _PROCESS: Final = ("kind", "id", "host", "pid", "device", "model", "load")
-_VERIFIER: Final = ("id", "exactness", "layout", "speculation", "ctx", "tokens_per_second", "cache_hit_rate")
+_VERIFIER: Final = (
+    "id",
+    "model",
+    "aliases",
+    "exactness",
+    "layout",
+    "speculation",
+    "ctx",
+    "tokens_per_second",
+    "cache_hit_rate",
+)
 _DRAFTER: Final = (
     *("id", "model", "tokens_per_second", "drafted", "accepted", "added", "acceptance_rate", "tokens_per_round"),
     *("stale", "refused"),
@@ -51,6 +61,11 @@ def tables(fleet: dict[str, list[Row]]) -> list[Table | Text]:
         parts.append(_table("drafters", _DRAFTER, fleet["drafters"]))
     if fleet["requests"]:
         parts.append(_table("requests", _REQUEST, fleet["requests"]))
+    parts += [Text(row["note"], style="yellow") for row in fleet["conflicts"]]
+    parts += [
+        Text(f"{row['requests']} requests wait for {row['model']}: {row['reason']}", style="yellow")
+        for row in fleet["deserted"]
+    ]
     return parts
 
 

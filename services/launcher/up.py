@@ -1,16 +1,16 @@
 """`draftmesh up`: a whole fleet on this machine, ready or explained, and nothing of it left when it ends."""
 
 import asyncio
+import io
 import json
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -25,17 +25,16 @@ from services.launcher.plan import Plan, Wishes
 from services.launcher.readiness import is_ready
 from services.launcher.run_file import Run, RunFile, recorded
 from services.launcher.service_options import Handed
-from services.launcher.supervisor import ChildFailed, Supervisor
+from services.launcher.session import Session
+from services.launcher.supervisor import ChildFailed
 from shared import config, devices
 from shared.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
-from shared.errors import StartError
 from shared.messages import Card, VerifierCard
+from shared.names import Names, resolve
 from shared.registry import Registry
-from shared.usage import BAD_OPTION
 
 _POLL_S: Final = 0.1  # how often readiness is asked; a start takes seconds
 _VALKEY_S: Final = 10.0  # it is ready in 50 ms
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
@@ -52,10 +51,10 @@ def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
     code = 0
     try:
 
-        def resolve(spec: str, option: str) -> Path:
+        def find(spec: str, option: str) -> Path:
             return fetching.find(spec, option, console)
 
-        made = plan.make(wishes, hardware.look(), devices.available_cores(), resolve, folder, environment, handed)
+        made = plan.make(wishes, hardware.look(), devices.available_cores(), find, folder, environment, handed)
         with ExitStack() as stack:
             file = _recorded(stack, made, folder, display)
             code = asyncio.run(Fleet(made, folder, display).run())
@@ -86,37 +85,12 @@ class Fleet:
         self._plan = fleet_plan
         self._folder = folder
         self._display = display
-        self._stop = asyncio.Event()
 
     async def run(self) -> int:
         """Start, announce, wait for a signal, stop: 0, or the status that a failed child demands."""
-        self._supervisor = Supervisor(self._folder, self._display.state)
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup's wish
-                loop.add_signal_handler(number, self._asked)
-        code = 0
-        try:
-            async with asyncio.TaskGroup() as group:
-                watching = group.create_task(self._live(), name="fleet")
-                await self._stop.wait()
-                watching.cancel()
-        except* (ChildFailed, StartError) as failures:
-            error = _first(failures)
-            self._display.close()
-            self._display.say(f"error: {error}", "red")
-            code = error.exit_code if isinstance(error, ChildFailed) else BAD_OPTION
-        finally:
-            self._display.close()
-            await self._supervisor.stop()
-        if code != BAD_OPTION:  # an error in a command line is one line, and nothing ran
-            self._display.say("stopped")
-        return code
-
-    def _asked(self) -> None:
-        if self._stop.is_set():
-            self._supervisor.hurry()
-        self._stop.set()
+        session = Session(self._folder, self._display, "stopped")
+        self._supervisor = session.supervisor
+        return await session.run(self._live)
 
     async def _live(self) -> None:
         """Start everything and watch it until cancelled."""
@@ -126,11 +100,12 @@ class Fleet:
         # A group of its own: cancelling it ends the watching of children that are about to be stopped.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervisor.keep_logs_short(), name="logs")
-            verifier = await self._start(group)
-            await self._ready(verifier)
-            await asyncio.Event().wait()
+            verifiers = await self._start(group)
+            await self._ready(verifiers)
+            async with self._announced():
+                await asyncio.Event().wait()
 
-    async def _start(self, group: asyncio.TaskGroup) -> Child:
+    async def _start(self, group: asyncio.TaskGroup) -> list[Child]:
         if self._plan.valkey:
             await self._supervisor.start(self._plan.valkey, group)
             await self._valkey_answers()
@@ -138,10 +113,10 @@ class Fleet:
         else:
             async with connect(self._plan.redis):
                 pass  # an address that does not answer is told now, once, instead of by every child
-        verifier = await self._supervisor.start(self._plan.verifier, group)
+        verifiers = [await self._supervisor.start(program, group) for program in self._plan.verifiers]
         for program in (self._plan.gateway, *self._plan.drafters):
             await self._supervisor.start(program, group)
-        return verifier
+        return verifiers
 
     async def _valkey_answers(self) -> None:
         port = urlsplit(self._plan.redis).port or 0
@@ -151,24 +126,41 @@ class Fleet:
                 raise ChildFailed("valkey", f"no answer on port {port} within {_VALKEY_S:.0f} s", 1)
             await asyncio.sleep(0.02)
 
-    async def _ready(self, verifier: Child) -> None:
-        """Wait, however long the models take to load, until the gateway takes requests; then say so."""
+    async def _ready(self, verifiers: Sequence[Child]) -> None:
+        """Wait, however long the models take to load, until the gateway takes requests for all; then say so."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
             while not await is_ready(http, self._plan.url):  # noqa: ASYNC110 - it becomes ready in another process
                 await asyncio.sleep(_POLL_S)
         cards = await self._cards()
+        while not {verifier.pid for verifier in verifiers} <= {card.pid for card in cards}:
+            await asyncio.sleep(_POLL_S)
+            cards = await self._cards()
         self._supervisor.report_ready({card.pid for card in cards})
         self._display.close()
-        card = next((card for card in cards if isinstance(card, VerifierCard) and card.pid == verifier.pid), None)
-        if card:
-            note = f" ({card.exactness_note})" if card.exactness_note else ""
-            self._display.say(f"exactness: {card.exactness}{note}")
-            self._display.say(payoff.verdict(dict(card.row_ms)))
-            for drafter, reason in card.refused:
-                self._display.say(f"refused drafter {drafter}: {reason}", "red")
+        ours = [card for verifier in verifiers for card in cards if card.pid == verifier.pid]
+        served = [card for card in ours if isinstance(card, VerifierCard)]
+        for line, style in remarks(served):
+            self._display.say(line, style)
         self._display.say(f"logs are in {self._folder} (`draftmesh logs` shows them); Ctrl-C stops everything")
-        sys.stdout.write(announcement(self._plan.url, card.model if card else "default", self._plan.shared_redis))
+        sys.stdout.write(announcement(self._plan, resolve(served)))
+        if self._plan.invitation and sys.stdout.isatty():
+            sys.stdout.write(qr_code(self._plan.invitation))
         sys.stdout.flush()
+
+    @asynccontextmanager
+    async def _announced(self) -> AsyncIterator[None]:
+        """Let `join` on other machines find us, where that is wanted and works."""
+        if self._plan.beacon is None:
+            yield
+            return
+        from services.launcher.beacon import Silent, announced
+
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(announced(self._plan.beacon))
+            except Silent as reason:
+                self._display.say(f"not announced by zeroconf ({reason}); `draftmesh join` needs the address above")
+            yield
 
     async def _cards(self) -> list[Card]:
         """Cards of this machine's processes; none if Redis does not answer just now."""
@@ -179,20 +171,54 @@ class Fleet:
             return []
 
 
-def announcement(url: str, model: str, shared_redis: str) -> str:
-    """The ready line and a request to paste; a command for spare machines if they can reach our Redis."""
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Why is the sky blue?"}]})
+def remarks(cards: Sequence[VerifierCard]) -> list[tuple[str, str]]:
+    """What is worth knowing of these verifiers, as lines with their style."""
+    lines = []
+    for card in cards:
+        of = f"{card.model}: " if len(cards) > 1 else ""
+        note = f" ({card.exactness_note})" if card.exactness_note else ""
+        lines.append((f"{of}exactness: {card.exactness}{note}", ""))
+        lines.append((f"{of}{payoff.verdict(dict(card.row_ms))}", ""))
+    for drafter in dict.fromkeys(drafter for card in cards for drafter, _ in card.refused):
+        refusals = [(card.model, reason) for card in cards for name, reason in card.refused if name == drafter]
+        if len(refusals) == len(cards):
+            lines.append((f"refused drafter {drafter}: {refusals[0][1]}", "red"))
+        else:  # of several models it has the vocabulary of one
+            lines += [(f"drafter {drafter} cannot draft for {model}: {reason}", "") for model, reason in refusals]
+    return lines
+
+
+def announcement(fleet_plan: Plan, names: Names) -> str:
+    """The ready line and a request to paste; what is served if that is several models or has several names; what other
+    machines need, if they can reach us.
+    """
+    body = json.dumps(
+        {"model": names.default or names.models[0], "messages": [{"role": "user", "content": "Why is the sky blue?"}]}
+    )
     quoted = body.replace("'", "'\\''")
-    request = f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{quoted}'"
-    join = f"on a spare machine: draftmesh join {shared_redis}\n" if shared_redis else ""
-    return f"draftmesh is ready: {url}/v1\n{request}\n{join}"
+    key = f" -H 'Authorization: Bearer {fleet_plan.api_key}'" if fleet_plan.api_key else ""
+    lines = [
+        f"draftmesh is ready: {fleet_plan.url}/v1",
+        f"curl {fleet_plan.url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{quoted}'",
+    ]
+    if len(names.models) > 1 or names.aliases:
+        lines.append(f"served: {names.listing()}")
+    if fleet_plan.lan_url:
+        lines.append(f"from other machines: {fleet_plan.lan_url}/v1")
+    if fleet_plan.api_key:
+        lines.append(f"API key, made for this start: {fleet_plan.api_key}")
+    if fleet_plan.invitation:
+        lines.append(f"on a spare machine: {fleet_plan.invitation}")
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+def qr_code(text: str) -> str:
+    """The text as a QR code for a terminal."""
+    import segno
+
+    drawing = io.StringIO()
+    segno.make(text, error="l").terminal(drawing, compact=True)
+    return drawing.getvalue()
 
 
 def variables(parameters: Sequence[object]) -> list[str]:

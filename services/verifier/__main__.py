@@ -12,6 +12,7 @@ from shared import devices, lifecycle, logs, models, options, tracing, usage
 from shared.broker import check, connect
 from shared.llama import backend_devices
 from shared.messages import Speculation
+from shared.names import check_aliases
 
 logger = structlog.get_logger()
 
@@ -19,6 +20,7 @@ logger = structlog.get_logger()
 def main(
     redis: options.Redis = options.DEFAULT_REDIS,
     target_model: options.TargetModel = "default",
+    alias: options.Aliases = [],  # noqa: B006 - typer copies it
     target_device: options.TargetDevice = "auto",
     ctx: options.ContextSize = 0,
     parallel: options.Parallel = 8,
@@ -50,6 +52,7 @@ def main(
     models.check(target_model, "--target-model")
     devices.choose(target_device, backend_devices(), "--target-device")
     devices.parse_tensor_split(tensor_split)
+    aliases = check_aliases(alias)
     settings = TargetSettings(
         target_model=target_model,
         target_device=target_device,
@@ -71,7 +74,10 @@ def main(
             async with connect(redis) as broker:
                 loaded = await asyncio.to_thread(load, settings)
                 logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
-                await Worker(broker, loaded, speculation, instance, int(lease * 1000), tracer=tracer).run(stop)
+                worker = Worker(
+                    broker, loaded, speculation, instance, int(lease * 1000), tracer=tracer, aliases=aliases
+                )
+                await worker.run(stop)
                 loaded.context.close()
                 loaded.model.close()
 

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -58,6 +58,7 @@ class Worker:
         trees: bool = True,
         clock: Callable[[], float] = time.perf_counter,
         tracer: Tracer | None = None,
+        aliases: Sequence[str] = (),
     ) -> None:
         """Without `trees` a request's drafts are one chain, as for a target that allows no more.
 
@@ -69,6 +70,7 @@ class Worker:
         self._instance = instance
         self._speculation = speculation
         self._model = models.model_name(loaded.model.path)
+        self._aliases = tuple(aliases)
         vocabulary = loaded.model.vocabulary
         self._engine = Engine(
             loaded.context,
@@ -304,7 +306,9 @@ class Worker:
         reconnect = Reconnect("registry")
         while True:
             try:
-                await self._registry.beat(self._card())
+                card = self._card()
+                await self._registry.beat(card)
+                await self._registry.remember(card)
                 await self._store.ensure_group()
                 await self._introductions.publish()
                 joined, gone = await self._introductions.meet(self._engine.drafters)
@@ -352,4 +356,5 @@ class Worker:
             draining=self._draining,
             created=self._created,
             starts=engine.counters.starts,
+            aliases=self._aliases,
         )

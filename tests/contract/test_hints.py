@@ -9,10 +9,12 @@ from shared import codec, drafts, keys
 from shared.broker import Broker
 from shared.drafts import Inbox, send
 from shared.messages import Close, Commit, GatewayCard, Hello, Hint, Proposal, Reply
-from shared.registry import Registry, VocabularyKeeper, content_digest, draft_keeper
+from shared.registry import SERVED_TTL_MS, Registry, VocabularyKeeper, content_digest, draft_keeper
+from tests.service.scripted import card
 from tests.toys import drafter_card
 
 CARD = drafter_card("d")
+VERIFIER = card(aliases=("fast",))
 
 
 def commit(base: int) -> Commit:
@@ -103,9 +105,25 @@ async def test_texts_come_back_as_they_were(broker: Broker) -> None:
     assert await registry.fetch_texts("f" * 32) is None
 
 
+async def test_names_are_remembered_for_a_day_after_they_were_served(broker: Broker) -> None:
+    registry = Registry(broker.redis)
+    await registry.remember(VERIFIER)
+    for name in (VERIFIER.model, *VERIFIER.aliases):
+        last = await registry.last_served(name)
+        assert last is not None
+        assert last.model == VERIFIER.model
+        assert last.ago_s < 5
+        await broker.redis.pexpire(keys.served(name), SERVED_TTL_MS - 60_000)
+        last = await registry.last_served(name)
+        assert last is not None
+        assert last.ago_s == pytest.approx(60, abs=5)
+    assert await registry.last_served("other") is None
+
+
 async def test_every_key_expires(broker: Broker) -> None:
     registry = Registry(broker.redis)
     await registry.beat(CARD)
+    await registry.remember(VERIFIER)
     await send(broker.redis, [("d", commit(0))])
     await draft_keeper(registry, [b"a"]).keep()
     await registry.publish(keys.vocabulary("f"), b"GGUF")

@@ -39,8 +39,8 @@ COUNTERS |= {"prompt_tokens": 30, "cached_tokens": 12}
 class FakeVerifier:
     """Claims jobs one after the other and commits what the script says; an event in the script is waited for."""
 
-    def __init__(self, clients: broker.Broker, script: Script) -> None:
-        self._store = JobStore(clients.redis, clients.blocking, MODEL)
+    def __init__(self, clients: broker.Broker, script: Script, model: str = MODEL) -> None:
+        self._store = JobStore(clients.redis, clients.blocking, model)
         self._script = script
         self.jobs: list[Job] = []
         self.outcomes: list[Outcome] = []

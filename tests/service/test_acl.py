@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 import redis
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, NotFoundError
 
 from services.launcher import acl
 from services.launcher.readiness import is_ready
@@ -94,6 +94,7 @@ IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("XADD", keys.inbox("verifier-1"), "*", "m", "x"),
         ("XREADGROUP", "GROUP", keys.GROUP, "me", "STREAMS", keys.jobs("m"), ">"),
         ("SET", keys.vocabulary("d"), "x"),
+        ("SET", keys.served("m"), "x"),
         ("GET", keys.draft_vocabulary("d")),
         ("SET", keys.card("verifier-1"), "x"),
         ("DEL", keys.card("drafter-1")),
@@ -116,6 +117,7 @@ IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("DEL", keys.inbox("verifier-1")),
         ("XTRIM", keys.inbox("verifier-1"), "MAXLEN", "0"),
         ("SET", keys.vocabulary("d"), "x"),
+        ("SET", keys.served("m"), "x"),
         ("GET", keys.turn("call")),
         ("GET", keys.response("c", "r")),
         ("XRANGE", keys.record("c", "r"), "-", "+"),
@@ -239,7 +241,9 @@ async def _ready(operator: str, address: str) -> None:
 
 
 async def _use(client: AsyncOpenAI) -> None:
-    """What touches every kind of key: drafts, a stream that is left, a call and the turn after it, stored responses."""
+    """What touches every kind of key: drafts, a stream that is left, a call and the turn after it, stored responses, a
+    model that nobody serves.
+    """
     messages: list[Any] = [{"role": "user", "content": "Count: one, two, three, one, two, three, one, two,"}]
     whole = await client.chat.completions.create(
         model="default", messages=messages, max_tokens=24, temperature=0, extra_body={"speculative": True}
@@ -268,3 +272,5 @@ async def _use(client: AsyncOpenAI) -> None:
     await events.close()
     assert (await client.responses.cancel(long.id)).status == "cancelled"
     await client.responses.delete(long.id)
+    with pytest.raises(NotFoundError):
+        await client.models.retrieve("unknown")

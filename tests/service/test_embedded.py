@@ -1,11 +1,17 @@
 """The embedded Valkey: closed to other machines, or open to those that know a password which no command line tells."""
 
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
 
 from services.launcher import embedded
+from shared import keys
 from tests.server import valkey_server
 
 
@@ -28,9 +34,12 @@ def test_each_server_has_a_password_of_its_own() -> None:
     assert embedded.place("0.0.0.0", 0).password != embedded.place("0.0.0.0", 0).password
 
 
+TOKEN = "a-token-of-sixteen"
+
+
 def test_others_are_told_an_address_that_is_not_the_loopback() -> None:
-    server = embedded.place("0.0.0.0", 0)
-    start, end = f"redis://:{server.password}@", f":{server.port}/0"
+    server = embedded.place("0.0.0.0", 0, lambda: TOKEN)
+    start, end = f"redis://drafter:{TOKEN}@", f":{server.port}/0"
     assert server.shared_url.startswith(start)
     assert server.shared_url.endswith(end)
     assert server.shared_url.removeprefix(start).removesuffix(end) not in ("0.0.0.0", "127.0.0.1", "")
@@ -40,8 +49,39 @@ def test_others_are_told_an_address_that_is_not_the_loopback() -> None:
     ("hosts", "shown"), [(("192.0.2.7", "127.0.0.1"), "192.0.2.7"), (("fd00::7", "127.0.0.1"), "[fd00::7]")]
 )
 def test_an_address_that_was_asked_for_is_the_one_that_is_told(hosts: tuple[str, ...], shown: str) -> None:
-    server = embedded.Embedded(hosts=hosts, port=1, password="p")
-    assert (server.url, server.shared_url) == ("redis://:p@127.0.0.1:1/0", f"redis://:p@{shown}:1/0")
+    server = embedded.Embedded(hosts=hosts, port=1, password="p", token=TOKEN)
+    assert (server.url, server.shared_url) == ("redis://:p@127.0.0.1:1/0", f"redis://drafter:{TOKEN}@{shown}:1/0")
+
+
+def test_a_machine_that_joins_may_do_what_a_drafter_does_and_no_more(tmp_path: Path) -> None:
+    server = embedded.place("0.0.0.0", 0, lambda: TOKEN)
+    program = embedded.program(server, tmp_path, {})
+    assert TOKEN not in (tmp_path / "valkey.conf").read_text()
+    with running(program.command, server.url), redis.Redis.from_url(server.shared_url) as joined:
+        assert joined.smembers(keys.cards()) == set()
+        joined.set(keys.card("drafter-1"), b"x", px=1000)
+        forbidden = (
+            ("SET", keys.card("verifier-1"), "x"),
+            ("GET", keys.turn("call")),
+            ("CONFIG", "GET", "*"),
+            ("FLUSHALL",),
+            ("ACL", "LIST"),
+        )
+        for command in forbidden:
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                joined.execute_command(*command)
+
+
+@contextmanager
+def running(command: tuple[str, ...], url: str) -> Iterator[None]:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis.from_url(url, retry=Retry(ExponentialBackoff(), 20)) as client:
+            client.ping()
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
 
 
 def test_an_open_server_answers_only_those_who_know_the_password() -> None:

@@ -18,8 +18,9 @@ import pytest
 import redis
 import yaml
 
+from shared import models
 from shared.broker import connect
-from shared.messages import Card
+from shared.messages import Card, DrafterCard, VerifierCard
 from shared.registry import Registry
 from tests.ports import free_port
 from tests.processes import children, runs
@@ -124,11 +125,44 @@ def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False)
 
 
-def answer(request: str) -> str:
-    """Send what the pasted curl line would, but for few tokens."""
+def test_up_serves_several_models_with_the_same_drafters(tmp_path: Path) -> None:
+    twin = tmp_path / "twin.gguf"
+    twin.symlink_to(models.resolve("default"))
+    log = tmp_path / "log"
+    ports = ("--port", "0", "--redis-port", str(port := free_port()), "--parallel", "2", "--ctx", "512")
+    targets = ("--target-model", str(twin), "--target-model", "default", "--alias", "fast=default")
+    with draftmesh(
+        "up", *ports, *targets, "--draft-model", "default", environment=clean_environment(), log=log
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("draftmesh is ready: "), log.read_text()[-2000:]
+        request = process.stdout.readline()
+        own = models.model_name(models.resolve("default"))
+        assert '"model": "twin"' in request
+        assert process.stdout.readline() == f"served: twin (also default), {own} (also fast)\n"
+        url = f"redis://127.0.0.1:{port}/0"
+        until(lambda: len([card for card in cards(url) if isinstance(card, DrafterCard)]) == 2, process, log)
+        assert answer(request, speculative=True) == answer(request, speculative=True, model="fast") != ""
+        drafter = next(c.id for c in cards(url) if isinstance(c, DrafterCard) and c.kind == "model")
+        until(lambda: len(helped(url, drafter)) == 2, process, log)
+        assert helped(url, drafter) == {"twin", own}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, log.read_text()[-2000:]
+
+
+def helped(url: str, drafter: str) -> set[str]:
+    """The models of which the drafter guessed tokens."""
+    verifiers = [card for card in cards(url) if isinstance(card, VerifierCard)]
+    return {
+        card.model for card in verifiers for counts in card.drafters if counts.drafter == drafter and counts.accepted
+    }
+
+
+def answer(request: str, **fields: object) -> str:
+    """Send what the pasted curl line would, but for few tokens and the changed fields."""
     match = re.fullmatch(r"curl (\S+) -H 'Content-Type: application/json' -d '(.*)'\n", request)
     assert match
-    body = json.dumps({**json.loads(match[2]), "max_tokens": 4}).encode()
+    body = json.dumps({**json.loads(match[2]), "max_tokens": 16, "temperature": 0, **fields}).encode()
     asked = urllib.request.Request(match[1], body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(asked, timeout=60) as response:
         return str(json.load(response)["choices"][0]["message"]["content"])

@@ -181,7 +181,7 @@ async def test_what_cannot_be_done_is_refused_by_name(
 async def test_an_unknown_model_is_a_404(valkey_url: str, vocabulary: bytes) -> None:
     async with stack(valkey_url, vocabulary) as s, client(s) as ollama:
         for ask in (ollama.chat(model="other", messages=MESSAGES), ollama.show("other"), ollama.pull("other")):
-            with pytest.raises(ResponseError, match=f"'other' does not exist; served: {MODEL}") as error:
+            with pytest.raises(ResponseError, match=f"'other' does not exist. Served: {MODEL}") as error:
                 await ask
             assert error.value.status_code == 404
 

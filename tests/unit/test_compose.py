@@ -145,5 +145,8 @@ def test_up_and_the_services_have_the_same_defaults(service: str) -> None:
 
     up = variables(get_command(app).commands["up"])  # type: ignore[attr-defined]
     theirs = variables(parser(service))
-    shared = (set(up) & set(theirs)) - {"DRAFTMESH_REDIS", "DRAFTMESH_DRAFT_MODEL", "DRAFTMESH_DRAFT_DEVICE"}
+    per_model = {f"DRAFTMESH_{role}_{what}" for role in ("TARGET", "DRAFT") for what in ("MODEL", "DEVICE")}
+    shared = (set(up) & set(theirs)) - {"DRAFTMESH_REDIS"} - per_model
     assert {name: up[name].default for name in shared} == {name: theirs[name].default for name in shared}
+    if service == "verifier":
+        assert up["DRAFTMESH_TARGET_MODEL"].default == [theirs["DRAFTMESH_TARGET_MODEL"].default]

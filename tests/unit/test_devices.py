@@ -101,7 +101,7 @@ def test_a_draft_goes_to_the_cpu_when_the_target_has_the_only_gpu() -> None:
 
 def test_drafts_spread_over_the_other_devices() -> None:
     third = Fake("CUDA2", memory_free=4_000_000_000)
-    assert devices.choose_draft("auto", [SMALL, LARGE, third, CPU], [LARGE, SMALL]) is third
+    assert devices.choose_draft("auto", [SMALL, LARGE, third, CPU], [LARGE], [SMALL]) is third
 
 
 def test_a_named_draft_device_is_taken_even_beside_the_target() -> None:

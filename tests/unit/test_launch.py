@@ -17,7 +17,7 @@ import yaml
 
 from services.launcher.clients import CLIENTS, Serving
 from services.launcher.launch import notes
-from services.launcher.serving import address
+from services.launcher.serving import _models, address
 from shared.errors import StartError
 
 KEY = "sk-ours"
@@ -265,3 +265,19 @@ def test_another_address_is_refused_without_its_password(text: str) -> None:
     with pytest.raises(StartError) as error:
         address(text)
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes", "default"),
+    [
+        ([("a", "a"), ("b", "b"), ("default", "b")], {"a": 9, "b": 9, "default": 9}, "b"),
+        ([("a", "a")], {"a": 9}, ""),
+        ([("a", None)], {"a": 9}, ""),  # an older gateway's
+        ([("default", "gone")], {"default": 9}, ""),
+    ],
+)
+def test_the_model_that_is_called_default_is_meant_if_none_is_named(
+    rows: list[tuple[str, str | None]], sizes: dict[str, int], default: str
+) -> None:
+    entries = [{"id": name, "max_model_len": 9} | ({"root": root} if root else {}) for name, root in rows]
+    assert _models(json.dumps({"data": entries}).encode()) == (sizes, default)

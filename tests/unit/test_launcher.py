@@ -1,4 +1,4 @@
-"""What `up` decides before it starts anything, what `status` says, and how a wrong command line reads."""
+"""What `up` decides before it starts anything and announces after, and how a wrong command line reads."""
 
 import os
 import re
@@ -10,27 +10,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
-from services.launcher import fetching, hardware, payoff, plan, ports, run_file, status, up
+from services.launcher import embedded, fetching, hardware, lan, payoff, plan, ports, run_file, up
 from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.service_options import Handed
-from services.launcher.up import announcement
-from shared import api_keys, fleet
+from services.launcher.up import announcement, qr_code
+from shared import api_keys
 from shared.errors import StartError
-from shared.messages import Card, DrafterCard, DrafterCounts, GatewayCard, RequestStatus, Speculation
+from shared.messages import Speculation
+from shared.names import Names
 from shared.options import CacheType, Exactness, Level, Switch
-from tests import fleet_cards
 
 CPU = SeenDevice("CPU", "a CPU", "cpu", 1, 1)
 GPU = SeenDevice("CUDA0", "a GPU", "gpu", 2, 2)
 WISHES = plan.Wishes(
-    target_model="default",
-    target_device="auto",
+    target_model=("default",),
+    alias=(),
+    target_device=(),
     draft_model=(),
     draft_device=(),
     host="127.0.0.1",
     port=0,
+    lan=False,
+    join_token="t" * 16,
     api_keys_file="",
     no_auth=False,
     redis="",
@@ -67,9 +69,9 @@ def test_without_draft_models_there_is_one_lookup_drafter(tmp_path: Path) -> Non
 
 
 def test_each_draft_model_gets_a_drafter_on_its_device(tmp_path: Path) -> None:
-    made = make(tmp_path, CPU, GPU, draft_model=("a", "b"), draft_device=("cuda:0",), target_device="cpu")
+    made = make(tmp_path, CPU, GPU, draft_model=("a", "b"), draft_device=("cuda:0",), target_device=("cpu",))
     assert [option(drafter.command, "--draft-device") for drafter in made.drafters[1:]] == ["cuda:0", "cuda:0"]
-    assert option(made.verifier.command, "--target-device") == "cpu"
+    assert option(made.verifiers[0].command, "--target-device") == "cpu"
 
 
 def test_a_gateway_that_other_machines_reach_wants_keys_or_a_word(tmp_path: Path) -> None:
@@ -84,48 +86,119 @@ def test_a_gateway_that_other_machines_reach_wants_keys_or_a_word(tmp_path: Path
 
 def test_threads_are_shared_with_drafters_on_the_cpu(tmp_path: Path) -> None:
     made = make(tmp_path, draft_model=("a",), cores=2)
-    assert option(made.verifier.command, "--threads") == "1"
+    assert option(made.verifiers[0].command, "--threads") == "1"
     assert option(made.drafters[1].command, "--threads") == "1"
+
+
+def test_several_targets_get_a_verifier_each_and_share_the_cores(tmp_path: Path) -> None:
+    made = make(tmp_path, CPU, target_model=("big", "small"), alias=("x=small",), draft_model=("a",), cores=9)
+    commands = [program.command for program in made.verifiers]
+    assert [option(command, "--target-model") for command in commands] == [
+        str(tmp_path / f"{name}.gguf") for name in ("big", "small")
+    ]
+    assert [option(command, "--alias") for command in commands] == ["default", "x"]
+    assert [option(command, "--threads") for command in commands] == ["4", "3"]
+    assert option(made.drafters[1].command, "--threads") == "2"
+    assert [program.name for program in made.verifiers] == ["verifier 1", "verifier 2"]
+
+
+def test_several_targets_spread_over_the_devices_and_drafts_avoid_them(tmp_path: Path) -> None:
+    other = SeenDevice("CUDA1", "a GPU", "gpu", 1, 1)
+    made = make(tmp_path, CPU, GPU, other, target_model=("a", "b", "c"), draft_model=("d",))
+    where = [option(program.command, "--target-device") for program in made.verifiers]
+    assert where == ["cuda:0", "cuda:1", "cuda:0"]
+    assert option(made.drafters[1].command, "--draft-device") == "cpu"
+    made = make(tmp_path, CPU, GPU, target_model=("a", "b"), target_device=("cpu",), cores=4)
+    where = [option(program.command, "--target-device") for program in made.verifiers]
+    assert where == ["cpu", "cuda:0"]
+    assert [option(program.command, "--threads") for program in made.verifiers] == ["4", "1"]
+
+
+def test_a_lone_target_has_no_alias_that_nobody_asked_for(tmp_path: Path) -> None:
+    assert "--alias" not in make(tmp_path).verifiers[0].command
 
 
 def test_asked_threads_are_the_targets_and_drafters_get_the_rest(tmp_path: Path) -> None:
     made = make(tmp_path, draft_model=("a",), cores=8, threads=5)
-    assert option(made.verifier.command, "--threads") == "5"
+    assert option(made.verifiers[0].command, "--threads") == "5"
     assert option(made.drafters[1].command, "--threads") == "3"
 
 
 def test_redis_is_in_the_environment_and_not_on_a_command_line(tmp_path: Path) -> None:
     made = make(tmp_path, redis="redis://:secret@elsewhere:6379/0")
-    programs = (made.gateway, made.verifier, *made.drafters)
+    programs = (made.gateway, *made.verifiers, *made.drafters)
     assert made.valkey is None
     assert {program.environment["DRAFTMESH_REDIS"] for program in programs} == {"redis://:secret@elsewhere:6379/0"}
     assert not [program for program in programs if "secret" in " ".join(program.command)]
 
 
-def test_an_open_embedded_redis_has_a_password_that_no_command_line_tells(tmp_path: Path) -> None:
-    made = make(tmp_path, redis_host="0.0.0.0")
+def test_an_open_embedded_redis_has_passwords_that_no_command_line_tells(tmp_path: Path) -> None:
+    made = make(tmp_path, redis_host="0.0.0.0", join_token="j" * 20)
     assert made.valkey is not None
     password = made.redis.removeprefix("redis://:").partition("@")[0]
-    assert password in made.shared_redis
-    programs = (made.valkey, made.gateway, made.verifier, *made.drafters)
-    assert not [program for program in programs if password in " ".join(program.command)]
+    assert password not in made.invitation
+    assert f"drafter:{'j' * 20}@" in made.invitation
+    programs = (made.valkey, made.gateway, *made.verifiers, *made.drafters)
+    for secret in (password, "j" * 20):
+        assert not [program for program in programs if secret in " ".join(program.command)]
 
 
-def test_a_closed_embedded_redis_is_not_announced(tmp_path: Path) -> None:
+def told(made: plan.Plan, *models: str, **aliases: str) -> list[str]:
+    return announcement(made, Names(models=models or ("m",), aliases=aliases)).splitlines()
+
+
+def test_a_closed_fleet_announces_no_way_in(tmp_path: Path) -> None:
     made = make(tmp_path)
-    assert made.shared_redis == ""
-    assert "join" not in announcement(made.url, "m", made.shared_redis)
+    assert made.invitation == made.lan_url == made.api_key == ""
+    assert made.beacon is None
+    assert len(told(made)) == 2
 
 
-def test_the_announcement_of_an_open_one_can_be_pasted_on_a_spare_machine() -> None:
-    last = announcement("http://127.0.0.1:1", "m", "redis://:p@192.0.2.7:7072/0").splitlines()[-1]
-    assert last.endswith(": draftmesh join redis://:p@192.0.2.7:7072/0")
+def test_the_invitation_of_an_open_one_can_be_pasted_on_a_spare_machine(tmp_path: Path) -> None:
+    made = make(tmp_path, redis_host="0.0.0.0", join_token="j" * 20, draft_model=("local.gguf", "hf:user/small:Q4"))
+    last = told(made)[-1]
+    assert re.fullmatch(
+        r"on a spare machine: draftmesh join redis://drafter:j{20}@[\w.]+:\d+/0 --draft-model hf:user/small:Q4", last
+    )
+
+
+def test_a_fleet_in_the_local_network_has_an_address_a_key_and_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lan, "own_address", lambda: "127.0.0.2")  # of this machine, and yet another
+    monkeypatch.setattr(embedded, "_is_open", lambda address: True)
+    made = make(tmp_path, lan=True, join_token="j" * 20)
+    assert made.gateway.environment[api_keys.VARIABLE] == made.api_key
+    assert option(made.gateway.command, "--host") == "0.0.0.0"
+    assert made.api_key not in " ".join(made.gateway.command)
+    assert made.beacon is not None
+    assert (made.beacon.host, made.beacon.model) == ("127.0.0.2", "default")
+    assert f":{made.beacon.port}/0" in made.invitation
+    lines = told(made)
+    assert f"Authorization: Bearer {made.api_key}" in lines[1]
+    assert lines[2].startswith("from other machines: http://127.0.0.2:")
+    assert api_keys.VARIABLE not in made.verifiers[0].environment
+    with_keys = plan.make(
+        replace(WISHES, lan=True),
+        Hardware((CPU,)),
+        2,
+        lambda spec, _: tmp_path / f"{spec}.gguf",
+        tmp_path,
+        {api_keys.VARIABLE: "own"},
+    )
+    assert with_keys.api_key == ""
+
+
+def test_a_machine_without_a_network_cannot_be_opened_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lan, "own_address", lambda: "")
+    with pytest.raises(StartError, match="--lan on: this machine has no address"):
+        make(tmp_path, lan=True)
 
 
 def test_the_gateway_stops_first_and_valkey_last(tmp_path: Path) -> None:
     made = make(tmp_path, draft_model=("a",))
     assert made.valkey is not None
-    stages = [made.gateway.stage, made.verifier.stage, made.drafters[0].stage, made.valkey.stage]
+    stages = [made.gateway.stage, made.verifiers[0].stage, made.drafters[0].stage, made.valkey.stage]
     assert stages == sorted(set(stages))
 
 
@@ -155,10 +228,13 @@ def test_a_host_that_is_not_here_is_an_error() -> None:
         ({"cache_type_v": CacheType.Q8_0, "flash_attn": Switch.OFF}, "--cache-type-v q8_0: quantised values need"),
         ({"redis": "localhost"}, "--redis localhost: an address such as"),
         ({"redis": "redis://h", "redis_host": "0.0.0.0"}, "--redis-host 0.0.0.0: is the embedded Valkey's"),
+        ({"lan": True, "redis": "redis://h"}, "--lan on: opens the embedded Valkey"),
         ({"redis_host": "192.0.2.1"}, "--redis-host 192.0.2.1: cannot be listened on"),
         ({"tensor_split": "x"}, "--tensor-split x: "),
+        ({"target_device": ("cpu", "cpu")}, "--target-device cpu: one per --target-model, and there are 1"),
+        ({"alias": ("a b",)}, "--alias a b: up to 256 characters"),
         ({"draft_device": ("cpu",)}, "--draft-device cpu: one per --draft-model, and there are 0"),
-        ({"target_device": "cuda:1"}, "--target-device cuda:1: no such device; here: cpu"),
+        ({"target_device": ("cuda:1",)}, "--target-device cuda:1: no such device; here: cpu"),
     ],
 )
 def test_a_bad_value_is_found_before_anything_starts(tmp_path: Path, wishes: dict[str, object], message: str) -> None:
@@ -178,51 +254,23 @@ def test_a_slow_drafter_bounds_the_gain() -> None:
     assert payoff.payoff(0.9, rows, draft_ms=8.0).speedup < payoff.payoff(0.9, rows, draft_ms=1.0).speedup
 
 
-def test_the_announcement_can_be_pasted_whatever_the_models_name() -> None:
-    line = announcement("http://127.0.0.1:1", "it's", "").splitlines()[1]
+def test_the_announcement_can_be_pasted_whatever_the_models_name(tmp_path: Path) -> None:
+    line = told(make(tmp_path), "it's")[1]
     shown = subprocess.run(["sh", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True).stdout
     assert '"model": "it\'s"' in shown
 
 
-VERIFIER = structs.replace(
-    fleet_cards.VERIFIER,
-    exactness_note="bit-equal",
-    row_ms=((1, 10.0), (8, 60.0)),
-    drafters=(DrafterCounts(drafter="d", drafted=10, accepted=6, rounds=4, stale=2, added=3),),
-    refused=(("other", "token 7 differs"),),
-    requests=(RequestStatus(request_id="r", offset=5, tokens_per_round=1.0, reason="does not pay"),),
-)
+def test_an_invitation_is_a_picture_too() -> None:
+    drawn = qr_code("draftmesh join redis://drafter:" + "t" * 32 + "@192.168.100.100:7072/0").splitlines()
+    assert 18 < len(drawn) < 30
+    assert len({len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in drawn}) == 1
+    assert max(len(line) for line in drawn) < 80
 
 
-def drafter(name: str) -> DrafterCard:
-    return structs.replace(fleet_cards.DRAFTER, id=name)
-
-
-def test_a_drafters_worth_is_told() -> None:
-    shown = fleet.describe([VERIFIER, drafter("d")])["drafters"][0]
-    worth = {name: shown[name] for name in ("acceptance_rate", "tokens_per_round", "added", "stale", "refused")}
-    assert worth == {"acceptance_rate": 0.6, "tokens_per_round": 2.5, "added": 3, "stale": 2, "refused": None}
-
-
-def test_a_refused_drafter_is_shown_with_the_reason() -> None:
-    assert fleet.describe([VERIFIER, drafter("other")])["drafters"][0]["refused"] == "token 7 differs"
-
-
-def test_a_drafter_that_nobody_used_yet_is_shown() -> None:
-    assert fleet.describe([VERIFIER, drafter("new")])["drafters"][0]["acceptance_rate"] is None
-
-
-def test_a_request_says_why_it_is_not_speculating() -> None:
-    assert fleet.describe([VERIFIER])["requests"][0]["reason"] == "does not pay"
-
-
-def test_rows_are_told_in_single_steps() -> None:
-    assert fleet.describe([VERIFIER])["verifiers"][0]["row_cost"] == {1: 1.0, 8: 6.0}
-
-
-def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
-    cards: list[Card] = [VERIFIER, drafter("d"), GatewayCard(id="g", host="h", pid=3, url="http://h:1", streams=2)]
-    assert len(status.tables(fleet.describe(cards))) == 7
+def test_the_announcement_tells_every_name_where_there_are_several(tmp_path: Path) -> None:
+    lines = told(make(tmp_path), "big", "small", default="big")
+    assert '"model": "big"' in lines[1]
+    assert lines[2:] == ["served: big (also default), small"]
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def test_up_reads_what_setup_wrote(folder: Path, model_path: Path, capfd: pytest
     _, output, _ = launch(capfd, "config", "show", "up", "--json")
     settings = {row["key"]: row["value"] for row in json.loads(output)["commands"]["up"]}
     assert [settings[key] for key in ("target_model", "target_device", "draft_model", "draft_device")] == [
-        *(models.DEFAULT, "cuda:1"),
+        *([models.DEFAULT], ["cuda:1"]),
         *([str(model_path)], ["cuda:0"]),
     ]
 

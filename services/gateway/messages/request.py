@@ -16,13 +16,14 @@ from services.gateway.messages import errors as messages_errors
 from services.gateway.messages.blocks import Message, TextContent
 from services.gateway.messages.conversation import conversation
 from services.gateway.messages.tools import ToolChoiceField, ToolDefinition, chosen, left_out, offered
-from services.gateway.models import DEFAULT
 from services.gateway.output_fields import OutputFields
 from services.gateway.reasoning_fields import Effort
 from services.gateway.requests import GenerationRequest, Output, Reasoning
 from services.gateway.unbuilt import refuse_unbuilt
 
-_ANTHROPICS: Final = "claude-"  # how the names of Anthropic's own models begin
+# How the names of Anthropic's own models begin. Its clients have them built in, for small tasks of their own beside the
+# user's choice.
+_ANTHROPICS: Final = "claude-"
 
 
 class Thinking(BaseModel):
@@ -83,8 +84,7 @@ class MessagesRequest(GenerationFields, OutputFields):
         tools = [f"tool '{name}' cannot be offered here and was left out" for name in left_out(self.tools)]
         fields = ("mcp_servers", "container")
         others = [f"'{name}' is not supported here and was left out" for name in fields if getattr(self, name)]
-        model = [f"'{self.model}' is not served here; the default model answers"] if self._replaced else []
-        return [*model, *tools, *others]
+        return [*tools, *others]
 
     @property
     def shows_thinking(self) -> bool:
@@ -104,7 +104,7 @@ class MessagesRequest(GenerationFields, OutputFields):
         """The request in no dialect, its seed decided. Raises a 400 `ApiError` where fields contradict each other."""
         tools = offered(self.tools)
         return GenerationRequest(
-            model=DEFAULT if self._replaced else self.model,
+            model=self.model,
             prompts=(conversation(self.system, self.messages, self.chat_template_kwargs),),
             sampling=self.sampling(),
             max_tokens=self.limit(),
@@ -115,12 +115,8 @@ class MessagesRequest(GenerationFields, OutputFields):
             tool_choice=chosen(self.tool_choice, tools),
             output=self.output(),
             reasoning=self._reasoning(),
+            or_default=self.model is not None and self.model.startswith(_ANTHROPICS),
         )
-
-    @property
-    def _replaced(self) -> bool:
-        # Clients of Anthropic's have its models built in, for small tasks of their own beside the user's choice.
-        return self.model is not None and self.model.startswith(_ANTHROPICS)
 
     def _reasoning(self) -> Reasoning:
         effort = self.output_config.effort

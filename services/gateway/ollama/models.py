@@ -63,14 +63,18 @@ class Shown(Reply):
     modified_at: str
 
 
-def listed(model: ServedModel, description: Description) -> Listed:
-    """As /api/tags lists it; the name is the one that requests may use, with or without ":latest"."""
+def listed(model: ServedModel, description: Description, alias: str | None = None) -> Listed:
+    """As /api/tags lists it; the name is the one that requests may use, with or without ":latest".
+
+    An alias names the model itself as its parent, and has its digest.
+    """
+    name = alias or model.name
     return Listed(
-        name=model.name,
-        model=model.name,
+        name=name,
+        model=name,
         modified_at=_modified(model),
         digest=_digest(model),
-        details=_details(description),
+        details=_details(description, model.name if alias else ""),
     )
 
 
@@ -105,8 +109,9 @@ def shown(model: ServedModel, lexicon: Lexicon, description: Description) -> Sho
     )
 
 
-def _details(description: Description) -> Details:
+def _details(description: Description, parent: str = "") -> Details:
     return Details(
+        parent_model=parent,
         family=description.architecture,
         families=[description.architecture] if description.architecture else [],
         parameter_size=description.size,

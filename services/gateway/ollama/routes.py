@@ -70,8 +70,11 @@ async def version(_: web.Request) -> web.Response:
 
 
 async def tags(request: web.Request) -> web.Response:
-    """The served models."""
-    return reply(Tags(models=[listed(model, description) for model, _, description in await _served(request)]))
+    """The served models, and behind them their aliases."""
+    served = [(model, description) for model, _, description in await _served(request)]
+    models = [listed(model, description) for model, description in served]
+    aliases = [listed(model, description, alias) for model, description in served for alias in model.aliases]
+    return reply(Tags(models=models + aliases))
 
 
 async def processes(request: web.Request) -> web.Response:

@@ -1,16 +1,29 @@
 """`draftmesh join`."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from services.launcher.commands.services import become, same_file
+from services.launcher.commands.services import same_file
 from shared import options
+
+_OURS: Final = ("redis_url", "token", "draft_model")
 
 
 def join(
     context: typer.Context,
-    redis_url: Annotated[str, typer.Argument(help="The fleet's Redis, such as redis://host:6379/0.")],
+    redis_url: Annotated[
+        str,
+        typer.Argument(
+            help="The fleet's Redis, as `up --lan` prints it: redis://drafter:TOKEN@host:7072/0. Without it the fleet"
+            " that announces itself in this network.",
+            show_default=False,
+        ),
+    ] = "",
+    token: Annotated[
+        str,
+        typer.Option("--token", envvar="DRAFTMESH_TOKEN", help="What `up --lan` prints, where the address has none."),
+    ] = "",
     draft_model: options.DraftModel = "",
     draft_device: options.DraftDevice = "auto",
     threads: options.Threads = 0,
@@ -19,13 +32,23 @@ def join(
     gpu_layers: options.GpuLayers = -1,
     offline: options.Offline = False,
     log_level: options.LogLevel = options.Level.INFO,
-) -> None:
-    """Let this machine guess ahead for a fleet: a drafter on the fleet's Redis."""
+) -> int:
+    """Let this machine guess ahead for a fleet, and say what it adds. Ctrl-C leaves; nothing is lost by that."""
+    from services.launcher.join import Wishes, run
+
     arguments = []
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
         # What the user did not write is the drafter's to decide; environment twins it reads itself.
-        passed_on = parameter.expose_value and parameter.name != "redis_url"
+        passed_on = parameter.expose_value and parameter.name not in _OURS
         if passed_on and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             arguments += [parameter.opts[0], str(context.params[str(parameter.name)])]
-    become("drafter", arguments, {"DRAFTMESH_REDIS": redis_url, **same_file(context)})
+    return run(
+        Wishes(
+            url=redis_url,
+            token=token,
+            draft_model=draft_model,
+            arguments=arguments,
+            environment=same_file(context),
+        )
+    )

@@ -18,12 +18,29 @@ SpeculationMode = Annotated[
 
 def up(
     context: typer.Context,
-    target_model: options.TargetModel = "default",
-    draft_model: options.DraftModels = [],  # noqa: B006 - typer copies it
-    target_device: options.TargetDevice = "auto",
+    target_model: options.TargetModels = ["default"],  # noqa: B006 - typer copies it
+    alias: options.ModelAliases = [],  # noqa: B006
+    draft_model: options.DraftModels = [],  # noqa: B006
+    target_device: options.TargetDevices = [],  # noqa: B006
     draft_device: options.DraftDevices = [],  # noqa: B006
     host: options.Host = "127.0.0.1",
     port: options.Port = options.DEFAULT_PORT,
+    lan: Annotated[
+        bool,
+        typer.Option(
+            "--lan",
+            envvar="DRAFTMESH_LAN",
+            help="Let other machines of the network use the gateway, with a key, and join with `draftmesh join`.",
+        ),
+    ] = False,
+    join_token: Annotated[
+        str,
+        typer.Option(
+            "--join-token",
+            envvar="DRAFTMESH_JOIN_TOKEN",
+            help="What machines need to join; empty: one that is made once and kept in the state folder.",
+        ),
+    ] = "",
     api_keys_file: options.ApiKeysFile = "",
     no_auth: options.NoAuth = False,
     redis: EmbeddedRedis = "",

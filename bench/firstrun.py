@@ -1,0 +1,225 @@
+"""A second machine's first minute, by the clock: `python -m bench.firstrun` times from its shell to its first token.
+
+Two network namespaces stand for two machines. The first runs `draftmesh up --lan` and asks short questions one after
+the other; on the second `draftmesh join` is typed, with the printed address or found by zeroconf. Needs root; leaves
+neither namespace nor process behind.
+"""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from bench.machines import machines, on_machine
+from services.launcher.child import service_command
+
+LIMIT_S: Final = 150.0  # for each thing that is waited for
+_DRAFTER: Final = "drafter-second"  # the second machine's
+_QUESTION: Final = "What is the number {} good for?"  # each time another one, or lookup would know the answer
+_TOKENS: Final = 12  # of one answer; the time of the first token is that of its answer's end
+
+
+class TooSlowError(RuntimeError):
+    """Something did not happen in time, or a process ended; the message holds what it said."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """Seconds from the moment at which `join` was typed, unless said otherwise."""
+
+    apart_ms: float  # the round trip between the machines
+    by: str  # "address" or "zeroconf"
+    lines: list[tuple[float, str]] = field(default_factory=list)  # what `join` said, and when
+    first_token_s: float = 0.0  # the end of the first answer in which a guess of the second machine was accepted
+    rejoined_s: float = 0.0  # the same after `up` was restarted, counted from when that was ready; 0: not tried
+    left_s: float = 0.0  # from Ctrl-C to the end of the process
+
+
+class Program:
+    """A `draftmesh` command on one of the machines; its lines come with the time since it was typed."""
+
+    def __init__(self, machine: str, arguments: Sequence[str], environment: dict[str, str]) -> None:
+        command = ["ip", "netns", "exec", machine, *service_command("launcher"), *arguments]
+        self.began = time.monotonic()
+        self.lines: list[tuple[float, str]] = []
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append((time.monotonic() - self.began, line.rstrip("\n")))
+
+    def line(self, beginning: str) -> str:
+        """The first line that begins so, without that, as soon as it is there. Raises `TooSlowError`."""
+        self.wait(lambda: any(said.startswith(beginning) for _, said in self.lines))
+        return next(said for _, said in self.lines if said.startswith(beginning)).removeprefix(beginning)
+
+    def wait(self, condition: Callable[[], bool]) -> float:
+        """The time since it was typed at which the condition held. Raises `TooSlowError`."""
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise TooSlowError("\n".join(line for _, line in self.lines))
+            time.sleep(0.01)
+        return time.monotonic() - self.began
+
+    def interrupt(self) -> float:
+        """Ctrl-C; the seconds until it has ended, as it should by itself. Raises `TooSlowError`."""
+        began = time.monotonic()
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            raise TooSlowError("\n".join(line for _, line in self.lines)) from None
+        self._reader.join(10)
+        return time.monotonic() - began
+
+    def end(self) -> None:
+        """Leave nothing of it, whatever happened."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._reader.join(10)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+class Asker:
+    """Asks on the first machine, one short question after the other, until it is stopped."""
+
+    def __init__(self, machine: str, url: str, key: str) -> None:
+        self._url = f"{url}/v1/chat/completions"
+        self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+        self.helped = 0  # answers in which a guess of the second machine was accepted
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: on_machine(machine, self._ask), daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        for number in itertools.count(1):
+            if self._stop.is_set():
+                return
+            body = {
+                "messages": [{"role": "user", "content": _QUESTION.format(number)}],
+                "max_tokens": _TOKENS,
+                "seed": number,
+                "speculative": True,
+            }
+            request = urllib.request.Request(self._url, json.dumps(body).encode(), self._headers)
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    answer: dict[str, Any] = json.load(response)
+            except (urllib.error.URLError, OSError):
+                self._stop.wait(0.2)  # the fleet is being restarted
+                continue
+            sources = answer["speculative"]["by_source"]
+            self.helped += _DRAFTER in sources
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stop.set()
+        self._thread.join(35)
+
+
+def measure(apart_ms: float, by: str, draft_model: str = "default", restart: bool = False) -> Measured:
+    """One run. Raises `NotPermittedError` or `TooSlowError`."""
+    measured = Measured(apart_ms, by)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-firstrun-")))
+        first, second = stack.enter_context(machines(apart_ms))
+        environment = {**plain, "XDG_STATE_HOME": str(folder)}
+        up = _up(stack, first, environment)
+        asker = _asker(stack, first, up)
+        command = up.line("on a spare machine: draftmesh ").split()
+        token = command[1].removeprefix("redis://drafter:").partition("@")[0]
+        arguments = ["join", "--draft-model", draft_model, "--threads", "1", "--ctx", "512", "--parallel", "2"]
+        arguments += ["--token", token] if by == "zeroconf" else command[1:2]
+        joined = Program(second, arguments, {**plain, "DRAFTMESH_NAME": "second"})
+        stack.callback(joined.end)
+        measured.first_token_s = joined.wait(lambda: asker.helped > 0)
+        joined.line(f"{_model(joined)}: adds ")
+        if restart:
+            asker.stop()
+            up.interrupt()
+            up = _up(stack, first, environment)
+            up.line("on a spare machine: ")
+            began = time.monotonic() - joined.began
+            asker = _asker(stack, first, up)
+            measured.rejoined_s = joined.wait(lambda: asker.helped > 0) - began
+        measured.left_s = joined.interrupt()
+        measured.lines = joined.lines
+    return measured
+
+
+def _up(stack: ExitStack, machine: str, environment: dict[str, str]) -> Program:
+    options = ("--lan", "--target-model", "default", "--threads", "1", "--ctx", "512", "--parallel", "2")
+    up = Program(machine, ("up", *options), environment)
+    stack.callback(up.end)
+    return up
+
+
+def _asker(stack: ExitStack, machine: str, up: Program) -> Asker:
+    url = up.line("draftmesh is ready: ").removesuffix("/v1")
+    asker = Asker(machine, url, up.line("API key, made for this start: "))
+    stack.callback(asker.stop)
+    return asker
+
+
+def _model(joined: Program) -> str:
+    return joined.line("vocabulary matches ").partition(" ")[0]
+
+
+def main(
+    apart: Annotated[list[float], typer.Option(help="Milliseconds of a round trip between the machines.")] = [1, 20],  # noqa: B006
+    draft_model: Annotated[str, typer.Option(help="What the second machine drafts with.")] = "default",
+    restart: Annotated[bool, typer.Option(help="Also restart the fleet while the second machine is there.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Write the measurements as JSON.")] = None,
+) -> None:
+    """Print, for each distance and way to find the fleet, what the second machine said, and when."""
+    runs = []
+    for apart_ms in apart:
+        for by in ("address", "zeroconf"):
+            run = measure(apart_ms, by, draft_model, restart)
+            runs.append(asdict(run))
+            sys.stdout.write(f"{apart_ms:g} ms apart, by {by}\n")
+            sys.stdout.writelines(f"  {when:6.2f} s  {line}\n" for when, line in run.lines)
+            sys.stdout.write(
+                f"  first accepted token after {run.first_token_s:.2f} s, after a restart of the fleet"
+                f" {run.rejoined_s:.2f} s, left within {run.left_s:.2f} s\n"
+            )
+            sys.stdout.flush()
+    if out:
+        out.write_text(json.dumps(runs, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

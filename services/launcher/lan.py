@@ -1,0 +1,34 @@
+"""This machine in its local network: by which address others reach it."""
+
+import ipaddress
+import socket
+from typing import Final
+
+_ELSEWHERE: Final = ("192.0.2.1", 9)  # a documentation address: the route is looked up, nothing is sent
+
+
+def own_address() -> str:
+    """The address from which others are reached: the one of the default route, or else of the first network.
+
+    Empty if there is none but the loopback.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ELSEWHERE)
+            return str(probe.getsockname()[0])
+        except OSError:
+            return next(iter(_networks()), "")
+
+
+def address_of(host: str) -> str:
+    """`host`, or if that stands for all addresses the one at which others reach this machine."""
+    if not ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
+        return host
+    return own_address() or socket.gethostname()
+
+
+def _networks() -> list[str]:
+    import ifaddr
+
+    found = [str(ip.ip) for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4]
+    return [ip for ip in found if not ipaddress.ip_address(ip).is_loopback]
