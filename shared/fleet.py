@@ -3,16 +3,19 @@
 Keys, which stay; more may come. None (JSON: null) is what nobody knows, and units are in the names.
   processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
               tokens_per_second, created (unix seconds); of a gateway also url
-  verifiers   id, model, exactness and exactness_note, layout, speculation, ctx, tokens_per_second, cache_hit_rate,
+  verifiers   id, model, aliases, exactness and exactness_note, layout, speculation, ctx, tokens_per_second, cache_hit_rate,
     row_ms, row_cost         by rows of a decode: ms, and in single steps
     accepted_per_position    accepted drafts by their place in the round
     round_starts, drafts_ready   how rounds began, and the share of them that found drafts ready
     counters                 since the start
     refused                  reasons by drafter id
   drafters    one entry per verifier that uses it: id, model, tokens_per_second, verifier, drafted, accepted, added
-              (accepted tokens that no other drafter had guessed), acceptance_rate, tokens_per_round, stale, refused
+              (accepted tokens that no other drafter had guessed), acceptance_rate, tokens_per_round, stale, refused,
+              step_ms (what one token takes it)
   requests    those that run: request_id, verifier, offset, tokens_per_round, drafters, reason (why it is not
               speculating; empty if it is)
+  names       what requests may ask for: name, model; conflicts: aliases without effect: name, model, note
+  deserted    requests that wait for a model which nobody serves any more, by gateway
 """
 
 from collections.abc import Sequence
