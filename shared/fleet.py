@@ -3,7 +3,8 @@
 Keys, which stay; more may come. None (JSON: null) is what nobody knows, and units are in the names.
   processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
               tokens_per_second, created (unix seconds); of a gateway also url
-  verifiers   id, model, aliases, exactness and exactness_note, layout, speculation, ctx, tokens_per_second, cache_hit_rate,
+  verifiers   id, model, aliases, exactness and exactness_note, layout, speculation, ctx, tokens_per_second,
+              cache_hit_rate
     row_ms, row_cost         by rows of a decode: ms, and in single steps
     accepted_per_position    accepted drafts by their place in the round
     round_starts, drafts_ready   how rounds began, and the share of them that found drafts ready
@@ -14,7 +15,7 @@ Keys, which stay; more may come. None (JSON: null) is what nobody knows, and uni
               step_ms (what one token takes it)
   requests    those that run: request_id, verifier, offset, tokens_per_round, drafters, reason (why it is not
               speculating; empty if it is)
-  names       what requests may ask for: name, model; conflicts: aliases without effect: name, model, note
+  names       what requests may ask for: name, model; conflicts: aliases without effect: alias, model, winner, note
   deserted    requests that wait for a model which nobody serves any more, by gateway
 """
 
