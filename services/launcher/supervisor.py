@@ -14,12 +14,15 @@ from typing import Final
 
 from services.launcher.child import Child, Program
 from services.launcher.log_rotation import rotate
+from services.launcher.starting import phase
 from shared import lifecycle
 from shared.usage import BAD_OPTION
 
 _WINDOW_S: Final = 60.0
 _ROTATE_S: Final = 5.0  # a process that logs 2 MB a second doubles its log's limit in this time
 _DEATHS: Final = 5  # the waits of four restarts add up to 15 s, so a hopeless program ends within the window
+
+_PHASE_LINES: Final = 5  # of a log, in which a start is told of
 
 Report = Callable[[str, str], None]
 
@@ -62,6 +65,7 @@ class Supervisor:
         self._clock = clock
         self._sleep = sleep
         self._children: list[Child] = []
+        self._phases: dict[Child, str] = {}
         self._hurry = asyncio.Event()
 
     async def start(self, program: Program, group: asyncio.TaskGroup) -> Child:
@@ -98,6 +102,14 @@ class Supervisor:
             for child in self._children:
                 with suppress(OSError):  # the next try may succeed, and a fleet does not end for its logs
                     await asyncio.to_thread(rotate, child.log)
+
+    def report_starting(self) -> None:
+        """Report what those children do that say it in their logs, where it is another thing than before."""
+        for child in self._children:
+            told = phase(child.last_lines(_PHASE_LINES))
+            if told and self._phases.get(child) != told:
+                self._phases[child] = told
+                self._report(child.program.name, told)
 
     def report_ready(self, pids: Collection[int]) -> None:
         """Report those of the children that registered under one of `pids`."""

@@ -129,10 +129,12 @@ class Fleet:
     async def _ready(self, verifiers: Sequence[Child]) -> None:
         """Wait, however long the models take to load, until the gateway takes requests for all; then say so."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
-            while not await is_ready(http, self._plan.url):  # noqa: ASYNC110 - it becomes ready in another process
+            while not await is_ready(http, self._plan.url):
+                self._supervisor.report_starting()
                 await asyncio.sleep(_POLL_S)
         cards = await self._cards()
         while not {verifier.pid for verifier in verifiers} <= {card.pid for card in cards}:
+            self._supervisor.report_starting()
             await asyncio.sleep(_POLL_S)
             cards = await self._cards()
         self._supervisor.report_ready({card.pid for card in cards})

@@ -5,6 +5,7 @@ do not depend on the number of rows; a probe tells whether this device keeps the
 cache, where widths may differ.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from shared.speedup import RowCosts
 logger = structlog.get_logger()
 
 DEFAULT_CONTEXT: Final = 4096  # as many models' laptops' memory allows for several requests at once
+_TELL_S: Final = 2.0  # between two lines that say how much of a model is loaded
 _STRICT_CACHE: Final = "bf16"  # with flash attention its CPU kernels give equal bits for any number of rows
 
 
@@ -73,10 +75,25 @@ def load(settings: TargetSettings, say: Callable[[str], None] = _tell) -> Loaded
     device = devices.choose(settings.target_device, present, "--target-device")
     split = devices.parse_tensor_split(settings.tensor_split)
     try:
-        model = Model(path, device=device, gpu_layers=settings.gpu_layers, tensor_split=split)
+        progress = _Progress()
+        model = Model(path, device=device, gpu_layers=settings.gpu_layers, tensor_split=split, progress=progress)
     except LlamaError as error:
         raise StartError("--target-model", settings.target_model, str(error)) from None
     return _Loader(settings, path, model, device, devices.name_of(device, present)).load()
+
+
+class _Progress:
+    """Logs how much of a model is loaded, now and then: a big one takes minutes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told = clock()
+
+    def __call__(self, fraction: float) -> None:
+        now = self._clock()
+        if now - self._told >= _TELL_S:
+            self._told = now
+            logger.info("model_loading", percent=int(100 * fraction))
 
 
 class _Loader:

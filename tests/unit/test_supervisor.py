@@ -1,6 +1,7 @@
 """Children are kept running, given up with their own words, stopped in order, and never outlive the launcher."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -109,6 +110,26 @@ async def test_a_killed_child_comes_back(tmp_path: Path) -> None:
             task.cancel()
     await supervisor.stop(grace_s=0)
     assert not child.alive
+
+
+async def test_each_phase_of_a_start_is_reported_once(tmp_path: Path) -> None:
+    recorder = Recorder()
+    supervisor = Supervisor(tmp_path, recorder.report)
+    said = [json.dumps({"event": "model_loading", "percent": percent}) for percent in (40, 80)]
+    async with asyncio.TaskGroup() as group:
+        child = await supervisor.start(program("child", SERVE), group)
+        await until_up(child)
+        for line in said:
+            with child.log.open("a") as log:
+                log.write(f"{line}\n")
+            supervisor.report_starting()
+            supervisor.report_starting()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+    assert recorder.events == [
+        ("child", state) for state in ("starting", "loading the model, 40 %", "loading the model, 80 %")
+    ]
+    await supervisor.stop()
 
 
 async def test_children_stop_stage_by_stage(tmp_path: Path) -> None:

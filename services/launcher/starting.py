@@ -1,0 +1,29 @@
+"""What a process that starts is doing, for people who wait for it: read from its own log. Pure."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+
+def phase(lines: Iterable[str]) -> str:
+    """What the last of these log lines that tells of a start says; empty if none does."""
+    for line in reversed(list(lines)):
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            continue
+        told = _words(fields) if isinstance(fields, dict) else ""
+        if told:
+            return told
+    return ""
+
+
+def _words(fields: dict[str, Any]) -> str:
+    match fields:
+        case {"event": "model_sought", "progress": str(progress)}:
+            return progress
+        case {"event": "model_loading", "percent": int(percent)}:
+            return f"loading the model, {percent} %"
+        case {"event": "calibration_started"}:
+            return "measuring what rows cost here, once for this model and device"
+    return ""
