@@ -190,6 +190,8 @@ class RequestStatus(Struct, frozen=True, array_like=True, kw_only=True):
     tokens_per_round: float
     drafters: tuple[str, ...] = ()
     reason: str = ""  # why it is not speculating; empty if it is
+    tokens_per_second: float = 0.0  # since its first token
+    age_ms: Count = 0  # since its verifier took it
 
 
 class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
@@ -201,6 +203,7 @@ class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
     rounds: Count
     stale: Count
     added: Count = 0  # accepted tokens that no other drafter of the request had guessed
+    round_trip_ms: float = 0.0  # from a commit to the drafter's answer, its steps not counted; 0: not known
 
 
 class RoundStarts(Struct, frozen=True, array_like=True, kw_only=True):
@@ -240,6 +243,12 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     created: Count = 0  # unix seconds, stable for the life of the process
     starts: tuple[RoundStarts, ...] = ()
     aliases: Annotated[tuple[Name, ...], Meta(max_length=MAX_ALIASES)] = ()  # other names that it claims for its model
+    plain_tokens_per_second: float = 0.0  # what plain decoding would make of the same time and requests
+    speedup: float = 0.0  # over plain decoding, of the last rounds, however long ago; 0: none yet
+    tokens_per_round: float = 0.0  # per request, of the same rounds
+    cells: Count = 0  # tokens whose keys and values fit
+    cells_used: Count = 0  # of which are held, for running requests and as prefix cache
+    cells_running: Count = 0  # of which for running requests
 
 
 class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="drafter"):
@@ -280,6 +289,7 @@ class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gatew
     streams: Count
     created: Count = 0  # as a verifier's
     deserted: tuple[Deserted, ...] = ()
+    waiting: tuple[tuple[str, Count], ...] = ()  # by model, the requests that no verifier took yet
 
 
 Card = VerifierCard | DrafterCard | GatewayCard
