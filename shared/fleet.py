@@ -203,7 +203,7 @@ def _counts(counts: DrafterCounts) -> Row:
         "drafted": counts.drafted,
         "accepted": counts.accepted,
         "added": counts.added,
-        "adds": counts.added / counts.rounds if counts.rounds else None,
+        "adds": counts.added / counts.asked if counts.asked else None,
         "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
         "tokens_per_round": counts.accepted / counts.rounds + 1 if counts.rounds else None,
         "round_trip_ms": counts.round_trip_ms or None,

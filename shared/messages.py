@@ -204,6 +204,7 @@ class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
     stale: Count
     added: Count = 0  # accepted tokens that no other drafter of the request had guessed
     round_trip_ms: float = 0.0  # from a commit to the drafter's answer, its steps not counted; 0: not known
+    asked: Count = 0  # rounds of the requests that it drafted for, with drafts of its own or without
 
 
 class RoundStarts(Struct, frozen=True, array_like=True, kw_only=True):

@@ -100,7 +100,9 @@ class DrafterStatus(Reply):
     drafted: int
     accepted: int
     added: int
-    adds: float | None = Field(description="Accepted tokens per round that no other drafter had guessed")
+    adds: float | None = Field(
+        description="Accepted tokens per round of its requests that no other drafter had guessed"
+    )
     acceptance_rate: float | None
     tokens_per_round: float | None
     round_trip_ms: float | None

@@ -246,6 +246,7 @@ class Generation:
             if session.drafter not in drafters:
                 continue
             drafter = drafters[session.drafter]
+            drafter.asked += 1
             if session.drafter in alive:
                 session.goes_on(drafter.step_ms, now_ms)
                 continue

@@ -95,6 +95,7 @@ export class Answer {
   #details({ text, source, refused, probability }) {
     const drawn = refused ? `drawn by ${TARGET}, which refused another guess` : `drawn by ${TARGET}, without a guess`;
     const who = source ? `guessed by ${this.sources.name(source)}; accepted` : drawn;
-    return `${JSON.stringify(text)} ${who}${probability === null ? "" : `; probability ${(probability * 100).toFixed(1)} %`}`;
+    const word = text.replaceAll("\n", "⏎") || "(no text yet)";
+    return `“${word}” ${who}${probability === null ? "" : `; probability ${(probability * 100).toFixed(1)} %`}`;
   }
 }

@@ -15,7 +15,7 @@ export class Chart {
     this.area = drawing("path", { class: "area" });
     this.picture = drawing(
       "svg",
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" },
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": title },
       this.area,
       ...this.paths,
     );

@@ -16,7 +16,7 @@ export function fleetTable(fleet, sources) {
     ["Tokens/round", NUMBER],
     ["Accepted", NUMBER],
     ["Round trip", NUMBER],
-    ["Adds", null],
+    ["What it adds", null],
   ];
   const rows = [
     ...fleet.verifiers.map(verifierRow),

@@ -48,7 +48,7 @@ const charts = [
     shown: percent,
     series: [
       { name: "running", kind: "main", value: (point) => (point.cells ? point.cells_running / point.cells : null) },
-      { name: "with cached prefixes", kind: "other", value: (point) => (point.cells ? point.cells_used / point.cells : null) },
+      { name: "held", kind: "other", value: (point) => (point.cells ? point.cells_used / point.cells : null) },
     ],
   }),
 ];
@@ -81,7 +81,8 @@ function show(state, words = STATES[state]) {
   const connection = byId("connection");
   if (connection.textContent !== words) connection.textContent = words;
   connection.dataset.state = state;
-  document.body.classList.toggle("stale", state === "disconnected" || state === "locked");
+  document.body.classList.toggle("stale", state === "disconnected");
+  document.body.classList.toggle("locked", state === "locked");
 }
 
 function draw() {

@@ -1,6 +1,7 @@
 // Tables that become cards where the screen is narrow. Roles are spelled out, as `display: block` takes them away.
 
 import { element } from "./element.js";
+import { UNKNOWN } from "./numbers.js";
 
 /** Columns are [title, class or null]; rows are lists of cells, each text or a node. */
 export function table(caption, columns, rows) {
@@ -18,8 +19,9 @@ function row(columns, cells) {
   const inside = cells.map((cell, index) => {
     const [title, kind] = columns[index];
     const [name, role] = index === 0 ? ["th", "rowheader"] : ["td", "cell"];
-    const scope = index === 0 ? "row" : null;
-    return element(name, { role, scope, class: kind, "data-title": title }, element("div", {}, cell));
+    const attributes = { role, scope: index === 0 ? "row" : null, "data-title": title };
+    const kinds = [kind, cell === UNKNOWN ? "unknown" : null].filter(Boolean).join(" ") || null;
+    return element(name, { ...attributes, class: kinds }, element("div", {}, cell));
   });
   return element("tr", { role: "row" }, ...inside);
 }
