@@ -21,13 +21,8 @@ def verdict(totals: Mapping[str, Any], verifiers: _Rows, drafters: _Rows, reques
         lack = "" if helping else f" Answers will be decoded plainly: {_missing(drafters)}."
         return f"Ready{f' with {who}' if helping else ''}; nothing has been asked yet.{lack}"
     if helping and speedup >= WORTH:
-        return f"{who}: {speedup:.1f}× plain decoding{_instead(totals) if requests else ', when last asked'}."
+        return f"{who}: {speedup:.1f}× plain decoding{'' if requests else ', when last asked'}."
     return f"Not faster than plain decoding: {_reason(verifiers, drafters, requests, helping)}."
-
-
-def _instead(totals: Mapping[str, Any]) -> str:
-    now, plain = totals["tokens_per_second"], totals["plain_tokens_per_second"]
-    return f", {now:.1f} tokens/s instead of {plain:.1f}" if now and plain else ""
 
 
 def _reason(verifiers: _Rows, drafters: _Rows, requests: _Rows, helping: set[str]) -> str:

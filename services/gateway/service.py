@@ -107,7 +107,7 @@ async def _serve(
                 started.set_result(url)
             await stop.wait()
             logger.info("gateway_draining", running=gateway.activity.running)
-            gateway.watch.end()
+            await gateway.watch.end()
             await gateway.activity.drain(settings.drain_s)
             gateway.generator.end()
             await gateway.activity.drain(FAREWELL_S)

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Final
 
 from aiohttp import web
 from pydantic import Field
@@ -12,6 +13,8 @@ from services.gateway.reply import Reply
 from services.gateway.sse import PING, ClientGone, EventStream
 from services.gateway.watch import Watch
 from shared.fleet import describe
+
+_MEDIA: Final = "text/event-stream"
 
 
 class Totals(Reply):
@@ -148,7 +151,9 @@ async def events(request: web.Request) -> web.StreamResponse:
     gateway = request.app[GATEWAY]
     if gateway.watch.ended:
         raise draining()
-    stream = EventStream(request, "text/event-stream", heartbeat_s=gateway.heartbeat_s)
+    if request.method == "HEAD":
+        return web.Response(content_type=_MEDIA)
+    stream = EventStream(request, _MEDIA, heartbeat_s=gateway.heartbeat_s)
     with suppress(ClientGone), gateway.watch.looking():
         await stream.open()
         await stream.send([gateway.watch.history()])

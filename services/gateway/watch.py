@@ -82,11 +82,11 @@ class Watch:
                 async with asyncio.timeout(PERIOD_S):
                     await self._urgent.wait()
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Send everybody home."""
-        self.ended = True
-        self._wanted.set()
-        self._urgent.set()
+        async with self._news:
+            self.ended = True
+            self._news.notify_all()
 
     async def _look(self) -> bytes:
         try:

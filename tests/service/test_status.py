@@ -101,6 +101,12 @@ async def test_a_stream_begins_with_the_past_and_goes_on_every_second(valkey_url
         assert 0.9 < second["at"] - first["at"] < 3
 
 
+async def test_a_look_at_the_streams_headers_ends(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        response = await asyncio.wait_for(s.session.head(f"{s.url}/status/events"), 5)
+        assert (response.status, response.content_type) == (200, "text/event-stream")
+
+
 async def test_who_joins_and_leaves_is_seen(valkey_url: str, vocabulary: bytes) -> None:
     async with stack(valkey_url, vocabulary) as s, watching(s) as events:
         assert (await events.until("status"))["drafters"] == []

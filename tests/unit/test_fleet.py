@@ -72,7 +72,7 @@ def test_the_http_schema_holds_whatever_cards_say() -> None:
         ),
         (
             [card(**FAST, requests=(RUNNING,)), drafter_card("d"), drafter_card("e")],
-            "2 drafters: 2.4× plain decoding, 41.0 tokens/s instead of 17.0.",
+            "2 drafters: 2.4× plain decoding.",
         ),
         ([card(speedup=2.4), drafter_card("d")], "1 drafter: 2.4× plain decoding, when last asked."),
         ([card(speedup=1.0)], "Not faster than plain decoding: no drafter is connected."),

@@ -11,7 +11,7 @@ export function fleetTable(fleet, sources) {
   const columns = [
     ["Process", null],
     ["Device", null],
-    ["Load", null],
+    ["Requests", null],
     ["Tokens/s", NUMBER],
     ["Tokens/round", NUMBER],
     ["Accepted", NUMBER],
@@ -32,19 +32,19 @@ function verifierRow(verifier) {
   return [
     twoLines(verifier.model, `verifier · ${exactness(verifier)}`),
     twoLines(verifier.device, verifier.host),
-    `${verifier.running} of ${verifier.slots} requests${waiting}${state}`,
+    `${verifier.running} of ${verifier.slots}${waiting}${state}`,
     decimal(verifier.tokens_per_second),
     decimal(verifier.tokens_per_round, 2),
     percent(verifier.acceptance_rate),
     UNKNOWN,
-    verifier.speedup ? `${decimal(verifier.speedup)}× plain decoding` : "not measured yet",
+    verifier.speedup ? `${decimal(verifier.speedup)}× plain` : "not measured yet",
   ];
 }
 
 function exactness(verifier) {
   const counts = Object.keys(verifier.row_cost).map(Number);
   const rows = counts.find((count) => count >= 8) ?? counts.at(-1);
-  const cost = rows > 1 ? ` · ${rows} rows cost ${decimal(verifier.row_cost[rows])} steps` : "";
+  const cost = rows > 1 ? ` · ${rows} rows take ${decimal(verifier.row_cost[rows])} steps` : "";
   return `exact in ${verifier.exactness === "strict" ? "every bit" : "law"}${cost}`;
 }
 
@@ -56,7 +56,7 @@ function drafterRow(drafter, fleet, sources) {
   return [
     twoLines(mark, drafter.kind === "lookup" ? `drafter without a model${target}` : `drafter${target}`),
     twoLines(drafter.device, drafter.host),
-    `${drafter.sessions} of ${drafter.capacity} requests`,
+    `${drafter.sessions} of ${drafter.capacity}`,
     decimal(drafter.tokens_per_second),
     decimal(drafter.tokens_per_round, 2),
     percent(drafter.acceptance_rate),
@@ -68,7 +68,7 @@ function drafterRow(drafter, fleet, sources) {
 function worth(drafter) {
   if (drafter.refused !== null) return `refused: ${drafter.refused}`;
   if (drafter.adds === null) return "nothing asked of it yet";
-  return `${decimal(drafter.adds, 2)} tokens per round`;
+  return `${decimal(drafter.adds, 2)} tokens a round`;
 }
 
 function gatewayRow(gateway) {
@@ -83,7 +83,7 @@ export function requestTable(fleet, sources) {
     return element("p", { class: "empty" }, `${waits}Nothing runs. Ask in the chat, or point a client at `, element("code", {}, base), ".");
   }
   const columns = [
-    ["Request", null],
+    ["Request", "short"],
     ["Age", NUMBER],
     ["Tokens", NUMBER],
     ["Tokens/s", NUMBER],
@@ -91,7 +91,7 @@ export function requestTable(fleet, sources) {
     ["Speculates?", null],
   ];
   const rows = fleet.requests.map((request) => [
-    twoLines(element("code", {}, request.request_id.slice(0, 8)), request.model),
+    twoLines(element("code", {}, request.request_id.replace(/^req-/, "").slice(0, 10)), request.model),
     age(request.age_ms),
     whole(request.offset),
     decimal(request.tokens_per_second),

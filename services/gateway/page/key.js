@@ -3,6 +3,7 @@
 import { byId } from "./element.js";
 
 const STORED = "draftmesh.key";
+const SENDABLE = /^[\x21-\x7e]+$/; // no header can hold anything else, and no key does
 
 export class Key {
   /** `onGiven` is called with every key that was typed in. */
@@ -25,7 +26,7 @@ export class Key {
 
   /** Headers for a request. */
   headers() {
-    return this.value ? { Authorization: `Bearer ${this.value}` } : {};
+    return SENDABLE.test(this.value) ? { Authorization: `Bearer ${this.value}` } : {};
   }
 
   /** The gateway did not take the key, or wants one. */
