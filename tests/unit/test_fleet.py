@@ -1,10 +1,12 @@
 """What the fleet's values say, and the sentence that sums them up."""
 
+import math
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from services.gateway.sse import event
 from services.gateway.status_routes import FleetStatus
 from shared.fleet import describe
 from shared.messages import Card, DrafterCounts, GatewayCard, RequestStatus, RoundStarts, Speculation, VerifierCard
@@ -59,6 +61,16 @@ def test_the_http_schema_holds_whatever_cards_say() -> None:
     )
     fleet = describe([full, drafter_card("d"), drafter_card("other"), drafter_card("idle", "lookup"), gateway(smol=0)])
     assert FleetStatus.model_validate(fleet).model_dump() == fleet
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e308])
+def test_no_number_of_a_card_stops_the_gateway_that_shows_it(value: float) -> None:
+    names = ("tokens_per_second", "plain_tokens_per_second", "speedup", "tokens_per_round")
+    strange = card(**dict.fromkeys(names, value), row_ms=((1, value), (8, value)), requests=(RUNNING,))
+    counts = replace(COUNTS, round_trip_ms=value)
+    fleet = describe([strange, replace(strange, id="v2", drafters=(counts,)), drafter_card("d")])
+    assert event({"type": "status", **fleet})
+    assert FleetStatus.model_validate(fleet).model_dump_json()
 
 
 @pytest.mark.parametrize(
