@@ -28,6 +28,6 @@ async def test_a_real_answer_is_marked_and_its_drafter_judged(model_path: Path, 
         await expect(page.locator(".note")).to_contain_text("of drafts accepted", timeout=60_000)
         assert await page.locator(".token.mark-0").count() > 0
         row = page.locator("#fleet tr", has_text="lookup")
-        await expect(row).to_contain_text("tokens a round", timeout=10_000)
+        await expect(row).to_contain_text(" a round", timeout=10_000)
         await expect(page.locator("#verdict")).to_contain_text("plain decoding")
         assert await page.locator(".answer").inner_text() != ""

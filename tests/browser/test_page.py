@@ -22,7 +22,7 @@ async def test_it_shows_the_fleet_and_says_what_drafts_are_worth(
         page = await visit(s.url)
         await expect(page.locator("#verdict")).to_have_text(re.compile("1 drafter: 2.4× plain decoding"))
         row = page.locator("#fleet tr", has_text="small-Q8_0")
-        for fact in ("cuda:1", "0 of 8", "79 %", "1.40 tokens a round"):
+        for fact in ("cuda:1", "0 of 8", "79 %", "+1.40 a round"):
             await expect(row).to_contain_text(fact)
         requests = page.locator("#requests")
         await expect(requests).to_contain_text("yes, its drafts pay")

@@ -44,7 +44,7 @@ export class Chart {
       this.values[index].replaceChildren(element("b", {}, this.shown(newest)), ` ${name}`);
       return `${this.shown(newest)} ${name}`;
     });
-    this.top.textContent = this.shown(most);
+    this.top.textContent = this.shown(most).replace(/\.0+$/, "");
     this.picture.setAttribute("aria-label", `${this.title} over the last five minutes; now ${words.join(", ")}`);
   }
 }

@@ -135,8 +135,7 @@ export class Chat {
 
   #legend() {
     const samples = [...this.guessers].map((id) => this.sources.sample(id));
-    const own = element("span", { class: "sample" }, element("span", { class: "mark" }, "word"), " the target itself");
-    const refused = element("span", { class: "sample" }, element("span", { class: "mark mark-refused" }, "word"), " the same, after refusing a guess");
-    byId("chat-legend").replaceChildren(...samples, own, refused);
+    const refused = element("span", { class: "sample" }, element("span", { class: "mark mark-refused" }, "word"), " the target itself, refusing a guess");
+    byId("chat-legend").replaceChildren(...samples, refused, element("span", {}, "no mark: the target itself"));
   }
 }

@@ -68,7 +68,7 @@ function drafterRow(drafter, fleet, sources) {
 function worth(drafter) {
   if (drafter.refused !== null) return `refused: ${drafter.refused}`;
   if (drafter.adds === null) return "nothing asked of it yet";
-  return `${decimal(drafter.adds, 2)} tokens a round`;
+  return `+${decimal(drafter.adds, 2)} a round`;
 }
 
 function gatewayRow(gateway) {
