@@ -5,7 +5,7 @@ last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, 
   verdict     what speculation is worth now, or what is missing: a sentence
   totals      of all verifiers: tokens_per_second, plain_tokens_per_second (what plain decoding would make of the same
               time and requests), speedup, tokens_per_round, running, slots, waiting (requests that no verifier took
-              yet), cells (tokens whose keys and values fit), cells_used (of these, prefix cache included), cells_running
+              yet), cells (tokens whose keys and values fit), cells_used (prefix cache included), cells_running
   processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
               tokens_per_second, created (unix seconds), url (a gateway's)
   verifiers   id, host, device, model, exactness and exactness_note, layout, speculation, ctx, draining,

@@ -42,6 +42,8 @@ class ProcessStatus(Reply):
     device: str
     model: str
     load: str
+    tokens_per_second: float | None
+    created: int | None = Field(description="Unix seconds")
     url: str = Field(description="A gateway's address")
 
 
