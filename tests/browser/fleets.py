@@ -97,9 +97,11 @@ def guessed(model: Model, text: str, *, gate: asyncio.Event | None = None) -> li
     return steps
 
 
-async def ready(page: Page) -> None:
-    """The page shows a snapshot."""
+async def ready(page: Page, *models: str) -> None:
+    """The page is connected and shows these models in its fleet."""
     await expect(page.locator("#connection")).to_have_text("connected")
+    for model in models:
+        await expect(page.locator("#fleet")).to_contain_text(model)
 
 
 async def ask(page: Page, text: str) -> None:

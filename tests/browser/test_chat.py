@@ -9,7 +9,7 @@ from playwright.async_api import expect
 from shared.llama import Model
 from shared.messages import Chunk, Finish
 from tests.browser.conftest import Visit
-from tests.browser.fleets import ask, fleet, guessed, helper, ready
+from tests.browser.fleets import DRAFTER, ask, fleet, guessed, helper, ready
 from tests.service.scripted import HI, fixed, speaking
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -24,7 +24,7 @@ async def test_an_answer_streams_and_every_token_says_who_guessed_it(
     script = fixed(*guessed(model, TEXT, gate=gate))
     async with fleet(valkey_url, vocabulary, script, others=[helper()]) as s:
         page = await visit(s.url)
-        await ready(page)
+        await ready(page, "small-Q8_0")
         await ask(page, "Why is the sky blue?")
         answer = page.locator(".answer")
         await expect(answer).to_have_text("The sky is")  # the first round, while the second is held back
@@ -98,7 +98,7 @@ async def test_all_of_it_can_be_done_with_the_keyboard(
 ) -> None:
     async with fleet(valkey_url, vocabulary, fixed(*guessed(model, TEXT)), others=[helper()]) as s:
         page = await visit(s.url)
-        await ready(page)
+        await ready(page, "small-Q8_0")
         press = page.keyboard.press
         await press("Tab")
         await expect(page.locator(".skip")).to_be_focused()
@@ -128,7 +128,7 @@ async def test_a_finger_shows_what_a_pointer_does(
 ) -> None:
     async with fleet(valkey_url, vocabulary, fixed(*guessed(model, TEXT)), others=[helper()]) as s:
         page = await visit(s.url, viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
-        await ready(page)
+        await ready(page, "small-Q8_0")
         await ask(page, "Hi")
         await page.tap(".token >> nth=1")
         await expect(page.locator("#chat-token")).to_contain_text("“ sky” guessed by small-Q8_0")
@@ -164,6 +164,19 @@ async def test_refusals_and_failures_are_told(valkey_url: str, vocabulary: bytes
         await ready(page)
         await ask(page, "word " * 4000)
         await expect(page.locator(".note")).to_contain_text("Refused: ")
-        await page.click("text=New chat")
+        await expect(page.locator("#chat-send")).to_be_enabled()
         await ask(page, "Hi")
-        await expect(page.locator(".note")).to_have_text("Failed: The target broke.")
+        await expect(page.locator(".note").last).to_have_text("Failed: The target broke.")
+        await expect(page.locator(".note")).to_have_count(2)
+
+
+async def test_a_mark_is_named_as_soon_as_its_drafter_is_known(
+    valkey_url: str, vocabulary: bytes, model: Model, visit: Visit
+) -> None:
+    async with fleet(valkey_url, vocabulary, fixed(*guessed(model, TEXT))) as s:
+        page = await visit(s.url)
+        await ready(page)
+        await ask(page, "Hi")
+        await expect(page.locator("#chat-legend")).to_contain_text(DRAFTER)
+        await s.registry.beat(helper())
+        await expect(page.locator("#chat-legend")).to_contain_text("small-Q8_0 on cuda:1, h")

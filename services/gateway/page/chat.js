@@ -38,12 +38,19 @@ export class Chat {
     if (names.includes(chosen)) this.models.value = chosen;
   }
 
+  /** Say which mark is whose. */
+  legend() {
+    const samples = [...this.guessers].map((id) => this.sources.sample(id));
+    const refused = element("span", { class: "sample" }, element("span", { class: "mark mark-refused" }, "word"), " the target itself, refusing a guess");
+    byId("chat-legend").replaceChildren(...samples, refused, element("span", {}, "no mark: the target itself"));
+  }
+
   #clear() {
     this.running?.abort();
     this.messages = [];
     this.guessers.clear();
     this.log.replaceChildren(element("li", { class: "empty" }, "Ask something: every word of the answer shows who guessed it."));
-    this.#legend();
+    this.legend();
     this.status.textContent = "";
   }
 
@@ -51,7 +58,7 @@ export class Chat {
     event.preventDefault();
     const text = this.text.value.trim();
     if (!text || this.running) return;
-    if (!this.messages.length) this.log.replaceChildren();
+    this.log.querySelector(".empty")?.remove();
     this.text.value = "";
     const asked = [...this.messages, { role: "user", content: text }];
     this.messages = asked;
@@ -65,8 +72,9 @@ export class Chat {
     this.#busy(false);
     answer.end(ending);
     this.status.textContent = ending ? `${ending}. ${answer.content}` : `Answer: ${answer.content}`;
-    // Unless the conversation was cleared meanwhile.
-    if (this.messages === asked) this.messages = [...asked, { role: "assistant", content: answer.content }];
+    if (this.messages !== asked) return; // the conversation was cleared meanwhile
+    // A question without any answer is no part of the conversation.
+    this.messages = answer.content ? [...asked, { role: "assistant", content: answer.content }] : asked.slice(0, -1);
   }
 
   /** Read the answer; how it ended otherwise than by itself, "" if it did. */
@@ -102,7 +110,7 @@ export class Chat {
     answer.take(chunk);
     const before = this.guessers.size;
     answer.guessers.forEach((id) => this.guessers.add(id));
-    if (this.guessers.size > before) this.#legend();
+    if (this.guessers.size > before) this.legend();
     if (follows) this.log.scrollTop = this.log.scrollHeight;
   }
 
@@ -131,11 +139,5 @@ export class Chat {
     byId("chat-send").disabled = busy;
     if (busy) this.status.textContent = "Answering";
     else if (document.activeElement === document.body) this.text.focus(); // the stop button had it and is gone
-  }
-
-  #legend() {
-    const samples = [...this.guessers].map((id) => this.sources.sample(id));
-    const refused = element("span", { class: "sample" }, element("span", { class: "mark mark-refused" }, "word"), " the target itself, refusing a guess");
-    byId("chat-legend").replaceChildren(...samples, refused, element("span", {}, "no mark: the target itself"));
   }
 }

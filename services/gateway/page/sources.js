@@ -10,12 +10,16 @@ export class Sources {
     this.known = new Map(); // id: { mark, name }
   }
 
-  /** Learn the names of drafters from a snapshot; those that left keep theirs. */
+  /** Learn the names of drafters from a snapshot; those that left keep theirs. Whether there was a new one. */
   learn(drafters) {
-    for (const drafter of drafters) {
-      const name = drafter.kind === "lookup" ? "lookup" : `${drafter.model} on ${drafter.device}`;
-      this.#entry(drafter.id).name = `${name}, ${drafter.host}`;
+    let learned = false;
+    for (const { id, kind, model, device, host } of drafters) {
+      const name = `${kind === "lookup" ? "lookup" : `${model} on ${device}`}, ${host}`;
+      const entry = this.#entry(id);
+      learned ||= entry.name !== name;
+      entry.name = name;
     }
+    return learned;
   }
 
   /** What people call it. */
