@@ -8,7 +8,7 @@ last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, 
               yet), cells (tokens whose keys and values fit), cells_used (prefix cache included), cells_running
   processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
               tokens_per_second, created (unix seconds), url (a gateway's)
-  verifiers   id, host, device, model, exactness and exactness_note, layout, speculation, ctx, draining,
+  verifiers   id, host, device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining,
               cache_hit_rate, acceptance_rate, and its share of each of the totals
     row_ms, row_cost         by rows of a decode: ms, and in single steps
     accepted_per_position    accepted drafts by their place in the round

@@ -63,6 +63,7 @@ class VerifierStatus(Reply):
     host: str
     device: str
     model: str
+    aliases: list[str]
     exactness: str
     exactness_note: str
     layout: str
@@ -101,6 +102,7 @@ class DrafterStatus(Reply):
     sessions: int
     capacity: int
     tokens_per_second: float
+    step_ms: float | None = Field(description="How long one of its steps takes")
     verifier: str | None
     drafted: int
     accepted: int
@@ -129,6 +131,31 @@ class RunningRequest(Reply):
     reason: str = Field(description="Why it does not speculate; empty if it does")
 
 
+class ModelName(Reply):
+    """A name that requests may ask for, and the model that it means."""
+
+    name: str
+    model: str
+
+
+class NameConflict(Reply):
+    """An alias that a model claims in vain."""
+
+    alias: str
+    model: str
+    winner: str
+    note: str
+
+
+class DesertedRequests(Reply):
+    """Requests of one gateway whose model has no verifier any more."""
+
+    gateway: str
+    model: str
+    requests: int
+    reason: str
+
+
 class FleetStatus(Reply):
     """The answer of /status; what is not known is null."""
 
@@ -138,6 +165,9 @@ class FleetStatus(Reply):
     verifiers: list[VerifierStatus]
     drafters: list[DrafterStatus]
     requests: list[RunningRequest]
+    names: list[ModelName]
+    conflicts: list[NameConflict]
+    deserted: list[DesertedRequests]
 
 
 async def status(request: web.Request) -> web.Response:

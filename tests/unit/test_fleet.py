@@ -9,7 +9,16 @@ from msgspec.structs import replace
 from services.gateway.sse import event
 from services.gateway.status_routes import FleetStatus
 from shared.fleet import describe
-from shared.messages import Card, DrafterCounts, GatewayCard, RequestStatus, RoundStarts, Speculation, VerifierCard
+from shared.messages import (
+    Card,
+    Deserted,
+    DrafterCounts,
+    GatewayCard,
+    RequestStatus,
+    RoundStarts,
+    Speculation,
+    VerifierCard,
+)
 from tests.service.scripted import card
 from tests.toys import drafter_card
 
@@ -59,7 +68,11 @@ def test_the_http_schema_holds_whatever_cards_say() -> None:
         refused=(("other", "token 7 differs"),),
         starts=(RoundStarts(after="plain", offset=0, rounds=2, ready=1),),
     )
-    fleet = describe([full, drafter_card("d"), drafter_card("other"), drafter_card("idle", "lookup"), gateway(smol=0)])
+    rival = card(id="v2", model="other", aliases=("smol",))
+    lost = replace(gateway(smol=0), deserted=(Deserted(model="gone", requests=2, reason="they wait"),))
+    fleet = describe([full, rival, drafter_card("d"), drafter_card("other"), drafter_card("idle", "lookup"), lost])
+    assert fleet["conflicts"]
+    assert fleet["deserted"]
     assert FleetStatus.model_validate(fleet).model_dump() == fleet
 
 

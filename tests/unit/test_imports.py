@@ -26,6 +26,7 @@ PURE = (
             "rows",
             "fleet",
             "verdict",
+            "names",
         )
     ),
     *(

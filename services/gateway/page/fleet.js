@@ -106,9 +106,12 @@ function why(request, sources) {
   return request.reason ? twoLines(`no: ${request.reason}`, `asked: ${names}`) : twoLines("yes, its drafts pay", `from ${names}`);
 }
 
-/** What to do about what is missing: a list of paragraphs. */
+/** What needs looking at, and what to do about what is missing: a list of paragraphs. */
 export function advice(fleet) {
-  const found = [];
+  const found = fleet.conflicts.map(({ note }) => element("p", {}, `${note}.`));
+  for (const { requests, model, reason } of fleet.deserted) {
+    found.push(element("p", {}, `${whole(requests)} ${requests === 1 ? "request waits" : "requests wait"} for ${model}: ${reason}.`));
+  }
   const command = (text) => element("code", {}, text);
   if (!fleet.verifiers.length) {
     found.push(element("p", {}, "Start everything on this machine with ", command("draftmesh up"), ", or a verifier alone with ", command("draftmesh verifier --target-model FILE"), "."));

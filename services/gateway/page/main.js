@@ -89,7 +89,7 @@ function draw() {
   if (sources.learn(fleet.drafters)) chat.legend();
   chat.offer([...new Set(fleet.verifiers.filter(({ draining }) => !draining).map(({ model }) => model))]);
   byId("verdict").textContent = fleet.verdict;
-  part("advice", [fleet.verifiers.length, fleet.drafters], () => advice(fleet));
+  part("advice", [fleet.verifiers.length, fleet.drafters, fleet.conflicts, fleet.deserted], () => advice(fleet));
   part("requests", [fleet.requests, fleet.totals.waiting, fleet.drafters], () => [requestTable(fleet, sources)]);
   part("fleet", [fleet.processes, fleet.verifiers, fleet.drafters], () => [fleetTable(fleet, sources)]);
   for (const chart of charts) chart.draw(points, fleet.at);
