@@ -18,7 +18,7 @@ last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, 
   drafters    one entry per verifier that uses it: id, kind, host, device, model, sessions, capacity,
               tokens_per_second, verifier, drafted, accepted, added (accepted tokens that no other drafter of the
               request had guessed), adds (these per round of the requests that it drafts for), acceptance_rate,
-              tokens_per_round, round_trip_ms, stale, refused
+              tokens_per_round, round_trip_ms, stale, refused, step_ms (what one token takes it)
   requests    those that run: request_id, model, verifier, age_ms, offset, tokens_per_second, tokens_per_round,
               drafters, reason (why it is not speculating; empty if it is)
   names       what may be asked for: name, model
