@@ -6,10 +6,10 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check soak bench versus load paced clients chaos clean clean-all
+.PHONY: help install up demo lint test check soak bench versus load paced pages screenshots axe clients chaos clean clean-all
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 install: $(STAMP) ## create .venv with the exact versions of constraints.txt
 
@@ -37,7 +37,16 @@ lint: $(STAMP) ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint ## everything: lint and all tests
+AXE := .cache/axe/node_modules/axe-core/axe.min.js
+
+axe: $(AXE) ## install axe-core, for the tests of the page's accessibility
+
+# Without npm those tests are skipped, and say so.
+$(AXE):
+	@npm install --silent --no-save --no-package-lock --no-audit --no-fund --ignore-scripts \
+		--prefix .cache/axe axe-core@4.14.1 || echo "no axe-core: accessibility will not be tested"
+
+test: lint axe ## everything: lint and all tests
 	$(BIN)/python -m pytest $(ARGS)
 
 check: lint ## the quick part, under a minute
@@ -57,6 +66,12 @@ load: $(STAMP) ## measure the gateway alone under 300 streams
 
 paced: $(STAMP) ## measure around an emulated GPU-class target
 	@exec $(BIN)/python -m bench.paced $(ARGS)
+
+pages: $(STAMP) ## measure decoding beside ten open pages
+	@exec $(BIN)/python -m bench.pages $(ARGS)
+
+screenshots: $(STAMP) ## pictures of the page for the README, from a real fleet; needs Chromium
+	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 clients: $(STAMP) ## install real clients (4 GB, in the cache), try each against the gateway; writes docs/clients.md
 	@exec $(BIN)/python -m clients $(ARGS)

@@ -15,6 +15,7 @@ Count = Annotated[int, Meta(ge=0)]
 Rows = Annotated[int, Meta(ge=0, le=1 << 16)]  # what counts rows of a decode is looped over
 Hash64 = Annotated[int, Meta(ge=0)]  # MessagePack itself ends at 64 bits
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
+Figure = Annotated[float, Meta(ge=0.0, le=1e9)]  # what is told of a process: neither negative nor infinite nor NaN
 MAX_NAME: Final = 256
 MAX_ALIASES: Final = 64  # of one verifier
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
@@ -190,6 +191,8 @@ class RequestStatus(Struct, frozen=True, array_like=True, kw_only=True):
     tokens_per_round: float
     drafters: tuple[str, ...] = ()
     reason: str = ""  # why it is not speculating; empty if it is
+    tokens_per_second: Figure = 0.0  # since its first token
+    age_ms: Count = 0  # since its verifier took it
 
 
 class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
@@ -201,6 +204,8 @@ class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
     rounds: Count
     stale: Count
     added: Count = 0  # accepted tokens that no other drafter of the request had guessed
+    round_trip_ms: Figure = 0.0  # from a commit to the drafter's answer, its steps not counted; 0: not known
+    asked: Count = 0  # rounds of the requests that it drafted for, with drafts of its own or without
 
 
 class RoundStarts(Struct, frozen=True, array_like=True, kw_only=True):
@@ -240,6 +245,12 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     created: Count = 0  # unix seconds, stable for the life of the process
     starts: tuple[RoundStarts, ...] = ()
     aliases: Annotated[tuple[Name, ...], Meta(max_length=MAX_ALIASES)] = ()  # other names that it claims for its model
+    plain_tokens_per_second: Figure = 0.0  # what plain decoding would make of the same time and requests
+    speedup: Figure = 0.0  # over plain decoding, of the last rounds, however long ago; 0: none yet
+    tokens_per_round: Figure = 0.0  # per request, of the same rounds
+    cells: Count = 0  # tokens whose keys and values fit
+    cells_used: Count = 0  # of which are held, for running requests and as prefix cache
+    cells_running: Count = 0  # of which for running requests
 
 
 class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="drafter"):
@@ -259,7 +270,7 @@ class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="draft
     tokens_per_second: float
     created: Count = 0  # as a verifier's
     # Of a step with one row, measured at the start; 0: not measured, or no time at all.
-    step_ms: Annotated[float, Meta(ge=0.0, le=1e9)] = 0.0
+    step_ms: Figure = 0.0
 
 
 class Deserted(Struct, frozen=True, array_like=True, kw_only=True):
@@ -280,6 +291,7 @@ class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gatew
     streams: Count
     created: Count = 0  # as a verifier's
     deserted: tuple[Deserted, ...] = ()
+    waiting: tuple[tuple[str, Count], ...] = ()  # by model, the requests that no verifier took yet
 
 
 Card = VerifierCard | DrafterCard | GatewayCard

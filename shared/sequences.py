@@ -52,6 +52,16 @@ class Sequences:
     def free(self) -> int:
         return sum(not slot.busy for slot in self.slots)
 
+    @property
+    def held(self) -> int:
+        """Tokens in the cache, those of ended requests included; a copied prefix counts in each place."""
+        return sum(len(slot.tokens) for slot in self.slots)
+
+    @property
+    def running(self) -> int:
+        """Tokens in the cache for requests that run."""
+        return sum(len(slot.tokens) for slot in self.slots if slot.busy)
+
     def acquire(self, tokens: Sequence[int], reuse: bool) -> Slot:
         """A slot for a request over `tokens`, holding as much of their prefix as is resident. Needs a free slot."""
         idle = [slot for slot in self.slots if not slot.busy]

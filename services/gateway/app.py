@@ -107,9 +107,15 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
 
 @web.middleware
 async def _authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if request.path not in _OPEN:
+    if not _is_open(request):
         request[CALLER] = request.app[GATEWAY].guard.check(request.headers)
     return await handler(request)
+
+
+def _is_open(request: web.Request) -> bool:
+    """By the path as well, as a method that an open route does not take has no route."""
+    resource = request.match_info.route.resource
+    return request.path in _OPEN or (resource is not None and resource.canonical in _OPEN)
 
 
 async def _decorate(request: web.Request, response: web.StreamResponse) -> None:

@@ -16,6 +16,7 @@ from services.gateway.pulse import Contact, Pulse
 from services.gateway.responses.record_follower import RecordFollower
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
+from services.gateway.watch import Watch
 from shared.broker import Broker
 from shared.follow import LogFollower
 from shared.tracing import NoTracer, Tracer
@@ -38,6 +39,7 @@ class Gateway:
     attempts: Attempts
     background: Background
     record_follower: RecordFollower
+    watch: Watch
     activity: Activity = field(default_factory=Activity)
     tracer: Tracer = field(default_factory=NoTracer)
     heartbeat_s: float = HEARTBEAT_S
@@ -46,6 +48,9 @@ class Gateway:
         """A heartbeat got through. Raises redis-py's errors."""
         self.contact.made()
         await self.attempts.renew()
+        cards = await self.directory.cards()
+        await self.metrics.pressure.look(self.broker, cards)
+        self.watch.remember(cards)
 
 
 GATEWAY = web.AppKey("gateway", Gateway)

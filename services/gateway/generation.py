@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.gateway.calls import Calls
 from services.gateway.errors import SERVER, ApiError
@@ -25,6 +26,12 @@ class Piece(Struct, frozen=True):
     text: str
     source: str
     logprob: TokenLogprob | None
+    refused: bool = False  # the target drew it where a draft said something else
+
+    @property
+    def trace(self) -> dict[str, object]:
+        """What `speculative_trace` tells of it."""
+        return {"token": self.token, "text": self.text, "source": self.source, "refused": self.refused}
 
 
 class Delta(Struct, frozen=True):
@@ -109,7 +116,8 @@ class Choice:
             text = self._text.push(token)
             source = chunk.sources[position] if position < len(chunk.sources) else ""
             logprob = chunk.logprobs[position] if position < len(chunk.logprobs) else None
-            pieces.append(Piece(token, text, source, logprob))
+            refused = position == chunk.accepted < chunk.tried
+            pieces.append(Piece(token, text, source, logprob, refused))
             if self._text.stopped is not None:
                 break
         self._output += [piece.token for piece in pieces]
@@ -117,7 +125,7 @@ class Choice:
         tail = self._text.finish() if answered and self._text.stopped is None else ""
         if tail and pieces:
             last = pieces[-1]
-            pieces[-1], tail = Piece(last.token, last.text + tail, last.source, last.logprob), ""
+            pieces[-1], tail = replace(last, text=last.text + tail), ""
         stop = self._text.stopped
         parts = self._parse(pieces, tail, stop is not None or answered)
         events: list[Event | ApiError] = []

@@ -32,7 +32,7 @@ def traces(fields: GenerationFields, pieces: Sequence[Piece]) -> dict[str, Any]:
     if fields.return_token_ids:
         asked["token_ids"] = [piece.token for piece in pieces]
     if fields.speculative_trace:
-        asked["trace"] = [{"token": piece.token, "text": piece.text, "source": piece.source} for piece in pieces]
+        asked["trace"] = [piece.trace for piece in pieces]
     return asked
 
 

@@ -98,6 +98,7 @@ def _responses(route: Route, path: str, references: dict[object, JsonSchemaValue
     if not route.refused:
         whole = {"type": "object"} if route.response is None else references[route.response]
         content: dict[str, Any] = {route.media: {"schema": whole if route.media == _JSON else _TEXT}}
+        content |= {media: {"schema": _TEXT} for media in route.others}
         if route.stream is not None:
             content[route.stream] = {}  # before OpenAPI 3.2 there is no schema for one event of many
         responses["200"] = {"description": "The answer", "content": content}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -26,16 +27,21 @@ class Pressure(Collector):
     async def look(self, broker: Broker, cards: Iterable[Card]) -> None:
         """Ask Redis now, about every model that was ever served. Without an answer only `redis_up` is told."""
         models = {card.model for card in cards if isinstance(card, VerifierCard)} | self._queues.keys()
-        self._up, self._queues, self._memory = False, dict.fromkeys(models, Queue(0, 0)), None
-        try:
+        up, queues, found = False, dict.fromkeys(models, Queue(0, 0)), None
+        with suppress(RedisError, *DISCONNECTED):
             async with asyncio.timeout(_LOOK_S):
                 await broker.redis.ping()
-                self._queues = {model: await JobStore(broker.redis, broker.blocking, model).queue() for model in models}
-                self._up = True
+                queues = {model: await JobStore(broker.redis, broker.blocking, model).queue() for model in models}
+                up = True
                 memory = await broker.redis.info("memory")
-                self._memory = int(memory["used_memory"]), int(memory["maxmemory"])
-        except (RedisError, *DISCONNECTED):
-            return
+                found = int(memory["used_memory"]), int(memory["maxmemory"])
+        # At once, so that nobody meets half a look.
+        self._up, self._queues, self._memory = up, queues, found
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """By model, the requests that no verifier took yet; empty while Redis does not answer."""
+        return {model: queue.waiting for model, queue in sorted(self._queues.items())} if self._up else {}
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("draftmesh_redis_up", "Whether Redis answers this gateway: 1 or 0.")

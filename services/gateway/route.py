@@ -25,6 +25,7 @@ class Route:
     request: type[BaseModel] | None = None
     response: Any = None
     media: str = "application/json"
+    others: tuple[str, ...] = ()  # further media types, by what is asked for
     stream: str | None = None  # the media type of its stream, where it may answer with one
     query: Mapping[str, str] = field(default_factory=dict)  # parameter: what it does
     nothing: str = ""  # when it answers 204, if ever

@@ -17,11 +17,6 @@ STALLED_S: Final = 60.0
 _PROBE_S: Final = 2.0  # orchestrators' probes give up after a few seconds
 
 
-async def root(_: web.Request) -> web.Response:
-    """A line for people; clients only look at the status."""
-    return web.Response(text="draftmesh is running. GET /v1/models lists what it serves.\n")
-
-
 async def live(request: web.Request) -> web.Response:
     """200 unless the event loop was held up for seconds; Redis and verifiers have no part in it."""
     lag_s = request.app[GATEWAY].pulse.lag

@@ -34,6 +34,7 @@ from services.gateway.responses.store import ResponseStore
 from services.gateway.sse import HEARTBEAT_S
 from services.gateway.stores import Stores
 from services.gateway.turns import TurnStore
+from services.gateway.watch import Watch
 from shared import api_keys, broker, lifecycle, tracing
 from shared.errors import StartError
 from shared.follow import LogFollower
@@ -92,11 +93,12 @@ async def _serve(
         gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
             absences = Absences(gateway.directory, gateway.generator, settings.absence_grace_s)
-            card = _Card(instance, url, gateway.activity, absences)
+            card = _Card(instance, url, gateway, absences)
             loops.start(follower.run, name="log follower")
             loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
             loops.start(gateway.pulse.run, name="pulse")
             loops.start(Recorders(gateway.stores.records, registry, gateway.background).run, name="recorders")
+            loops.start(gateway.watch.run, name="watch")
             if file is not None:
                 loops.start(partial(watch, file, lambda kept: guard.replace((*settings.api_keys, *kept))), name="keys")
             loops.start(absences.run, name="absences")
@@ -105,6 +107,7 @@ async def _serve(
                 started.set_result(url)
             await stop.wait()
             logger.info("gateway_draining", running=gateway.activity.running)
+            await gateway.watch.end()
             await gateway.activity.drain(settings.drain_s)
             gateway.generator.end()
             await gateway.activity.drain(FAREWELL_S)
@@ -157,6 +160,7 @@ def _assemble(
         attempts=Attempts(clients.redis),
         background=Background(instance),
         record_follower=RecordFollower(follower),
+        watch=Watch(directory.cards),
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,
@@ -189,10 +193,10 @@ async def _listen(settings: Settings, gateway: Gateway) -> AsyncIterator[str]:
 class _Card:
     """This gateway's card as it is now."""
 
-    def __init__(self, instance: str, url: str, activity: Activity, absences: Absences) -> None:
+    def __init__(self, instance: str, url: str, gateway: Gateway, absences: Absences) -> None:
         self._instance = instance
         self._url = url
-        self._activity = activity
+        self._gateway = gateway
         self._created = int(time.time())
         self._absences = absences
 
@@ -202,7 +206,8 @@ class _Card:
             host=socket.gethostname(),
             pid=os.getpid(),
             url=self._url,
-            streams=self._activity.running,
+            streams=self._gateway.activity.running,
             created=self._created,
             deserted=self._absences.deserted,
+            waiting=tuple(self._gateway.metrics.pressure.waiting.items()),
         )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.gateway import model_routes, routes, server_routes, token_routes
+from services.gateway import model_routes, routes, server_routes, status_routes, token_routes
 from services.gateway.chat.call import ChatCall
 from services.gateway.chat.request import ChatRequest
 from services.gateway.completions.call import CompletionCall
@@ -15,6 +15,7 @@ from services.gateway.ollama import routes as ollama_routes
 from services.gateway.ollama.call import NDJSON, OllamaEndpoint, chat_call, generate_call
 from services.gateway.ollama.models import Shown
 from services.gateway.ollama.request import ChatBody, GenerateBody
+from services.gateway.page import routes as page_routes
 from services.gateway.responses import routes as response_routes
 from services.gateway.responses.call import ResponsesCall
 from services.gateway.responses.recording import ResponsesEndpoint
@@ -157,7 +158,35 @@ ROUTES: Final[tuple[Route, ...]] = (
         refused=True,
     ),
     # How the gateway is
-    get(routes.root, "What this is; clients ask it whether a server is there", "/", media="text/plain", open=True),
+    get(
+        page_routes.root,
+        "What this is, for clients that ask whether a server is there; a page for browsers",
+        "/",
+        media="text/plain",
+        others=("text/html",),
+        open=True,
+    ),
+    get(
+        page_routes.asset,
+        "A file of the page",
+        "/page/{version}/{name}",
+        media="text/javascript",
+        others=("text/css", "image/svg+xml"),
+        refusals=(404,),
+        open=True,
+    ),
+    get(
+        status_routes.status,
+        "The fleet: every process, what it is worth, and what runs",
+        "/status",
+        response=status_routes.FleetStatus,
+    ),
+    get(
+        status_routes.events,
+        "The same as server-sent events, one a second, after a first one with the last minutes' totals",
+        "/status/events",
+        media="text/event-stream",
+    ),
     get(routes.live, "Whether the process does its work", "/livez", "/health", refusals=(503,), open=True),
     get(routes.ready, "Whether a request sent now would be served", "/readyz", "/ready", refusals=(503,), open=True),
     get(routes.progress, "Whether what runs here gets on", "/health/progress", refusals=(503,), open=True),

@@ -12,7 +12,7 @@ from rich.text import Text
 from services.launcher import payoff
 from services.launcher.figures import shown
 from services.launcher.fleet_reader import read_cards
-from shared.fleet import Row, describe
+from shared.fleet import Fleet, Row, describe
 
 _PROCESS: Final = ("kind", "id", "host", "pid", "device", "model", "load")
 _VERIFIER: Final = (
@@ -50,7 +50,7 @@ def run(redis: str, as_json: bool) -> int:
     return 0 if fleet["processes"] else 1
 
 
-def tables(fleet: dict[str, list[Row]]) -> list[Table | Text]:
+def tables(fleet: Fleet) -> list[Table | Text]:
     """The fleet for a terminal; what is empty is left out."""
     parts: list[Table | Text] = [_table("processes", _PROCESS, fleet["processes"])]
     if fleet["verifiers"]:

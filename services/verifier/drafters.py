@@ -29,6 +29,8 @@ class Drafter:
     rounds: int = 0
     stale: int = 0
     added: int = 0  # accepted tokens that no other drafter of the request had guessed
+    round_trip_ms: float = 0.0  # as the request that heard from it last has learned it
+    asked: int = 0  # rounds of requests that it drafts for
     requests: int = 0  # that we asked it to draft for
 
     def observe_step(self, step_us: int) -> float:
@@ -54,6 +56,8 @@ class Drafter:
             rounds=self.rounds,
             stale=self.stale,
             added=self.added,
+            round_trip_ms=self.round_trip_ms,
+            asked=self.asked,
         )
 
 

@@ -68,6 +68,7 @@ class Session:
             error_ms = min(1000.0, max(0.1, now_ms - self.asked_ms - self.batch * step_ms)) - self.hop_ms
             self.hop_ms += 0.2 * error_ms
             self.jitter_ms += 0.2 * (abs(error_ms) - self.jitter_ms)
+            drafter.round_trip_ms = self.hop_ms
         if not attached:
             behind = max(0, offset - proposal.base - len(proposal.tokens))
         self.asked_ms = None
@@ -95,6 +96,8 @@ class Generation:
     committed_now: int = 0  # tokens committed by this claim
     reason: str = "nothing decoded yet"
     first_chunk: bool = True
+    started_ms: float = 0.0  # on the engine's clock
+    first: tuple[float, int] | None = None  # when its first tokens came, and how many
     heard: bool = False  # a drafter has spoken, so silence from now on means something
     quiet_rounds: int = 0  # in a row without a verified draft
     deadline_ms: float = math.inf  # on the engine's clock
@@ -121,6 +124,7 @@ class Generation:
             speculation=speculation,
             cached=len(slot.tokens),
             deadline_ms=now_ms + claim.remaining_ms,
+            started_ms=now_ms,
             history=History(job.prompt, output) if needs_history(job.sampling) else None,
             constraint=constraint,
         )
@@ -234,12 +238,15 @@ class Generation:
             self.constraint.commit(tokens)
         self.context.extend(tokens)
         self.committed_now += len(tokens)
+        if self.first is None:
+            self.first = now_ms, len(tokens)
         alive = {name for child in self.trie.root.children.values() for name in child.guesses}
         for session in self.sessions.values():
             session.want = 0
             if session.drafter not in drafters:
                 continue
             drafter = drafters[session.drafter]
+            drafter.asked += 1
             if session.drafter in alive:
                 session.goes_on(drafter.step_ms, now_ms)
                 continue
@@ -249,12 +256,16 @@ class Generation:
                 want = wanted(first, self.job.max_tokens - self.offset - 1)
             session.ask(want, drafter.step_ms, now_ms)
 
-    @property
-    def status(self) -> RequestStatus:
+    def status(self, now_ms: float) -> RequestStatus:
+        """For `status`, at a moment of the engine's clock."""
+        first_ms, at_once = self.first or (now_ms, 0)
+        decoding_s = (now_ms - first_ms) / 1000
         return RequestStatus(
             request_id=self.job.request_id,
             offset=self.offset,
             tokens_per_round=self.committed_now / self.rounds if self.rounds else 0.0,
             drafters=tuple(self.sessions),
             reason=self.reason,
+            tokens_per_second=(self.committed_now - at_once) / decoding_s if decoding_s > 0 else 0.0,
+            age_ms=max(0, int(now_ms - self.started_ms)),
         )

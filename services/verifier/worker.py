@@ -7,7 +7,6 @@ import asyncio
 import os
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,6 +26,7 @@ from services.verifier.load import Loaded
 from services.verifier.readers import Readers
 from services.verifier.records import Records
 from services.verifier.round import Round
+from services.verifier.speed import Speed
 from shared import codec, drafts, lifecycle, models
 from shared.broker import DISCONNECTED, Broker, Reconnect
 from shared.grammar import Grammars
@@ -40,7 +40,6 @@ logger = structlog.get_logger()
 
 _LATE: Final = Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed.")
 DRAIN_S: Final = 10.0  # if Redis is away so long, leases will hand over what we cannot
-RATE_WINDOW_S: Final = 10.0
 MAX_WAITING: Final = 2048  # proposals that come while a round runs; beyond, the oldest are worth least
 LOOK_S: Final = 0.1  # between two looks at the registry, however often drafters say hello
 
@@ -103,7 +102,7 @@ class Worker:
         self._records = Records(tracer or NoTracer())
         self._draining = False
         self._created = int(time.time())
-        self._committed: deque[tuple[float, int]] = deque(maxlen=4096)
+        self._speed = Speed()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`; then give every claim back, so that another verifier goes on, and leave."""
@@ -154,13 +153,32 @@ class Worker:
                 continue
             self._take_proposals()
             round = engine.plan()
+            planned = self._clock()
             if round.wait_ms:
                 round = await self._wait_for_drafts(round.wait_ms)
             if len(round.rows):
+                waited_s = self._clock() - planned
                 await loop.run_in_executor(self._thread, engine.run, round)
                 self._take_proposals()
-                await self._committer.put(self._settle(engine.settle(round)))
+                gains = engine.settle(round)
+                await self._committer.put(self._settle(gains))
+                self._time(round, gains, began, waited_s)
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
+
+    def _time(self, round: Round, gains: list[Gain], began_s: float, waited_s: float) -> None:
+        """Note what a round that began then has given."""
+        given = [len(gain.chunk.tokens) for gain in gains if gain.chunk is not None]
+        now_s = self._clock()
+        self._speed.ended(
+            now_s=now_s,
+            ms=(now_s - began_s) * 1000,
+            idle_ms=waited_s * 1000,
+            decode_ms=round.decode_ms,
+            plain_ms=self._engine.costs(max(1, len(given))),
+            requests=len(given),
+            tokens=sum(given),
+            prefill=round.prefill_rows > 0,
+        )
 
     async def _wait_for_drafts(self, wait_ms: float) -> Round:
         """Plan again at each arrival until rows are worth more than waiting, at the latest when the time is up."""
@@ -255,7 +273,6 @@ class Worker:
             append = Append(request_id=request_id, epoch=epoch, base=gain.base, chunk=chunk)
             batch.appends.append((generation, append))
             self._records.saw(generation, chunk)
-            self._committed.append((self._clock(), len(chunk.tokens)))
             if chunk.finish is not Finish.NONE:
                 batch.hints += self._end(generation)
                 continue
@@ -328,8 +345,8 @@ class Worker:
 
     def _card(self) -> VerifierCard:
         engine, loaded = self._engine, self._loaded
-        now = self._clock()
-        recent = sum(tokens for moment, tokens in self._committed if now - moment < RATE_WINDOW_S)
+        now_s = self._clock()
+        rates = self._speed.rates(now_s)
         positions = engine.counters.accepted_per_position
         return VerifierCard(
             id=self._instance,
@@ -347,14 +364,20 @@ class Worker:
             layout="unified" if engine.target.unified else "streams",
             speculation=self._speculation,
             row_ms=engine.costs.table,
-            tokens_per_second=recent / RATE_WINDOW_S,
+            tokens_per_second=rates.tokens,
             counters=dict(engine.counters.values),
             accepted_per_position=tuple(positions),
             drafters=tuple(drafter.counts for drafter in engine.drafters),
             refused=tuple(engine.drafters.refused.items()),
-            requests=tuple(generation.status for generation in engine.running),
+            requests=tuple(generation.status(now_s * 1000) for generation in engine.running),
             draining=self._draining,
             created=self._created,
             starts=engine.counters.starts,
             aliases=self._aliases,
+            plain_tokens_per_second=rates.plain,
+            speedup=self._speed.speedup,
+            tokens_per_round=self._speed.tokens_per_round,
+            cells=engine.target.n_ctx * engine.target.sequences,
+            cells_used=engine.sequences.held,
+            cells_running=engine.sequences.running,
         )

@@ -39,7 +39,7 @@ TIMEOUT_S: Final = 10
 OPERATIONS: Final = [
     (route.method, route.paths[0].replace(":.+", ""), mode)
     for route in ROUTES
-    if not route.refused
+    if not route.refused and route.media != "text/event-stream"  # which never ends
     for mode in ([GenerationMode.POSITIVE, GenerationMode.NEGATIVE] if route.request else [GenerationMode.POSITIVE])
 ]
 POSTS: Final = [route for route in ROUTES if route.request is not None]

@@ -14,7 +14,7 @@ from services.gateway.preparation import Reading
 from shared.llama import Model
 from shared.messages import Chunk, Finish, Speculation, TokenLogprob
 from shared.sampling import choice_seed
-from tests.service.scripted import EOG, MESSAGES, MODEL, TEXTS, cut, fixed, speaking, stack
+from tests.service.scripted import EOG, HI, MESSAGES, MODEL, TEXTS, cut, fixed, speaking, stack
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
@@ -185,6 +185,16 @@ async def test_ids_and_trace_on_request(valkey_url: str, vocabulary: bytes, mode
     assert "".join(entry["text"] for entry in choice["trace"]) == "Hi 😀"
     assert [entry["source"] for entry in choice["trace"]][:2] == ["d", ""]
     assert choice["trace"] == frames[1]["choices"][0]["trace"]
+
+
+async def test_a_trace_says_where_a_guess_was_refused(valkey_url: str, vocabulary: bytes) -> None:
+    script = fixed(
+        Chunk(tokens=(HI, HI), sources=("d", ""), drafted=2, accepted=1, tried=2),
+        Chunk(tokens=(HI, HI), sources=("d", ""), drafted=1, accepted=1, tried=1, finish=Finish.LENGTH),
+    )
+    async with stack(valkey_url, vocabulary, script) as s:
+        _, body = await s.post(speculative_trace=True)
+    assert [entry["refused"] for entry in body["choices"][0]["trace"]] == [False, True, False, False]
 
 
 async def test_the_job_is_what_was_asked_for(valkey_url: str, vocabulary: bytes, model: Model) -> None:

@@ -103,6 +103,33 @@ def test_perfect_drafts_are_all_accepted_in_few_rounds() -> None:
     assert len(bench.target.decodes) < 10
 
 
+def test_a_request_tells_its_age_and_its_speed_since_the_first_token() -> None:
+    bench = Bench(drafters=())
+    generation = bench.admit(job(sampling=Sampling(seed=2, logit_bias=((EOG, -100.0),))))
+    bench.round()  # reads the prompt and draws the first token
+    first_s = bench.now
+    assert generation.status(bench.now * 1000).tokens_per_second == 0.0
+    for _ in range(5):
+        bench.round()
+    status = generation.status(bench.now * 1000)
+    assert status.tokens_per_second == pytest.approx(5 / (bench.now - first_s))
+    assert status.age_ms == int(bench.now * 1000)
+
+
+def test_a_drafter_is_told_of_by_all_rounds_of_its_requests_and_by_how_far_away_it_is() -> None:
+    bench = Bench()
+    request = job(sampling=Sampling(seed=2, logit_bias=((EOG, -100.0),)))
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+    bench.round()
+    bench.spend(6.0)
+    bench.propose(generation, generation.offset, answer[generation.offset :][:2])
+    bench.round()
+    [counts] = [drafter.counts for drafter in bench.engine.drafters]
+    assert (counts.asked, counts.rounds, counts.added) == (2, 1, 2)
+    assert counts.round_trip_ms == pytest.approx(1.8)  # from 1 ms a fifth of the way to 5: a step took one of the six
+
+
 def test_cells_hold_the_accepted_context_after_every_round() -> None:
     bench = Bench()
     request = job()

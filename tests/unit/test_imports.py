@@ -24,11 +24,14 @@ PURE = (
             "devices",
             "errors",
             "rows",
+            "fleet",
+            "verdict",
+            "names",
         )
     ),
     *(
         f"services.verifier.{name}"
-        for name in ("trie", "walk", "tree", "scheduler", "pieces", "counters", "contributions", "thinking")
+        for name in ("trie", "walk", "tree", "scheduler", "pieces", "counters", "contributions", "speed", "thinking")
     ),
     *(
         f"services.drafter.{name}"

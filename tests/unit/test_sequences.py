@@ -28,6 +28,15 @@ def test_the_last_prompt_token_is_always_computed_again() -> None:
     assert slot.tokens == LONG[:-1] == target.cells[slot.id]
 
 
+def test_what_the_cache_holds_is_counted_for_running_requests_and_in_all() -> None:
+    target = ToyTarget()
+    sequences = Sequences(target)
+    fill(sequences, target, LONG)
+    assert (sequences.held, sequences.running) == (len(LONG), 0)
+    sequences.acquire([*LONG, 50], reuse=True)
+    assert (sequences.held, sequences.running) == (len(LONG), len(LONG))
+
+
 def test_a_busy_request_lends_its_prefix_by_copy() -> None:
     target = ToyTarget()
     sequences = Sequences(target)

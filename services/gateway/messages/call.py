@@ -87,9 +87,7 @@ class _Answer:
         if self._request.return_token_ids:
             extras["token_ids"] = [piece.token for piece in self._pieces]
         if self._request.speculative_trace:
-            extras["trace"] = [
-                {"token": piece.token, "text": piece.text, "source": piece.source} for piece in self._pieces
-            ]
+            extras["trace"] = [piece.trace for piece in self._pieces]
         return extras
 
     @property

@@ -1,0 +1,1 @@
+"""The page at `/`: plain files without a build step, and what serves them."""
