@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,24 +14,41 @@ from services.launcher.figures import shown
 from services.launcher.fleet_reader import read_cards
 from shared.fleet import Fleet, Row, describe
 
-_PROCESS: Final = ("kind", "id", "host", "pid", "device", "model", "load")
-_VERIFIER: Final = (
-    "id",
-    "model",
-    "aliases",
-    "exactness",
-    "layout",
-    "speculation",
-    "ctx",
-    "tokens_per_second",
-    "cache_hit_rate",
+# Keys with their headings, short so that a terminal of 80 columns holds them.
+_PROCESS: Final = {"kind": "kind", "id": "id", "device": "device", "model": "model", "load": "load"}
+_VERIFIER: Final = {
+    "model": "model",
+    "aliases": "also",
+    "exactness": "exact",
+    "layout": "layout",
+    "speculation": "drafts",
+    "ctx": "ctx",
+    "tokens_per_second": "tok/s",
+    "cache_hit_rate": "cached",
+}
+_DRAFTER: Final = {
+    "id": "id",
+    "model": "model",
+    "tokens_per_second": "tok/s",
+    "drafted": "drafted",
+    "acceptance_rate": "accepted",
+    "adds": "adds/round",
+    "round_trip_ms": "rtt ms",
+    "stale": "stale",
+}
+_REQUEST: Final = {
+    "request_id": "request",
+    "offset": "tokens",
+    "tokens_per_second": "tok/s",
+    "tokens_per_round": "tok/round",
+    "reason": "why it is not speculating",
+}
+_NUMBERS: Final = frozenset(
+    {
+        *("ctx", "tokens_per_second", "cache_hit_rate", "drafted", "acceptance_rate", "adds"),
+        *("round_trip_ms", "stale", "offset", "tokens_per_round"),
+    }
 )
-_DRAFTER: Final = (
-    *("id", "model", "tokens_per_second", "drafted", "accepted", "added", "acceptance_rate", "tokens_per_round"),
-    *("stale", "refused"),
-)
-_REQUEST: Final = ("request_id", "offset", "tokens_per_round", "drafters", "reason")
-
 
 NOBODY: Final = "no processes: nobody is registered here; `draftmesh up` starts a fleet"
 
@@ -50,15 +67,21 @@ def run(redis: str, as_json: bool) -> int:
     return 0 if fleet["processes"] else 1
 
 
-def tables(fleet: Fleet) -> list[Table | Text]:
+def tables(fleet: Fleet) -> list[RenderableType]:
     """The fleet for a terminal; what is empty is left out."""
-    parts: list[Table | Text] = [_table("processes", _PROCESS, fleet["processes"])]
+    parts: list[RenderableType] = [Text(fleet["verdict"], style="bold")]
+    parts.append(_table("processes", _PROCESS, fleet["processes"]))
     if fleet["verifiers"]:
         parts.append(_table("verifiers", _VERIFIER, fleet["verifiers"]))
         for verifier in fleet["verifiers"]:
             parts += _remarks(verifier)
     if fleet["drafters"]:
         parts.append(_table("drafters", _DRAFTER, fleet["drafters"]))
+        parts += [
+            Text(f"{row['id']} is refused by {row['verifier']}: {row['refused']}", style="red")
+            for row in fleet["drafters"]
+            if row["refused"] is not None
+        ]
     if fleet["requests"]:
         parts.append(_table("requests", _REQUEST, fleet["requests"]))
     parts += [Text(row["note"], style="yellow") for row in fleet["conflicts"]]
@@ -69,15 +92,15 @@ def tables(fleet: Fleet) -> list[Table | Text]:
     return parts
 
 
-def _remarks(verifier: Row) -> list[Table | Text]:
-    remarks: list[Table | Text] = []
+def _remarks(verifier: Row) -> list[RenderableType]:
+    remarks: list[RenderableType] = []
     if verifier["exactness_note"]:
         remarks.append(Text(f"{verifier['exactness']}: {verifier['exactness_note']}"))
     if verifier["row_cost"]:
-        table = Table("rows", *(str(rows) for rows in verifier["row_cost"]), title="cost of rows, in single steps")
+        table = _borderless("rows", *map(str, verifier["row_cost"]))
         table.add_row("steps", *(f"{cost:.2f}" for cost in verifier["row_cost"].values()))
         table.add_row("ms", *(f"{ms:.1f}" for ms in verifier["row_ms"].values()))
-        remarks += [table, Text(payoff.verdict(verifier["row_ms"]))]
+        remarks += [_titled("cost of rows, in single steps", table), Text(payoff.verdict(verifier["row_ms"]))]
     if verifier["drafts_ready"]["all"] is not None:
         remarks.append(Text(_beginnings(verifier["drafts_ready"])))
     return remarks
@@ -90,8 +113,20 @@ def _beginnings(shares: Mapping[str, float | None]) -> str:
     return f"{shares['all']:.0%} of rounds found drafts ready: {', '.join(parts)}"
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> Table:
-    table = Table(*(column.replace("_", " ") for column in columns), title=title, title_justify="left")
+def _table(title: str, columns: Mapping[str, str], rows: Sequence[Row]) -> RenderableType:
+    table = _borderless()
+    for key, heading in columns.items():
+        number = key in _NUMBERS
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(column, row[column])) for column in columns))
-    return table
+        table.add_row(*(Text(shown(key, row[key])) for key in columns))
+    return _titled(title, table)
+
+
+def _borderless(*columns: str) -> Table:
+    """Borders would take the room of another column."""
+    return Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+
+
+def _titled(title: str, table: Table) -> RenderableType:
+    return Group(Text(f"\n{title}", style="bold"), table)

@@ -92,5 +92,21 @@ def test_rows_are_told_in_single_steps() -> None:
 
 
 def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
-    cards: list[Card] = [VERIFIER, drafter("d"), GatewayCard(id="g", host="h", pid=3, url="http://h:1", streams=2)]
-    assert len(status.tables(fleet.describe(cards))) == 7
+    cards: list[Card] = [
+        VERIFIER,
+        drafter("d"),
+        drafter("other"),
+        GatewayCard(id="g", host="h", pid=3, url="http://h:1", streams=2),
+    ]
+    told = printed(fleet.describe(cards))
+    for title in ("processes", "verifiers", "drafters", "cost of rows, in single steps"):
+        assert f"\n{title}\n" in told
+    assert told.startswith("Ready with 1 drafter; nothing has been asked yet.")
+    assert f"other is refused by {VERIFIER.id}: token 7 differs" in told
+
+
+def test_the_tables_of_an_ordinary_fleet_fit_a_terminal() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    for part in status.tables(fleet.describe([VERIFIER, drafter("drafter-box-12-bb")])):
+        console.print(part)
+    assert "drafter-box-12-bb  small-1b" in console.export_text()
