@@ -75,7 +75,7 @@ def test_a_report_is_a_page_and_a_card_with_the_speed_up_by_drafts(
     assert made.servers[0].verifiers[0].row_ms == {1: 10.0, 8: 14.0}
     (drafter,) = made.servers[0].drafters or ()
     assert (drafter.drafted, drafter.accepted, drafter.acceptance_rate) == (40, 30, 0.75)
-    assert (drafter.model, drafter.kind, drafter.device) == ("small-1b", "drafter", "cpu")
+    assert (drafter.model, drafter.kind, drafter.device) == ("small-1b", "model", "cpu")
     assert "draftmesh over each of the others" in page.read_text()
     assert set(fake.keys) == {"Bearer dm-secret"}
 
