@@ -45,18 +45,9 @@ class Drafter(Struct, frozen=True, kw_only=True):
     refused: str | None = None
 
 
-class Process(Struct, frozen=True, kw_only=True):
-    """A process of the fleet."""
-
-    id: str
-    kind: str = ""
-    device: str = ""
-
-
 class Fleet(Struct, frozen=True, kw_only=True):
     """The part of `/status` that a measurement needs; unknown keys are passed over."""
 
-    processes: tuple[Process, ...] = ()
     verifiers: tuple[Verifier, ...] = ()
     drafters: tuple[Drafter, ...] = ()
 

@@ -128,12 +128,11 @@ def _verifier(one: facts.Verifier) -> card.Verifier:
 
 
 def _drafters(fleet: facts.Fleet, verifiers: set[str]) -> tuple[card.Drafter, ...]:
-    processes = {process.id: process for process in fleet.processes}
     return tuple(
         card.Drafter(
             model=scrubbed(one.model),
-            kind=one.kind or (processes[one.id].kind if one.id in processes else ""),
-            device=scrubbed(one.device or (processes[one.id].device if one.id in processes else "")),
+            kind=one.kind,
+            device=scrubbed(one.device),
             tokens_per_second=one.tokens_per_second,
             round_trip_ms=one.round_trip_ms,
             drafted=one.drafted,
