@@ -6,10 +6,8 @@ import os
 import socket
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,7 +19,7 @@ from services.launcher import fetching
 from services.launcher.child import Child, Program, service_command
 from services.launcher.display import Display
 from services.launcher.helping import News
-from services.launcher.session import Session
+from services.launcher.session import Session, with_logs
 from services.launcher.token import USER
 from shared.broker import DISCONNECTED, connect
 from shared.errors import StartError
@@ -60,13 +58,10 @@ def run(wishes: Wishes) -> int:
         stage=0,
         environment={**os.environ, **wishes.environment, "DRAFTMESH_REDIS": url},
     )
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-")))
-        code = asyncio.run(Helper(url, drafter, folder, display, round_trip_ms).run())
-        if code == 1:
-            stack.pop_all()  # the log is all that tells what happened
-            display.say(f"the drafter's log is kept in {folder}")
-        return code
+    return with_logs(
+        lambda folder: asyncio.run(Helper(url, drafter, folder, display, round_trip_ms).run()),
+        lambda folder: display.say(f"the drafter's log is kept in {folder}"),
+    )
 
 
 def address(url: str, token: str) -> str:

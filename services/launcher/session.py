@@ -1,7 +1,9 @@
 """One command with children: it lives until a signal, or until a child cannot be kept running; none is left behind."""
 
 import asyncio
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +13,7 @@ from services.launcher.supervisor import ChildFailed, Supervisor
 from shared.errors import StartError
 from shared.usage import BAD_OPTION
 
+FAILED: Final = 1  # the status of a session whose child could not be kept running
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -51,6 +54,23 @@ class Session:
         if self._stop.is_set():
             self.supervisor.hurry()
         self._stop.set()
+
+
+def with_logs(run: Callable[[Path], int], kept: Callable[[Path], object]) -> int:
+    """What `run` returns, given a folder for logs.
+
+    After `FAILED` the logs are all that tells what happened, so `kept` is told where they stay; else they are removed.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="draftmesh-"))
+    code = 0
+    try:
+        code = run(folder)
+    finally:
+        if code != FAILED:
+            shutil.rmtree(folder, ignore_errors=True)
+    if code == FAILED:
+        kept(folder)
+    return code
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -4,10 +4,8 @@ import asyncio
 import io
 import json
 import os
-import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -25,7 +23,7 @@ from services.launcher.plan import Plan, Wishes
 from services.launcher.readiness import is_ready
 from services.launcher.run_file import Run, RunFile, recorded
 from services.launcher.service_options import Handed
-from services.launcher.session import Session
+from services.launcher.session import FAILED, Session, with_logs
 from services.launcher.supervisor import ChildFailed
 from shared import config, devices
 from shared.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
@@ -47,25 +45,20 @@ def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
     display = Display(console)
     environment = {name: value for name, value in os.environ.items() if name not in own_variables}
     environment[config.VARIABLE] = config.OFF
-    folder = Path(tempfile.mkdtemp(prefix="draftmesh-"))
-    code = 0
-    try:
 
-        def find(spec: str, option: str) -> Path:
-            return fetching.find(spec, option, console)
+    def find(spec: str, option: str) -> Path:
+        return fetching.find(spec, option, console)
 
+    def live(folder: Path) -> int:
         made = plan.make(wishes, hardware.look(), devices.available_cores(), find, folder, environment, handed)
         with ExitStack() as stack:
             file = _recorded(stack, made, folder, display)
             code = asyncio.run(Fleet(made, folder, display).run())
-            if code == 1 and file:
+            if code == FAILED and file:
                 file.keep()
-    finally:
-        if code != 1:  # else the logs are all that tells what happened
-            shutil.rmtree(folder, ignore_errors=True)
-    if code == 1:
-        display.say(f"logs are kept in {folder}; `draftmesh logs` shows them")
-    return code
+        return code
+
+    return with_logs(live, lambda folder: display.say(f"logs are kept in {folder}; `draftmesh logs` shows them"))
 
 
 def _recorded(stack: ExitStack, made: Plan, folder: Path, display: Display) -> RunFile | None:

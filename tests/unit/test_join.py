@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from services.launcher import join
 from services.launcher.fleet_notice import Fleet
 from services.launcher.helping import News, expectation, gain
 from services.launcher.join import address, discover
@@ -172,3 +173,26 @@ def test_a_gain_counts_what_rows_cost() -> None:
 def test_what_others_guessed_too_is_no_gain() -> None:
     assert gain(verifier(), replace(counts(8, 4), added=0)) == "big: adds 0.0 tokens per round, x1.0"
     assert gain(verifier(), replace(counts(8, 4), added=4)) == "big: adds 1.0 tokens per round, x1.4"
+
+
+@pytest.mark.parametrize(("status", "kept"), [(0, False), (1, True), (2, False)])
+def test_only_after_a_failure_the_drafters_log_is_kept(
+    status: int,
+    kept: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def reach(_: str) -> float:
+        return 1.0
+
+    async def end(_: join.Helper) -> int:
+        return status
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(join, "_reach", reach)
+    monkeypatch.setattr(join.Helper, "run", end)
+    wishes = join.Wishes(url="redis://127.0.0.1:1/0", token="", draft_model="", arguments=(), environment={})
+    assert join.run(wishes) == status
+    assert len(list(tmp_path.glob("draftmesh-*"))) == kept
+    assert ("the drafter's log is kept in" in capsys.readouterr().out) == kept
