@@ -16,8 +16,8 @@ def text() -> str:
     return page(
         "Metrics",
         "At every gateway's `/metrics`, in Prometheus' text format, beside `process_*` of the gateway itself. Metrics"
-        " of the fleet are the same at every gateway: combine them with `max`. Counters end with `_total`, and histograms"
-        " have `_bucket`, `_sum` and `_count`.",
+        " of the fleet are the same at every gateway: combine them with `max`. Counters end with `_total`, and"
+        " histograms have `_bucket`, `_sum` and `_count`.",
         table(("metric", "type", "labels", "meaning"), rows),
     )
 
