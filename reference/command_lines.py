@@ -9,9 +9,9 @@ from typer.main import get_command
 
 from services.launcher.cli import app
 from shared import usage
+from shared.settings import PROGRAM, Settings
 
 SERVICES: Final = ("gateway", "verifier", "drafter")
-PROGRAM: Final = "draftmesh"
 
 Parser = Any  # typer's own copy of click has no public types
 Parameter = Any
@@ -19,7 +19,9 @@ Parameter = Any
 
 def commands() -> dict[str, Parser]:
     """The parser of every command, by the words that call it, in the order of `--help`."""
-    return dict(_walk(get_command(app), PROGRAM))
+    root = get_command(app)
+    Settings(root, PROGRAM).attach()
+    return dict(_walk(root, PROGRAM))
 
 
 def _walk(parser: Parser, name: str) -> Iterator[tuple[str, Parser]]:
@@ -27,7 +29,10 @@ def _walk(parser: Parser, name: str) -> Iterator[tuple[str, Parser]]:
     if not below or name == PROGRAM or parser.invoke_without_command:
         yield name, parser
     for word, command in below.items():
-        yield from _walk(service(word) if word in SERVICES else command, f"{name} {word}")
+        if word in SERVICES:
+            command = service(word)
+            Settings(command, f"{name} {word}").attach()
+        yield from _walk(command, f"{name} {word}")
 
 
 def service(name: str) -> Parser:
@@ -69,7 +74,7 @@ def default(parameter: Parameter) -> str:
 
 
 def _written(value: object) -> str:
-    return str(value.value if isinstance(value, Enum) else value)
+    return "yes" if value is True else str(value.value if isinstance(value, Enum) else value)
 
 
 def _kind(annotation: Any) -> Any:

@@ -74,8 +74,6 @@ def walker(folder: Path) -> Iterator[Walker]:
         "XDG_STATE_HOME": str(folder / "state"),
         "XDG_CONFIG_HOME": str(folder / "config"),
         "DRAFTMESH_CACHE": str(cache_folder()),  # what rows cost here need not be measured again
-        "DRAFTMESH_REDIS": f"redis://127.0.0.1:{redis}/0",
-        "DRAFTMESH_URL": f"http://127.0.0.1:{gateway}",
     }
     rewritten = {".venv/bin/": "", "127.0.0.1:7071": f"127.0.0.1:{gateway}", "127.0.0.1:7072": f"127.0.0.1:{redis}"}
     log = folder / "up.log"

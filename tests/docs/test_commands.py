@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from reference.command_lines import PROGRAM
+from shared import config
 from tests.docs.blocks import BLOCKS, LANGUAGES, PAGES, ROOT, Block, prose
 from tests.docs.command_text import calls, flags, parse, parsers, split
 
@@ -40,6 +41,7 @@ def test_a_block_is_of_a_known_language(block: Block) -> None:
 def test_a_command_of_ours_would_take_what_a_block_gives_it(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in {parameter.envvar for parser in parsers().values() for parameter in parser.params}:
         monkeypatch.delenv(str(variable), raising=False)
+    monkeypatch.setenv(config.VARIABLE, config.OFF)
     for line in block.commands():
         for words in calls(line):
             parse(words)

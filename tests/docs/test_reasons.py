@@ -38,5 +38,7 @@ def test_a_reason_is_explained(reason: str) -> None:
 )
 def test_a_refusal_of_a_drafter_is_explained(sentence: str) -> None:
     assert sentence in TEXT
-    sources = [path.read_text() for folder in ("verifier", "drafter") for path in (ROOT / "services" / folder).glob("*.py")]
+    sources = [
+        path.read_text() for folder in ("verifier", "drafter") for path in (ROOT / "services" / folder).glob("*.py")
+    ]
     assert any(sentence in source for source in sources)

@@ -2,13 +2,18 @@
 
 import json
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from typer.main import get_command
 
+from reference.command_lines import service
+from services.launcher import service_options
+from services.launcher.cli import app
+from shared import config
+from shared.settings import PROGRAM, Settings
 from tests.docs.blocks import BLOCKS, Block
 from tests.docs.fleet import Walker, walker
 
@@ -43,11 +48,35 @@ def test_a_block_that_is_not_run_says_why(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language not in RUN], ids=named)
-def test_documented_data_is_well_formed(block: Block) -> None:
+def test_documented_data_is_well_formed(block: Block, tmp_path: Path) -> None:
     match block.language:
         case "json":
             json.loads(block.text)
         case "yaml":
             yaml.safe_load(block.text)
         case "toml":
-            tomllib.loads(block.text)
+            file = tmp_path / config.NAME
+            file.write_text(block.text)
+            file.chmod(0o600)
+            check(config.read(file))
+
+
+def check(file: config.ConfigFile) -> None:
+    """As `draftmesh config check`: every key is known, and every value allowed. Raises what that says."""
+    given = (config.OPTION, str(file.path))
+    launcher = Settings(get_command(app), PROGRAM, service_options.KEYS)
+    launcher.attach()
+    for command in launcher.known():
+        settings = launcher
+        if command in service_options.KEYS:
+            settings = Settings(service(command[0]), " ".join((PROGRAM, *command)))
+            settings.attach()
+        settings.effective(command, given)
+
+
+def test_a_setting_that_does_not_exist_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / config.NAME
+    for text, wrong in (('target_modle = "x"', "target_modle"), ("[gateway]\nport = 99999999", "65535")):
+        file.write_text(text)
+        with pytest.raises(Exception, match=wrong):
+            check(config.read(file))
