@@ -32,6 +32,18 @@ def test_a_reason_is_explained(reason: str) -> None:
     assert f"| `{reason}` |" in TEXT
 
 
+def verdicts() -> Iterator[str]:
+    """What `shared.verdict` may say is wrong, as far as it is written out there."""
+    for node in ast.walk(ast.parse((ROOT / "shared/verdict.py").read_text())):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+
+
+@pytest.mark.parametrize("sentence", verdicts())
+def test_a_verdict_is_explained(sentence: str) -> None:
+    assert f"| `{sentence}` |" in TEXT
+
+
 @pytest.mark.parametrize(
     "sentence",
     ["its vocabulary differs from the target's", "a recurrent or hybrid model cannot take back guesses"],
