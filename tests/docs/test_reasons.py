@@ -39,7 +39,7 @@ def verdicts() -> Iterator[str]:
             yield str(node.value.value)
 
 
-@pytest.mark.parametrize("sentence", verdicts())
+@pytest.mark.parametrize("sentence", list(verdicts()))
 def test_a_verdict_is_explained(sentence: str) -> None:
     assert f"| `{sentence}` |" in TEXT
 
