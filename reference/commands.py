@@ -2,8 +2,9 @@
 
 from inspect import cleandoc
 
-from reference.command_lines import PROGRAM, Parameter, Parser, allowed, arguments, commands, default, options
+from reference.command_lines import Parameter, Parser, allowed, arguments, commands, default, options
 from reference.markdown import code, page, table
+from shared.settings import PROGRAM
 from shared.usage import BAD_OPTION, INTERRUPTED
 
 _STATUSES = (

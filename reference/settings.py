@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 
-from reference.command_lines import PROGRAM, Parameter, allowed, commands, default
+from reference.command_lines import Parameter, allowed, commands, default
 from reference.markdown import code, codes, page, table
 from shared.config import NAME
-from shared.settings import keys
+from shared.settings import PROGRAM, keys
 
 
 def text() -> str:

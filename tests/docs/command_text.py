@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from typer.exceptions import Exit
 
-from reference.command_lines import PROGRAM, commands
+from reference.command_lines import commands
+from shared.settings import PROGRAM
 
 _MAKES: Final = ("up", "demo")  # targets whose ARGS are those of the command with the same name
 _ASSIGNMENT: Final = re.compile(r"[A-Z_]+=")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reference.command_lines import PROGRAM
 from shared import config
+from shared.settings import PROGRAM
 from tests.docs.blocks import BLOCKS, LANGUAGES, PAGES, ROOT, Block, prose
 from tests.docs.command_text import calls, flags, parse, parsers, split
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from reference.command_lines import PROGRAM, commands
+from reference.command_lines import commands
 from reference.pages import FOLDER, PAGES
 from services.gateway.stats import MEANINGS, DraftStatistics
+from shared.settings import PROGRAM
 
 
 @pytest.mark.parametrize("name", PAGES)
