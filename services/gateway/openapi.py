@@ -16,7 +16,7 @@ from services.gateway.shapes import Family, family, statuses
 
 _REF: Final = "#/components/schemas/"
 _PARAMETER: Final = re.compile(r"{(\w+)(?::[^{}]*)?}")
-_MEANINGS: Final = {
+MEANINGS: Final = {
     400: "The request is not valid; the message names the field",
     401: "No valid API key",
     403: "Another site's page, where no key is asked for",
@@ -47,8 +47,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         for path in route.paths:
-            plain = _PARAMETER.sub(r"{\1}", path)
-            paths.setdefault(plain, {})[route.method.lower()] = _operation(route, plain, references)
+            paths.setdefault(plain(path), {})[route.method.lower()] = _operation(route, plain(path), references)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -61,6 +60,11 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": {**definitions, **_ERRORS}, "securitySchemes": _SECURITY},
     }
+
+
+def plain(path: str) -> str:
+    """A path without the expressions that aiohttp wants of its parameters."""
+    return _PARAMETER.sub(r"{\1}", path)
 
 
 def _schemas(types: Iterable[type[BaseModel]]) -> tuple[dict[object, JsonSchemaValue], dict[str, Any]]:
@@ -107,7 +111,7 @@ def _responses(route: Route, path: str, references: dict[object, JsonSchemaValue
     kind = family(path)
     for status in sorted(statuses(kind, _refusals(route))):
         content = {_JSON: {"schema": {"$ref": f"{_REF}{_NAMES[kind]}"}}}
-        responses[str(status)] = {"description": _MEANINGS[status], "content": content}
+        responses[str(status)] = {"description": MEANINGS[status], "content": content}
     return responses
 
 

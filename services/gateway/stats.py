@@ -1,8 +1,21 @@
 """What speculation was worth to one answer, added up from its commits. Pure."""
 
 from collections import Counter
+from typing import Final
 
 from shared.messages import Chunk
+
+# What each key of `DraftStatistics.report` means, for the reference.
+MEANINGS: Final = {
+    "drafted": "draft tokens that were verified",
+    "accepted": "of which the target agreed with",
+    "rounds": "decodes of the target that gave tokens to this answer",
+    "tokens_per_round": "tokens of the answer over rounds",
+    "acceptance_rate": "accepted over drafted; 0 where nothing was drafted",
+    "acceptance_per_offset": "by place in the draft: the share accepted of those that were compared there",
+    "reason": "why nothing was drafted, as it was in most rounds; null if something was",
+    "by_source": "accepted tokens by the drafter that guessed them",
+}
 
 
 class DraftStatistics:

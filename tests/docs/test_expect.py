@@ -1,0 +1,45 @@
+"""The speed-ups that docs/expect.md reckons with are what the code makes of the same costs of rows."""
+
+import re
+
+import pytest
+
+from services.launcher.payoff import payoff
+from tests.docs.blocks import ROOT
+
+TEXT = (ROOT / "docs/expect.md").read_text()
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in TEXT.partition("<!-- table:")[2].partition("\n\nThe CPU rows")[0].splitlines()
+    if line.startswith("|")
+]
+COUNTS = [int(name[2:-1]) for name in ROWS[0] if name.startswith("v(")]
+ACCEPTANCES = [float(name.removeprefix("a = ")) for name in ROWS[0] if name.startswith("a = ")]
+
+
+def written(acceptance: float, costs: dict[int, float]) -> str:
+    best = payoff(acceptance, costs)
+    return f"{best.speedup:.1f} × ({best.width})" if best.width else "plain"
+
+
+@pytest.mark.parametrize("row", ROWS[2:], ids=lambda row: row[0])
+def test_a_row_of_the_table_is_what_the_code_makes_of_its_costs(row: list[str]) -> None:
+    emulated = re.match(r"emulated: (\d+) ms \+ (\d+) ms a row", row[0])
+    measured = dict(zip(COUNTS, map(float, row[1:5]), strict=True))
+    costs = {1: 1.0, **measured}
+    if emulated:
+        first, more = map(float, emulated.groups())
+        costs = {rows: first + more * rows for rows in (1, 2, 4, 8, 16)}
+        assert measured == {rows: round(ms / costs[1], 2) for rows, ms in costs.items() if rows > 1}
+    assert row[5:] == [written(acceptance, costs) for acceptance in ACCEPTANCES]
+
+
+def test_the_table_has_rows() -> None:
+    assert len(ROWS) > 4
+    assert len(COUNTS) == len(ACCEPTANCES) == 4
+
+
+def test_what_a_slow_drafter_leaves_is_as_written() -> None:
+    curve = {rows: 26.0 + rows for rows in (1, 2, 4, 8, 16)}
+    assert [round(payoff(0.9, curve, ms).speedup, 1) for ms in (0, 6, 12)] == [5.2, 4.0, 2.6]
+    assert "4.0 × instead of 5.2; at 12 ms 2.6 ×" in " ".join(TEXT.split())
