@@ -24,7 +24,6 @@ from shared.rows import LlamaError
 logger = structlog.get_logger()
 
 FRESH_S: Final = 1.0  # a verifier that joins or drains is noticed within this
-MISSED_S: Final = 0.1  # or within this, if its model is asked for
 
 
 class ModelDirectory:
@@ -40,22 +39,23 @@ class ModelDirectory:
         self.last: list[Card] = []
         self._names = Names()
 
-    async def cards(self, fresh_s: float | None = None) -> list[Card]:
-        """Every living card, as it was at most `fresh_s` ago. Raises redis-py's errors; `last` keeps what was seen
-        before.
+    async def cards(self, since: float = float("-inf")) -> list[Card]:
+        """Every living card, as it was at most `fresh_s` ago and not before `since` on the loop's clock.
+
+        Those who ask at once share one answer. Raises redis-py's errors; `last` keeps what was seen before.
         """
         async with self._refreshing:
             now = asyncio.get_running_loop().time()
-            if now - self._read_at >= (self._fresh_s if fresh_s is None else fresh_s):
+            if self._read_at <= max(since, now - self._fresh_s):
                 self.last = await self._registry.list()
                 self._read_at = now
                 self._learn_names()
         return self.last
 
-    async def served(self, fresh_s: float | None = None) -> list[ServedModel]:
-        """The models that new requests may ask for: the default one first, the others by name."""
+    async def served(self, since: float = float("-inf")) -> list[ServedModel]:
+        """The models that new requests may ask for: the default one first, the others by name. `since`: of `cards`."""
         by_name: defaultdict[str, list[VerifierCard]] = defaultdict(list)
-        for card in _serving(await self.cards(fresh_s)):
+        for card in _serving(await self.cards(since)):
             by_name[card.model].append(card)
         return [_serve(by_name[name], self._names.of(name)) for name in self._names.models]
 
@@ -65,8 +65,9 @@ class ModelDirectory:
 
         Raises a 404 or 503 `ApiError`.
         """
-        for fresh_s in (None, MISSED_S):  # whom somebody asks for may have come just now
-            models = {model.name: model for model in await self.served(fresh_s)}
+        asked = asyncio.get_running_loop().time()
+        for since in (float("-inf"), asked):  # whom somebody asks for may have come just now
+            models = {model.name: model for model in await self.served(since)}
             found = self._names.find(name) or (self._names.default if or_default else None)
             if found is not None:
                 return models[found]

@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from services.gateway.directory import MISSED_S
 from shared import keys
 from shared.llama import Model
 from shared.messages import Job
@@ -112,7 +111,6 @@ async def test_a_model_is_found_as_soon_as_it_is_there(valkey_url: str, vocabula
     ):
         assert (await s.post(model=BIG))[0] == 404
         keeper = VocabularyKeeper(s.registry, keys.vocabulary, lambda: vocabulary)
-        await asyncio.sleep(MISSED_S)
         await s.registry.beat(replace(CARDS[1], vocabulary=keeper.digest))
         assert (await s.post(model=BIG))[0] == 200
 
