@@ -144,8 +144,14 @@ def test_up_serves_several_models_with_the_same_drafters(tmp_path: Path) -> None
         until(lambda: len([card for card in cards(url) if isinstance(card, DrafterCard)]) == 2, process, log)
         assert answer(request, speculative=True) == answer(request, speculative=True, model="fast") != ""
         drafter = next(c.id for c in cards(url) if isinstance(c, DrafterCard) and c.kind == "model")
-        until(lambda: len(helped(url, drafter)) == 2, process, log)
-        assert helped(url, drafter) == {"twin", own}
+
+        def both_are_helped() -> bool:
+            found = helped(url, drafter)
+            for model in {"twin", own} - found:  # a drafter may be too late for one short answer
+                answer(request, speculative=True, model=model)
+            return found == {"twin", own}
+
+        until(both_are_helped, process, log)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0, log.read_text()[-2000:]
 
