@@ -13,7 +13,7 @@ SHOWN = {
     "verifier is killed": "draftmesh_takeovers",
     "verifier stops (SIGTERM)": "draftmesh_takeovers",
     "verifier hangs, wakes as a zombie": "draftmesh_lost_to_successors",
-    "no verifier is left": "draftmesh_verifiers",
+    "no verifier of a model is left": "draftmesh_verifiers",
     "a request kills its verifiers": "draftmesh_poison_jobs",
     "deadline (`--request-timeout`, 1 h)": "draftmesh_requests",
     "gateway is killed": "draftmesh_unread_jobs",
