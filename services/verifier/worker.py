@@ -4,7 +4,6 @@ One thread owns the target; this event loop does everything else and never touch
 """
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from services.verifier.card import at_work, introduce
 from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
 from services.verifier.constraint import constrain
@@ -67,9 +67,7 @@ class Worker:
         self._redis = broker.redis
         self._loaded = loaded
         self._instance = instance
-        self._speculation = speculation
-        self._model = models.model_name(loaded.model.path)
-        self._aliases = tuple(aliases)
+        model = models.model_name(loaded.model.path)
         vocabulary = loaded.model.vocabulary
         self._engine = Engine(
             loaded.context,
@@ -80,7 +78,7 @@ class Worker:
             trees=trees,
             clock=clock,
         )
-        self._store = JobStore(broker.redis, broker.blocking, self._model, lease_ms)
+        self._store = JobStore(broker.redis, broker.blocking, model, lease_ms)
         self._claims = Claims(
             broker.redis,
             self._store,
@@ -101,7 +99,7 @@ class Worker:
         self._joined = False  # drafters came or went since the round loop last looked
         self._records = Records(tracer or NoTracer())
         self._draining = False
-        self._created = int(time.time())
+        self._introduction = introduce(instance, loaded, self._introductions, speculation, aliases)
         self._speed = Speed()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -344,40 +342,4 @@ class Worker:
             self._look_around.clear()
 
     def _card(self) -> VerifierCard:
-        engine, loaded = self._engine, self._loaded
-        now_s = self._clock()
-        rates = self._speed.rates(now_s)
-        positions = engine.counters.accepted_per_position
-        return VerifierCard(
-            id=self._instance,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            model=self._model,
-            fingerprint=self._introductions.fingerprint,
-            vocabulary=self._introductions.vocabulary,
-            n_vocab=engine.target.n_vocab,
-            n_ctx=engine.target.n_ctx,
-            slots=engine.target.sequences,
-            device=loaded.device,
-            exactness=loaded.level,
-            exactness_note=loaded.note,
-            layout="unified" if engine.target.unified else "streams",
-            speculation=self._speculation,
-            row_ms=engine.costs.table,
-            tokens_per_second=rates.tokens,
-            counters=dict(engine.counters.values),
-            accepted_per_position=tuple(positions),
-            drafters=tuple(drafter.counts for drafter in engine.drafters),
-            refused=tuple(engine.drafters.refused.items()),
-            requests=tuple(generation.status(now_s * 1000) for generation in engine.running),
-            draining=self._draining,
-            created=self._created,
-            starts=engine.counters.starts,
-            aliases=self._aliases,
-            plain_tokens_per_second=rates.plain,
-            speedup=self._speed.speedup,
-            tokens_per_round=self._speed.tokens_per_round,
-            cells=engine.target.n_ctx * engine.target.sequences,
-            cells_used=engine.sequences.held,
-            cells_running=engine.sequences.running,
-        )
+        return at_work(self._introduction, self._engine, self._speed, self._clock(), self._draining)

@@ -1,0 +1,63 @@
+"""How a verifier introduces itself: what never changes of its card, and what its engine adds at each heartbeat."""
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from services.verifier.engine import Engine
+from services.verifier.introductions import Introductions
+from services.verifier.load import Loaded
+from services.verifier.speed import Speed
+from shared import models
+from shared.messages import Speculation, VerifierCard
+
+
+def introduce(
+    instance: str, loaded: Loaded, introductions: Introductions, speculation: Speculation, aliases: Sequence[str]
+) -> VerifierCard:
+    """The card of this process, idle."""
+    target = loaded.context
+    return VerifierCard(
+        id=instance,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        model=models.model_name(loaded.model.path),
+        fingerprint=introductions.fingerprint,
+        vocabulary=introductions.vocabulary,
+        n_vocab=target.n_vocab,
+        n_ctx=target.n_ctx,
+        slots=target.sequences,
+        device=loaded.device,
+        exactness=loaded.level,
+        exactness_note=loaded.note,
+        layout="unified" if target.unified else "streams",
+        speculation=speculation,
+        created=int(time.time()),
+        aliases=tuple(aliases),
+        cells=target.n_ctx * target.sequences,
+    )
+
+
+def at_work(card: VerifierCard, engine: Engine, speed: Speed, now_s: float, draining: bool) -> VerifierCard:
+    """The card as it is now, by the engine's clock."""
+    rates = speed.rates(now_s)
+    return replace(
+        card,
+        row_ms=engine.costs.table,
+        counters=dict(engine.counters.values),
+        accepted_per_position=tuple(engine.counters.accepted_per_position),
+        starts=engine.counters.starts,
+        drafters=tuple(drafter.counts for drafter in engine.drafters),
+        refused=tuple(engine.drafters.refused.items()),
+        requests=tuple(generation.status(now_s * 1000) for generation in engine.running),
+        draining=draining,
+        tokens_per_second=rates.tokens,
+        plain_tokens_per_second=rates.plain,
+        speedup=speed.speedup,
+        tokens_per_round=speed.tokens_per_round,
+        cells_used=engine.sequences.held,
+        cells_running=engine.sequences.running,
+    )
