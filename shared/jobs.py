@@ -102,7 +102,7 @@ class JobStore:
         """
         asked = admission or Admission()
         arguments = [job.request_id, keys.GROUP, codec.encode(job), limit, job.timeout_ms, reader]
-        arguments += [asked.caller, len(job.prompt) + job.max_tokens, asked.limit, asked.tokens]
+        arguments += [asked.caller, len(job.prompt) + job.max_tokens, asked.limit, asked.tokens, _DEADLINE]
         return scripts.outcome(await scripts.SUBMIT.run(self._redis, self._names(job.request_id), arguments))
 
     async def cancel(self, request_id: str) -> Outcome:

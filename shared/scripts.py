@@ -140,13 +140,29 @@ def names(request_id: str, model: str) -> list[str]:
     return [*own, keys.admitted(model), keys.jobs(model), keys.lanes(model), keys.shares(model)]
 
 
-# ARGV: request id, group, payload, limit, timeout ms, reader, caller, tokens, the caller's limit, limit of tokens
+# ARGV: request id, group, payload, limit, timeout ms, reader, caller, tokens, the caller's limit, limit of tokens,
+# chunk for a passed deadline. Nobody else may ever look at a job that waits in a lane, so its end is written here.
 SUBMIT: Final = Script(
     _NOW
     + _LANES
     + f"""
+local function expire(id)
+  local job, log = string.format('{keys.job("%s")}', id), string.format('{keys.log("%s")}', id)
+  local found = redis.call('HMGET', job, 'state', 'committed', 'entry')
+  if found[1] == 'running' then
+    redis.call('XADD', log, found[2] .. '-2', 'c', ARGV[11])
+    redis.call('HSET', job, 'state', 'finished')
+    redis.call('PEXPIRE', job, {ENDED_TTL_MS})
+    redis.call('PEXPIRE', log, {ENDED_TTL_MS})
+    if found[3] ~= '' then
+      redis.call('XACK', KEYS[4], ARGV[2], found[3])
+      redis.call('XDEL', KEYS[4], found[3])
+    end
+  end
+  leave(id)
+end
 if redis.call('EXISTS', KEYS[1]) == 1 then return 'duplicate' end
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do leave(id) end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do expire(id) end
 local caller, tokens = ARGV[7], tonumber(ARGV[8])
 local limit, caller_limit, token_limit = tonumber(ARGV[4]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local live, live_tokens, own, own_tokens = redis.call('ZCARD', KEYS[3]), 0, 0, 0

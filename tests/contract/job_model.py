@@ -30,6 +30,11 @@ class Request:
         self.log.append((self.committed, tokens, finish))
         self.state = state
 
+    def expire(self) -> None:
+        """Its deadline has passed, and somebody else is submitted."""
+        if self.exists and self.state == "running":
+            self._finish("finished", Finish.DEADLINE)
+
     def claim(self, owner: str) -> Outcome:
         if not self.exists:
             return Outcome.GONE

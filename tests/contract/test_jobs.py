@@ -238,6 +238,18 @@ async def test_a_passed_deadline_ends_the_request_at_its_claim(broker: Broker) -
     assert [finish for _, _, finish in await log_of(broker)] == [Finish.DEADLINE]
 
 
+async def test_a_job_whose_deadline_passed_in_a_lane_ends_with_the_next_submission(broker: Broker) -> None:
+    store = store_of(broker)
+    await store.submit(job("first"), 10)
+    await store.submit(job("second", timeout_ms=1), 10)  # waits behind the first, where no verifier sees it
+    await asyncio.sleep(0.005)
+    await store.submit(job("third"), 10)
+    assert [chunk.finish for _, chunk in await read_log(broker.redis, "second")] == [Finish.DEADLINE]
+    assert await store.live() == ["first", "third"]
+    assert await store.claim("second", OWNER) is Outcome.FINISHED
+    assert await broker.redis.pttl(keys.log("second")) > 0  # type: ignore[attr-defined]
+
+
 async def test_commits_survive_a_server_that_forgot_its_scripts(broker: Broker) -> None:
     store = store_of(broker)
     await store.submit(job(), 10)

@@ -155,6 +155,8 @@ class Machine(RuleBasedStateMachine):
             if request_id in self.requests:
                 return Outcome.DUPLICATE
             for late in sorted(name for name in self.admitted if self.requests[name].late):
+                self.requests[late].expire()
+                self.unqueue(self.entries.get(late, 0))
                 self.leave(late)
             if list(self.admitted.values()).count(caller) >= CALLER_LIMIT:
                 return Outcome.OVER
