@@ -87,22 +87,24 @@ end
 # Ends a job once, in whatever script decides that it ends.
 _FINISH = (
     _LANES
-    + """
-local function finish(state, entry_id, payload, ended_ttl)
-  redis.call('XADD', KEYS[2], entry_id, 'c', payload)
-  redis.call('HSET', KEYS[1], 'state', state)
-  redis.call('PEXPIRE', KEYS[1], ended_ttl)
-  redis.call('PEXPIRE', KEYS[2], ended_ttl)
-  local entry = redis.call('HGET', KEYS[1], 'entry')
+    + f"""
+local function conclude(job, log, id, state, entry_id, payload)
+  redis.call('XADD', log, entry_id, 'c', payload)
+  redis.call('HSET', job, 'state', state)
+  redis.call('PEXPIRE', job, {ENDED_TTL_MS})
+  redis.call('PEXPIRE', log, {ENDED_TTL_MS})
+  local entry = redis.call('HGET', job, 'entry')
   if entry ~= '' then
     redis.call('XACK', KEYS[4], ARGV[2], entry)
     redis.call('XDEL', KEYS[4], entry)
   end
-  leave(ARGV[1])
+  leave(id)
+end
+local function finish(state, entry_id, payload)
+  conclude(KEYS[1], KEYS[2], ARGV[1], state, entry_id, payload)
 end
 """
 )
-
 # A claim that came to nothing, but not because its verifier died of it.
 _STALE = """
 local function stale()
@@ -144,22 +146,12 @@ def names(request_id: str, model: str) -> list[str]:
 # chunk for a passed deadline. Nobody else may ever look at a job that waits in a lane, so its end is written here.
 SUBMIT: Final = Script(
     _NOW
-    + _LANES
+    + _FINISH
     + f"""
 local function expire(id)
   local job, log = string.format('{keys.job("%s")}', id), string.format('{keys.log("%s")}', id)
-  local found = redis.call('HMGET', job, 'state', 'committed', 'entry')
-  if found[1] == 'running' then
-    redis.call('XADD', log, found[2] .. '-2', 'c', ARGV[11])
-    redis.call('HSET', job, 'state', 'finished')
-    redis.call('PEXPIRE', job, {ENDED_TTL_MS})
-    redis.call('PEXPIRE', log, {ENDED_TTL_MS})
-    if found[3] ~= '' then
-      redis.call('XACK', KEYS[4], ARGV[2], found[3])
-      redis.call('XDEL', KEYS[4], found[3])
-    end
-  end
-  leave(id)
+  local found = redis.call('HMGET', job, 'state', 'committed')
+  if found[1] == 'running' then conclude(job, log, id, 'finished', found[2] .. '-2', ARGV[11]) else leave(id) end
 end
 if redis.call('EXISTS', KEYS[1]) == 1 then return 'duplicate' end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do expire(id) end
@@ -207,7 +199,7 @@ if not job[1] then
 end
 if job[2] ~= 'running' then return {{'finished'}} end
 if now >= tonumber(job[5]) then
-  finish('finished', job[3] .. '-2', ARGV[5], {ENDED_TTL_MS})
+  finish('finished', job[3] .. '-2', ARGV[5])
   return {{'deadline'}}
 end
 local silent = job[6] or ''
@@ -217,7 +209,7 @@ if tonumber(job[4]) > now then
 else
   local _, count = string.gsub(silent, '<', '<')
   if count >= {MAX_SILENT} then
-    finish('finished', job[3] .. '-2', ARGV[6], {ENDED_TTL_MS})
+    finish('finished', job[3] .. '-2', ARGV[6])
     redis.call('XADD', KEYS[7], 'MAXLEN', '~', {DEAD_LETTERS}, '*',
       'r', ARGV[1], 'payload', job[7], 'committed', job[3])
     redis.call('PEXPIRE', KEYS[7], {DEAD_TTL_MS})
@@ -238,7 +230,7 @@ COMMIT: Final = Script(
     _NOW
     + _FINISH
     + _STALE
-    + f"""
+    + """
 local job = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'committed')
 if not job[1] then return 'gone' end
 if job[1] ~= ARGV[3] then return stale() end
@@ -249,7 +241,7 @@ if base ~= committed then return 'gap' end
 local last = base + count
 redis.call('HSET', KEYS[1], 'committed', last, 'lease', now + ARGV[7], 'silent', '')
 if ARGV[8] == '1' then
-  finish('finished', last .. (count > 0 and '-1' or '-2'), ARGV[6], {ENDED_TTL_MS})
+  finish('finished', last .. (count > 0 and '-1' or '-2'), ARGV[6])
 else
   redis.call('XADD', KEYS[2], last .. '-1', 'c', ARGV[6])
   redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[1]))
@@ -300,7 +292,7 @@ if not job[2] then
   return 'gone'
 end
 if job[1] ~= 'running' then return job[1] end
-finish('cancelled', job[2] .. '-2', ARGV[3], {ENDED_TTL_MS})
+finish('cancelled', job[2] .. '-2', ARGV[3])
 return 'ok'
 """
 )
