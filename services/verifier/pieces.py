@@ -1,9 +1,10 @@
-"""How much of a prompt one decode reads: never so much that requests which run get their tokens at half the speed.
+"""Which prompts one decode reads, and how much: never so much that running requests get tokens at half the speed.
 
 Row costs are measured on short contexts, and a prompt's rows get dearer with every token before them. So the decodes
 that read prompts are measured too, and what they take beyond the table is expected of the next. Pure.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from shared.speedup import RowCosts
@@ -28,6 +29,7 @@ class Pieces:
         self._unified = unified
         self._alone = 1.0  # how many times what the table says a decode takes that only reads prompts
         self._shared = 1.0  # and one that also decodes
+        self._oldest_next = True
 
     def rows(self, decoding: int) -> int:
         """Of prompts in a decode beside `decoding` requests. At least one, or prompts would starve in their turn."""
@@ -41,8 +43,21 @@ class Pieces:
             rows = 1 + self._costs.rows_within(rest_ms) if rest_ms >= self._costs(1) else 1
         return min(self._max_rows // 2, max(self._min_rows, rows))
 
+    def order(self, unread: Sequence[int]) -> list[int]:
+        """Which prompts come first, given how many rows each still needs, the oldest first.
+
+        The oldest and the shortest take turns at being first: so a short one is read in twice its own time whatever
+        long ones were there before, and no number of short ones takes more than half of a long one's.
+        """
+        order = sorted(range(len(unread)), key=lambda index: unread[index])
+        if self._oldest_next and order:
+            order.remove(0)
+            order.insert(0, 0)
+        return order
+
     def observe(self, others: int, rows: int, ms: float) -> None:
-        """A decode of `rows` rows of prompts and `others` took `ms`."""
+        """A decode of `rows` rows of prompts and `others` took `ms`. The next one's is another turn."""
+        self._oldest_next = not self._oldest_next
         ratio = ms / self._expected_ms(others, rows)
         if others:
             self._shared = _towards(self._shared, ratio)

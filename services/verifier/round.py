@@ -121,8 +121,8 @@ class Planner:
         round = Round(Rows(), [], prefill_rows=prefill_rows)
         for generation, ranking, width in zip(decoding, rankings, widths, strict=True):
             self._add_decoding(round, generation, ranking.nodes[:width], 1 + max(widths))
-        for generation in prefilling:
-            budget -= self._add_prefill(round, generation, budget, 1 + max(widths, default=0))
+        for index in self._pieces.order([generation.uncomputed for generation in prefilling]):
+            budget -= self._add_prefill(round, prefilling[index], budget, 1 + max(widths, default=0))
         return round
 
     def wanted(self, arrival: Arrival, limit: int, others: int) -> int:

@@ -82,6 +82,55 @@ def test_running_streams_keep_half_their_speed_while_a_long_prompt_arrives(machi
     assert sum(gap - plain for gap in gaps) >= 0.25 * sum(gaps)
 
 
+@pytest.mark.parametrize("streams", [0, 1])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_short_prompt_is_read_in_about_twice_its_own_time_whatever_came_before(machine: str, streams: int) -> None:
+    def rounds(long_ones: int) -> tuple[int, list[Generation]]:
+        bench = Paced(*MACHINES[machine])
+        for index in range(streams):
+            bench.admit(f"stream {index}", [5, 6])
+        while bench.engine.running and bench.engine.running[-1].uncomputed > 1:
+            bench.round()
+        long = [bench.admit(f"long {index}", [9] * PROMPT) for index in range(long_ones)]
+        short = bench.admit("short", [7] * 30)
+        count = 0
+        while short.uncomputed > 1:
+            bench.round()
+            count += 1
+        return count, long
+
+    (alone, _), (beside, long) = rounds(0), rounds(3)
+    assert beside <= 2 * alone + 1
+    assert all(generation.uncomputed > 1 for generation in long)
+
+
+def test_no_number_of_short_prompts_keeps_a_long_one_from_being_read() -> None:
+    bench = Paced(*MACHINES["two cores"])
+    bench.admit("stream", [5, 6])
+    bench.round()
+    long = bench.admit("long", [9] * 500)
+    newest = bench.admit("short 0", [7] * 30)
+    count = 0
+    while long.uncomputed > 1:
+        if newest.uncomputed == 1:
+            bench.engine.drop(newest)
+            newest = bench.admit(f"short {count}", [7] * 30)
+        bench.round()
+        count += 1
+        assert count < 2 * 500
+
+
+def test_prompts_take_turns_at_being_first() -> None:
+    pieces = Pieces(RowCosts({1: 10.0, 64: 20.0}), min_rows=1, max_rows=512)
+    assert pieces.order([]) == []
+    assert pieces.order([300, 200, 9]) == [0, 2, 1]
+    assert pieces.order([300, 200, 9]) == [0, 2, 1]  # planning again is no turn
+    pieces.observe(0, 1, 10.0)
+    assert pieces.order([300, 200, 9]) == [2, 1, 0]
+    pieces.observe(0, 1, 10.0)
+    assert pieces.order([300, 200]) == [0, 1]
+
+
 def test_in_streams_the_rest_of_a_piece_is_a_decode_of_its_own() -> None:
     """llama.cpp cuts a batch there into pieces of equal rows for each sequence."""
     costs = RowCosts({1: 10.0, 64: 20.0})
