@@ -11,10 +11,11 @@ from shared.speedup import RowCosts
 
 # A piece may take this long: leases, cancellations and newcomers wait for the end of a decode.
 PREFILL_MS: Final = 2000.0
-# A decode that others wait for may take this many times what it would without the piece. The promise is twice, also for
-# the slowest decode of a hundred, and pieces are sized by what decodes take on average.
+# A decode that others wait for may take this many times what it would without the piece, drafts included. The promise
+# is twice, also for the slowest decode of a hundred, and pieces are sized by what decodes take on average.
 SHARED_FACTOR: Final = 1.75
 _WEIGHT: Final = 0.25  # a prompt gets deeper by little from piece to piece
+_DRAFT_WEIGHT: Final = 0.1  # how many drafts a round verifies varies much
 _JUMP: Final = 2.0  # one decode says no more than that the truth lies twice as far
 
 
@@ -29,17 +30,25 @@ class Pieces:
         self._unified = unified
         self._alone = 1.0  # how many times what the table says a decode takes that only reads prompts
         self._shared = 1.0  # and one that also decodes
+        # Rows of a request that decodes, its drafts included: in decodes that read no prompt, and in all of them.
+        self._without_piece = 1.0
+        self._lately = 1.0
         self._oldest_next = True
 
-    def rows(self, decoding: int) -> int:
-        """Of prompts in a decode beside `decoding` requests. At least one, or prompts would starve in their turn."""
-        if not decoding:
+    def rows(self, requests: int, decoded: int = 0) -> int:
+        """Of prompts in a decode in which so many `requests` have `decoded` rows; 0: as many as they had lately.
+
+        At least one, or prompts would starve in their turn.
+        """
+        if not requests:
             return min(self._max_rows, max(self._min_rows, self._costs.rows_within(PREFILL_MS / self._alone)))
-        patience_ms = min(PREFILL_MS, SHARED_FACTOR * self._costs(decoding)) / self._shared
+        usual = round(requests * min(self._without_piece, self._lately))
+        patience_ms = min(PREFILL_MS, SHARED_FACTOR * self._costs(usual)) / self._shared
+        others = decoded or usual
         if self._unified:
-            rows = self._costs.rows_within(patience_ms) - decoding
+            rows = self._costs.rows_within(patience_ms) - others
         else:
-            rest_ms = patience_ms - self._costs(decoding + 1)
+            rest_ms = patience_ms - self._costs(others + 1)
             rows = 1 + self._costs.rows_within(rest_ms) if rest_ms >= self._costs(1) else 1
         return min(self._max_rows // 2, max(self._min_rows, rows))
 
@@ -54,6 +63,16 @@ class Pieces:
             order.remove(0)
             order.insert(0, 0)
         return order
+
+    def decoded(self, requests: int, rows: int, alone: bool) -> None:
+        """So many requests had `rows` rows in a decode, `alone` or beside prompts.
+
+        With drafts a round takes longer, and so may a piece. Beside a piece there is time for more drafts than usual,
+        which must not make room for a longer piece yet; but there are fewer once a drafter is gone.
+        """
+        self._lately += _DRAFT_WEIGHT * (rows / requests - self._lately)
+        if alone:
+            self._without_piece += _DRAFT_WEIGHT * (rows / requests - self._without_piece)
 
     def observe(self, others: int, rows: int, ms: float) -> None:
         """A decode of `rows` rows of prompts and `others` took `ms`. The next one's is another turn."""

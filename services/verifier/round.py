@@ -62,6 +62,7 @@ class Round:
     rows: Rows
     entries: list[Entry]
     wait_ms: float = 0.0
+    decoding: int = 0  # requests that get tokens
     prefill_rows: int = 0
     decode_ms: float = 0.0
 
@@ -94,8 +95,8 @@ class Planner:
         """The next decode, or how long to wait for drafts first."""
         decoding = [generation for generation in running if generation.uncomputed == 1]
         prefilling = [generation for generation in running if generation.uncomputed > 1]
-        budget = self._pieces.rows(len(decoding))
-        prefill_rows = min(sum(generation.uncomputed for generation in prefilling), budget)
+        unread = sum(generation.uncomputed for generation in prefilling)
+        prefill_rows = min(unread, self._pieces.rows(len(decoding)))
         rankings = [generation.rank(drafters, self._eog, self._leaves) for generation in decoding]
         candidates = [
             generation.candidate(ranking, drafters, self._target.n_ctx, now_ms)
@@ -118,11 +119,14 @@ class Planner:
             # How long a step takes is only a drafter's word: what it says must not keep the target idle.
             grace_ms = min(grace_ms, self._costs(len(decoding)))
             return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience) + grace_ms)
-        round = Round(Rows(), [], prefill_rows=prefill_rows)
+        round = Round(Rows(), [], decoding=len(decoding))
         for generation, ranking, width in zip(decoding, rankings, widths, strict=True):
             self._add_decoding(round, generation, ranking.nodes[:width], 1 + max(widths))
+        budget = self._pieces.rows(len(decoding), len(round.rows))
         for index in self._pieces.order([generation.uncomputed for generation in prefilling]):
-            budget -= self._add_prefill(round, prefilling[index], budget, 1 + max(widths, default=0))
+            size = self._add_prefill(round, prefilling[index], budget, 1 + max(widths, default=0))
+            budget -= size
+            round.prefill_rows += size
         return round
 
     def wanted(self, arrival: Arrival, limit: int, others: int) -> int:
@@ -134,6 +138,8 @@ class Planner:
     def ended(self, round: Round) -> None:
         """A round was run; what it took is learned from."""
         rows = len(round.rows)
+        if round.decoding:
+            self._pieces.decoded(round.decoding, rows - round.prefill_rows, alone=not round.prefill_rows)
         if round.prefill_rows:
             self._pieces.observe(rows - round.prefill_rows, round.prefill_rows, round.decode_ms)
         elif round.entries:

@@ -142,6 +142,26 @@ def test_in_streams_the_rest_of_a_piece_is_a_decode_of_its_own() -> None:
     assert rows > 1
 
 
+@pytest.mark.parametrize("unified", [True, False])
+def test_beside_requests_with_drafts_a_piece_may_take_as_much_longer_as_their_rounds_do(unified: bool) -> None:
+    costs = RowCosts({1: 10.0, 2: 12.0, 64: 136.0})
+    pieces = Pieces(costs, min_rows=1, max_rows=512, unified=unified)
+    plain = pieces.rows(2)
+    for _ in range(60):
+        pieces.decoded(requests=2, rows=24, alone=True)
+    rows = pieces.rows(2)
+    assert rows >= 3 * plain
+    assert (costs(24 + rows) if unified else costs(25) + costs(rows - 1)) <= 2 * costs(24)
+    assert pieces.rows(2, 24) == rows
+    assert pieces.rows(2, 30) < rows  # what drafts take more than usual they take from the piece
+    for _ in range(60):  # it took long, so there are more drafts
+        pieces.decoded(requests=2, rows=64, alone=False)
+    assert pieces.rows(2) == rows
+    for _ in range(60):  # the drafter is gone
+        pieces.decoded(requests=2, rows=2, alone=False)
+    assert pieces.rows(2) == plain
+
+
 def test_a_prompt_gets_on_where_a_single_row_is_too_dear() -> None:
     pieces = Pieces(RowCosts({1: 10.0, 2: 40.0}), min_rows=1, max_rows=512)
     assert pieces.rows(1) == 1
