@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check soak bench versus load paced pages screenshots axe clients chaos \
+.PHONY: help install up demo lint test check soak bench versus load paced arrival pages screenshots axe clients chaos \
 	reference docs docs-serve clean clean-all
 
 help: ## list these targets
@@ -67,6 +67,9 @@ load: $(STAMP) ## measure the gateway alone under 300 streams
 
 paced: $(STAMP) ## measure around an emulated GPU-class target
 	@exec $(BIN)/python -m bench.paced $(ARGS)
+
+arrival: $(STAMP) ## measure running streams while a long prompt arrives
+	@exec $(BIN)/python -m bench.arrival $(ARGS)
 
 pages: $(STAMP) ## measure decoding beside ten open pages
 	@exec $(BIN)/python -m bench.pages $(ARGS)
