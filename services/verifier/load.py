@@ -26,7 +26,11 @@ logger = structlog.get_logger()
 
 DEFAULT_CONTEXT: Final = 4096  # as many models' laptops' memory allows for several requests at once
 _TELL_S: Final = 2.0  # between two lines that say how much of a model is loaded
-_STRICT_CACHE: Final = "bf16"  # with flash attention its CPU kernels give equal bits for any number of rows
+# Types of keys and values that give equal bits for any number of rows under flash attention, the fastest first. ggml's
+# CPU takes another kernel for 64 rows and more, but only where both are f16 or f32; with bf16 values a row behind 4,000
+# tokens takes 1.4 times as long. GPUs' kernels want keys and values of one type.
+_STRICT_TYPES: Final = (("bf16", "f16"), ("bf16", "bf16"))
+_LAW_TYPES: Final = ("f16", "f16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +119,7 @@ class _Loader:
         if not self._model.can_roll_back:
             return self._without_rollback(wanted)
         if wanted is not options.Exactness.LAW:
-            context = self._context(strict=True)
-            rows, exactness = self._measure(context, "streams")
+            context, rows, exactness = self._strict()
             if exactness.at_no_cost:
                 return self._loaded(context, rows, "strict", "logits are bit-equal however they are computed", 0.0, 1)
             if wanted is options.Exactness.STRICT:
@@ -130,22 +133,41 @@ class _Loader:
                     " use law, or --cache-type-k bf16 --cache-type-v bf16 --flash-attn on",
                 )
             context.close()
-        context = self._context(strict=False)
-        rows, exactness = self._measure(context, "unified")
+        context = self._context(_LAW_TYPES, strict=False)
+        rows, exactness = self._measure(context, "unified", _LAW_TYPES)
         note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode"
         return self._loaded(context, rows, "law", note, exactness.noise, 1)
 
     def _without_rollback(self, wanted: options.Exactness) -> Loaded:
         if wanted is options.Exactness.STRICT:
             raise StartError("--exactness", "strict", "this model cannot drop tokens, so it cannot be probed; use law")
-        context = self._context(strict=False)
+        context = self._context(_LAW_TYPES, strict=False)
         note = "a recurrent or hybrid model: its state cannot be rolled back, so it decodes plainly"
         return self._loaded(context, {1: 1.0}, "law", note, 0.0, 1)
 
-    def _context(self, strict: bool) -> Context:
+    def _strict(self) -> tuple[Context, dict[int, float], Exactness]:
+        """A context in streams with the first types of keys and values that hold the promise, else with the last."""
+        wanted = _STRICT_TYPES if self._device.kind == devices.CPU else _STRICT_TYPES[-1:]
+        *others, last = dict.fromkeys(map(self._types, wanted))
+        for types in others:
+            context = self._context(types, strict=True)
+            rows, exactness = self._measure(context, "streams", types)
+            if exactness.with_padding:
+                return context, rows, exactness
+            context.close()
+        context = self._context(last, strict=True)
+        return context, *self._measure(context, "streams", last)
+
+    def _types(self, default: tuple[str, str]) -> tuple[str, str]:
+        """Of keys and values: the options', else the default's."""
+        given = (self._settings.cache_type_k, self._settings.cache_type_v)
+        key, value = (usual if option == "auto" else option for option, usual in zip(given, default, strict=True))
+        return key, value
+
+    def _context(self, types: tuple[str, str], *, strict: bool) -> Context:
         settings = self._settings
-        default = _STRICT_CACHE if strict else "f16"
         flash = {options.Switch.ON: True, options.Switch.OFF: False}.get(settings.flash_attn, True if strict else None)
+        key, value = self._types(types)
         try:
             return Context(
                 self._model,
@@ -154,14 +176,14 @@ class _Loader:
                 unified=not strict,
                 branches=0 if strict else MAX_LEAVES - 1,
                 threads=self._threads,
-                cache_type_k=default if settings.cache_type_k == "auto" else settings.cache_type_k,
-                cache_type_v=default if settings.cache_type_v == "auto" else settings.cache_type_v,
+                cache_type_k=key,
+                cache_type_v=value,
                 flash_attn=flash,
             )
         except LlamaError as error:
             raise StartError("--ctx", self._n_ctx, f"{error}; lower --ctx or --parallel") from None
 
-    def _measure(self, context: Context, layout: str) -> tuple[dict[int, float], Exactness]:
+    def _measure(self, context: Context, layout: str, types: tuple[str, str]) -> tuple[dict[int, float], Exactness]:
         settings = self._settings
         cache = Cache(
             cache_folder() / "calibration",
@@ -170,7 +192,7 @@ class _Loader:
             build=build_info(),
             layout=layout,
             threads=self._threads,
-            cache_types=(settings.cache_type_k, settings.cache_type_v, settings.flash_attn),
+            cache_types=(*self._types(types), settings.flash_attn),
             gpu_layers=settings.gpu_layers,
             tensor_split=settings.tensor_split,
             sequences=min(settings.parallel, 2),

@@ -34,7 +34,7 @@ class PlainLoop:
         context.n_ctx = context.n_batch = context.n_ubatch = n_ctx
         context.n_threads = context.n_threads_batch = 1
         context.flash_attn_type = 1 if exact else -1
-        context.type_k = context.type_v = BF16 if exact else F16
+        context.type_k, context.type_v = BF16 if exact else F16, F16
         self._context = C.llama_init_from_model(self._model, context)
         vocabulary = C.llama_model_get_vocab(self._model)
         self._n_vocab = C.llama_vocab_n_tokens(vocabulary)
