@@ -33,7 +33,8 @@ class Pieces:
         # Rows of a request that decodes, its drafts included: in decodes that read no prompt, and in all of them.
         self._without_piece = 1.0
         self._lately = 1.0
-        self._oldest_next = True
+        self._oldest_next = False
+        self._first = 0
 
     def rows(self, requests: int, decoded: int = 0) -> int:
         """Of prompts in a decode in which so many `requests` have `decoded` rows; 0: as many as they had lately.
@@ -55,13 +56,15 @@ class Pieces:
     def order(self, unread: Sequence[int]) -> list[int]:
         """Which prompts come first, given how many rows each still needs, the oldest first.
 
-        The oldest and the shortest take turns at being first: so a short one is read in twice its own time whatever
-        long ones were there before, and no number of short ones takes more than half of a long one's.
+        The oldest and the shortest take turns at being first, beginning with one that has just come: so a short one is
+        read in twice its own time whatever long ones were there before, and no number of short ones takes more than
+        half of a long one's.
         """
         order = sorted(range(len(unread)), key=lambda index: unread[index])
         if self._oldest_next and order:
             order.remove(0)
             order.insert(0, 0)
+        self._first = order[0] if order else 0
         return order
 
     def decoded(self, requests: int, rows: int, alone: bool) -> None:
@@ -75,8 +78,8 @@ class Pieces:
             self._without_piece += _DRAFT_WEIGHT * (rows / requests - self._without_piece)
 
     def observe(self, others: int, rows: int, ms: float) -> None:
-        """A decode of `rows` rows of prompts and `others` took `ms`. The next one's is another turn."""
-        self._oldest_next = not self._oldest_next
+        """A decode of `rows` rows of prompts, in the latest order, and of `others` took `ms`."""
+        self._oldest_next = self._first != 0
         ratio = ms / self._expected_ms(others, rows)
         if others:
             self._shared = _towards(self._shared, ratio)

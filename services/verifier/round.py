@@ -122,11 +122,7 @@ class Planner:
         round = Round(Rows(), [], decoding=len(decoding))
         for generation, ranking, width in zip(decoding, rankings, widths, strict=True):
             self._add_decoding(round, generation, ranking.nodes[:width], 1 + max(widths))
-        budget = self._pieces.rows(len(decoding), len(round.rows))
-        for index in self._pieces.order([generation.uncomputed for generation in prefilling]):
-            size = self._add_prefill(round, prefilling[index], budget, 1 + max(widths, default=0))
-            budget -= size
-            round.prefill_rows += size
+        self._add_prompts(round, prefilling, 1 + max(widths, default=0))
         return round
 
     def wanted(self, arrival: Arrival, limit: int, others: int) -> int:
@@ -201,6 +197,19 @@ class Planner:
         wanted = self._min_rows if self._target.unified else max(widest, self._min_rows)
         self._pad(rows, slot.id, start + len(entry.rows), wanted - len(entry.rows))
         round.entries.append(entry)
+
+    def _add_prompts(self, round: Round, prefilling: list[Generation], width: int) -> None:
+        """Add pieces of prompts in turn. A first token that is due does not wait for a part of another prompt."""
+        budget = self._pieces.rows(round.decoding, len(round.rows))
+        due = False
+        for index in self._pieces.order([generation.uncomputed for generation in prefilling]):
+            generation = prefilling[index]
+            if due and generation.uncomputed > budget:
+                break
+            size = self._add_prefill(round, generation, budget, width)
+            budget -= size
+            round.prefill_rows += size
+            due = due or size == generation.uncomputed
 
     def _add_prefill(self, round: Round, generation: Generation, budget: int, width: int) -> int:
         """Add as much of the prompt as fits; the last token's row gives the first draw. Returns the rows used."""

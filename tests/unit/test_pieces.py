@@ -122,13 +122,30 @@ def test_no_number_of_short_prompts_keeps_a_long_one_from_being_read() -> None:
 
 def test_prompts_take_turns_at_being_first() -> None:
     pieces = Pieces(RowCosts({1: 10.0, 64: 20.0}), min_rows=1, max_rows=512)
-    assert pieces.order([]) == []
-    assert pieces.order([300, 200, 9]) == [0, 2, 1]
-    assert pieces.order([300, 200, 9]) == [0, 2, 1]  # planning again is no turn
-    pieces.observe(0, 1, 10.0)
-    assert pieces.order([300, 200, 9]) == [2, 1, 0]
-    pieces.observe(0, 1, 10.0)
-    assert pieces.order([300, 200]) == [0, 1]
+
+    def read(unread: list[int]) -> list[int]:
+        pieces.order(unread)
+        order = pieces.order(unread)  # planning again is no turn
+        pieces.observe(0, 1, 10.0)
+        return order
+
+    assert read([]) == []
+    assert read([300]) == read([290]) == [0]
+    assert read([280, 200, 9]) == [2, 1, 0]  # one has just come
+    assert read([280, 200, 8]) == [0, 2, 1]
+    assert read([270, 200, 8]) == [2, 1, 0]
+    assert read([270, 200]) == [0, 1]
+    assert read([260, 200]) == [1, 0]
+
+
+def test_a_first_token_does_not_wait_for_a_part_of_another_prompt() -> None:
+    bench = Paced(*MACHINES["two cores"])
+    bench.admit("long", [9] * PROMPT)
+    bench.round()
+    shorts = [bench.admit(f"short {index}", [7] * 5) for index in range(2)]
+    plan = bench.engine.plan()
+    assert [entry.generation for entry in plan.entries] == shorts
+    assert plan.prefill_rows == len(plan.rows) == 10
 
 
 def test_in_streams_the_rest_of_a_piece_is_a_decode_of_its_own() -> None:
