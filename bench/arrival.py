@@ -7,7 +7,6 @@ with gaps before the prompt arrived, in the same run.
 import asyncio
 import os
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, cycle, islice
 from typing import Annotated, Any, Final
@@ -136,8 +135,7 @@ async def _until_read(stack: Stack, prompt: int, streams: list["asyncio.Task[Non
         return await reading
     finally:
         reading.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(reading, return_exceptions=True)
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 def _clock() -> float:
