@@ -44,14 +44,17 @@ class Pieces:
         if not requests:
             return min(self._max_rows, max(self._min_rows, self._costs.rows_within(PREFILL_MS / self._alone)))
         usual = round(requests * min(self._without_piece, self._lately))
-        patience_ms = min(PREFILL_MS, SHARED_FACTOR * self._costs(usual)) / self._shared
-        others = decoded or usual
-        if self._unified:
-            rows = self._costs.rows_within(patience_ms) - others
-        else:
-            rest_ms = patience_ms - self._costs(others + 1)
-            rows = 1 + self._costs.rows_within(rest_ms) if rest_ms >= self._costs(1) else 1
+        # In the unified cache a long prompt makes the rows of drafts dearer too: then no less than beside plain steps.
+        rows = max(self._beside(usual, decoded or usual), self._beside(requests, requests))
         return min(self._max_rows // 2, max(self._min_rows, rows))
+
+    def _beside(self, usual: int, others: int) -> int:
+        """Beside `others` rows, if a decode without a piece has `usual` ones."""
+        patience_ms = min(PREFILL_MS, SHARED_FACTOR * self._costs(usual)) / self._shared
+        if self._unified:
+            return self._costs.rows_within(patience_ms) - others
+        rest_ms = patience_ms - self._costs(others + 1)
+        return 1 + self._costs.rows_within(rest_ms) if rest_ms >= self._costs(1) else 1
 
     def order(self, unread: Sequence[int]) -> list[int]:
         """Which prompts come first, given how many rows each still needs, the oldest first.

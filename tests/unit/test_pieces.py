@@ -179,6 +179,17 @@ def test_beside_requests_with_drafts_a_piece_may_take_as_much_longer_as_their_ro
     assert pieces.rows(2) == plain
 
 
+def test_beside_drafts_whose_rows_have_become_dearer_a_piece_is_no_smaller_than_beside_plain_steps() -> None:
+    costs = RowCosts({1: 10.0, 16: 10.5, 64: 136.0})
+    drafted, plain = (Pieces(costs, min_rows=1, max_rows=512) for _ in range(2))
+    for _ in range(60):
+        drafted.decoded(requests=2, rows=24, alone=True)
+    for pieces in (drafted, plain):
+        for _ in range(60):
+            pieces.observe(24, 4, 1.6 * costs(28))
+    assert drafted.rows(2, 24) == plain.rows(2) > 1
+
+
 def test_a_prompt_gets_on_where_a_single_row_is_too_dear() -> None:
     pieces = Pieces(RowCosts({1: 10.0, 2: 40.0}), min_rows=1, max_rows=512)
     assert pieces.rows(1) == 1
