@@ -5,7 +5,6 @@ with gaps before the prompt arrived, in the same run.
 """
 
 import asyncio
-import os
 import sys
 from dataclasses import dataclass, field
 from itertools import count, cycle, islice
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import typer
 from rich.console import Console
 
-from services.launcher.cores import halves
+from services.launcher.cores import one_each
 from services.launcher.pair import build_pair
 from services.launcher.progress import building
 from services.launcher.stack import Stack, StackError, run_to_end
@@ -74,9 +73,7 @@ def main(
     """Print gaps and speed of running streams before a long prompt arrives and while it is read."""
     with building(console) as progress:
         pair = build_pair(cache_folder(), progress)
-    engine, side = (half[:1] for half in halves())
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, side)  # the clients belong to the side of the gateway
+    engine, side = one_each()
 
     async def run() -> int:
         async with Stack(

@@ -4,7 +4,6 @@ A reader takes the page's stream as the page does and draws nothing: browsers ru
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from bench.gateway.processes import cpu_s
 from bench.versus.ratios import Key, Spread, mean, ratio
-from services.launcher.cores import halves
+from services.launcher.cores import one_each
 from services.launcher.pair import build_pair
 from services.launcher.progress import building
 from services.launcher.stack import Stack, StackError, run_to_end
@@ -38,9 +37,7 @@ def main(
     """Print decode speed with pages open over that without, and what the gateway's processor did."""
     with building(console) as progress:
         pair = build_pair(cache_folder(), progress)
-    engine, side = (half[:1] for half in halves())
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, side)  # client and readers belong to the side of the gateway
+    engine, side = one_each()
 
     async def run() -> int:
         async with Stack(pair.target, engine_cores=engine, side_cores=side, ctx=CTX) as stack:

@@ -21,7 +21,7 @@ from bench.versus.cells import CELLS, Cell, cells_named
 from bench.versus.peers import Binaries, PeerError
 from bench.versus.results import ResultFile, finding_table
 from bench.versus.setup import Setup
-from services.launcher.cores import halves
+from services.launcher.cores import one_each
 from services.launcher.pair import build_pair, default_model
 from services.launcher.progress import building
 from services.launcher.stack import StackError, run_to_end
@@ -73,9 +73,7 @@ def main(
     with building(console) as progress:
         pair = build_pair(cache_folder(), progress)
         slow = slow_draft(pair, default_model(), progress)
-    engine, side = (half[:1] for half in halves())
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, side)  # the client belongs to the side of the gateway
+    engine, side = one_each()
     file = ResultFile(results, _head(binaries, repeat, prompts, tokens))
     logs = results.parent / "versus-logs"
     logs.mkdir(parents=True, exist_ok=True)

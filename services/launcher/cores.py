@@ -15,6 +15,14 @@ def halves() -> tuple[Cores, Cores]:
     return cores[: len(cores) // 2], cores[len(cores) // 2 :]
 
 
+def one_each() -> tuple[Cores, Cores]:
+    """One core for the target and one for all else, which this process moves to: as a client it belongs there."""
+    engine, side = (half[:1] for half in halves())
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, side)
+    return engine, side
+
+
 @contextmanager
 def forking_on(cores: Cores) -> Iterator[None]:
     """Put this thread on `cores` while it forks: the child inherits it before it can start a thread of its own."""

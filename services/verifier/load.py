@@ -133,15 +133,16 @@ class _Loader:
                     " use law, or --cache-type-k bf16 --cache-type-v bf16 --flash-attn on",
                 )
             context.close()
-        context = self._context(_LAW_TYPES, strict=False)
-        rows, exactness = self._measure(context, "unified", _LAW_TYPES)
+        types = self._types(_LAW_TYPES)
+        context = self._context(types, strict=False)
+        rows, exactness = self._measure(context, "unified", types)
         note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode"
         return self._loaded(context, rows, "law", note, exactness.noise, 1)
 
     def _without_rollback(self, wanted: options.Exactness) -> Loaded:
         if wanted is options.Exactness.STRICT:
             raise StartError("--exactness", "strict", "this model cannot drop tokens, so it cannot be probed; use law")
-        context = self._context(_LAW_TYPES, strict=False)
+        context = self._context(self._types(_LAW_TYPES), strict=False)
         note = "a recurrent or hybrid model: its state cannot be rolled back, so it decodes plainly"
         return self._loaded(context, {1: 1.0}, "law", note, 0.0, 1)
 
@@ -167,7 +168,7 @@ class _Loader:
     def _context(self, types: tuple[str, str], *, strict: bool) -> Context:
         settings = self._settings
         flash = {options.Switch.ON: True, options.Switch.OFF: False}.get(settings.flash_attn, True if strict else None)
-        key, value = self._types(types)
+        key, value = types
         try:
             return Context(
                 self._model,
@@ -192,7 +193,7 @@ class _Loader:
             build=build_info(),
             layout=layout,
             threads=self._threads,
-            cache_types=(*self._types(types), settings.flash_attn),
+            cache_types=(*types, settings.flash_attn),
             gpu_layers=settings.gpu_layers,
             tensor_split=settings.tensor_split,
             sequences=min(settings.parallel, 2),
