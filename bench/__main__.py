@@ -27,7 +27,7 @@ from services.launcher.stack import Stack, StackError, run_to_end
 from services.launcher.streaming import AnswerError
 from shared import usage
 from shared.folders import cache_folder
-from shared.llama import build_info
+from shared.llama.library import build_info
 
 RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
 CTX: Final = 1024

@@ -21,7 +21,7 @@ from services.verifier.tree import rank
 from services.verifier.trie import Guess, Node, Trie
 from shared import models
 from shared.acceptance import Acceptance
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Sampling
 from shared.rows import MAX_LEAVES
 

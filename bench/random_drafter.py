@@ -16,7 +16,7 @@ from services.drafter.proposer import Path as Tokens
 from services.drafter.worker import Worker
 from shared import lifecycle, logs, options, usage
 from shared.broker import connect
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.registry import Registry, draft_keeper
 from shared.vocabulary import fingerprint
 

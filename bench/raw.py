@@ -15,14 +15,15 @@ from typing import Annotated, Any, Protocol, Self
 
 import typer
 
-from shared.llama import Context, Model
+from shared.llama.context import Context
+from shared.llama.model import Model
 from shared.messages import Sampling
 from shared.rows import Rows
 from shared.sampling import Logits, draw, law
 
 
 class Decoder(Protocol):
-    """The part of `shared.llama.Context` that the loop uses."""
+    """The part of `shared.llama.context.Context` that the loop uses."""
 
     max_rows: int
 

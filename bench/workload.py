@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from shared.llama import Model, Vocabulary
+from shared.llama.model import Model
+from shared.llama.vocabulary import Vocabulary
 
 TOKENS: Final = 96
 TEMPERATURES: Final = (0.0, 1.0)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from shared.llama import Vocabulary
+from shared.llama.vocabulary import Vocabulary
 from shared.rows import LlamaError, Rows
 from shared.sampling import Logits
 

@@ -12,7 +12,8 @@ from services.verifier.load import Loaded
 from services.verifier.worker import Worker
 from shared import lifecycle, logs, models, options, usage
 from shared.broker import connect
-from shared.llama import Context, Model
+from shared.llama.context import Context
+from shared.llama.model import Model
 from shared.messages import Speculation
 from shared.speedup import RowCosts
 

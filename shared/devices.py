@@ -21,7 +21,7 @@ CPU: Final = "cpu"
 
 
 class Device(Protocol):
-    """What choosing needs to know of a device; `shared.llama.BackendDevice` has it."""
+    """What choosing needs to know of a device; `shared.llama.backend_device.BackendDevice` has it."""
 
     @property
     def name(self) -> str: ...

@@ -23,6 +23,15 @@ def state_folder() -> Path:
     return Path(base).expanduser() / "draftmesh"
 
 
+def data_folder() -> Path:
+    """`draftmesh` in the user's folder for data that programs need (XDG base directories). Not created here."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    else:
+        base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base).expanduser() / "draftmesh"
+
+
 def config_folder() -> Path:
     """`draftmesh` in the user's folder for settings (XDG base directories). Not created here; a home is not needed."""
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"

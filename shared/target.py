@@ -1,6 +1,6 @@
 """What verifier and drafters need of a model: rows in, logits out, sequences that can be cut and copied.
 
-`shared.llama.Context` is the real one; tests use toys.
+`shared.llama.context.Context` is the real one; tests use toys.
 """
 
 from typing import Protocol

@@ -20,7 +20,7 @@ from services.gateway.generation import Choice, Event
 from services.gateway.models import Lexicon, ServedModel
 from services.gateway.parts import PlainParser
 from services.gateway.preparation import Prepared, Reading, jobs
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, TokenLogprob
 from tests.toy_format import ToyFormat, ToyParser
 

@@ -20,7 +20,7 @@ import typer
 from shared import lifecycle, logs, options, usage
 from shared.broker import Broker, connect
 from shared.jobs import Append, Claim, JobStore
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Speculation, VerifierCard
 from shared.models import resolve
 from shared.registry import Registry, target_keeper

@@ -18,7 +18,7 @@ from services.verifier.load import Loaded, TargetSettings, load
 from services.verifier.worker import Worker
 from shared import lifecycle, logs, options, usage
 from shared.broker import connect
-from shared.llama import Context
+from shared.llama.context import Context
 from shared.messages import Sampling, Speculation
 from shared.target import Target
 

@@ -29,7 +29,7 @@ from services.launcher.streaming import AnswerError
 from shared import usage
 from shared.errors import StartError
 from shared.folders import cache_folder
-from shared.llama import build_info
+from shared.llama.library import build_info
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "versus.json"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.gateway.template import ChatTemplate
-from shared.llama import Model
+from shared.llama.model import Model
 
 Messages = tuple[dict[str, str], ...]
 

@@ -57,7 +57,7 @@ def main(
 
 
 def _check_draft(model: str, device: str) -> None:
-    from shared.llama import backend_devices
+    from shared.llama.backend_device import backend_devices
 
     models.check(model, "--draft-model")
     devices.choose(device, backend_devices(), "--draft-device")

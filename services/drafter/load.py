@@ -7,7 +7,9 @@ from services.drafter.card import introduce
 from services.drafter.model_proposer import RANKS, ModelProposer
 from shared import devices, models
 from shared.errors import StartError
-from shared.llama import Context, Model, backend_devices
+from shared.llama.backend_device import backend_devices
+from shared.llama.context import Context
+from shared.llama.model import Model
 from shared.messages import DrafterCard
 from shared.rows import MAX_LEAVES, LlamaError
 from shared.speedup import RowCosts

@@ -15,7 +15,7 @@ import structlog
 from services.gateway.errors import ApiError, not_served, unavailable, unknown_model
 from services.gateway.models import Lexicon, ServedModel
 from services.gateway.template import TemplateError
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import MAX_NAME, Card, VerifierCard
 from shared.names import DEFAULT, LATEST, Names, resolve
 from shared.registry import LastServed, Registry

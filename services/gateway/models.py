@@ -13,7 +13,7 @@ from services.gateway.requests import Conversation, Tool
 from services.gateway.template import ChatTemplate, TemplateError
 from services.gateway.turns import Turn
 from shared.grammar import Grammars
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Thinking
 from shared.names import LATEST
 

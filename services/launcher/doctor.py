@@ -15,7 +15,8 @@ from services.launcher import fetching, payoff, plan, stopwatch
 from shared import devices, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
-from shared.llama import BackendDevice, Model, backend_devices
+from shared.llama.backend_device import BackendDevice, backend_devices
+from shared.llama.model import Model
 from shared.messages import VerifierCard
 from shared.names import resolve
 from shared.options import DEFAULT_REDIS

@@ -52,7 +52,7 @@ def look() -> Hardware:
 
 
 def _report() -> None:
-    from shared.llama import backend_devices
+    from shared.llama.backend_device import backend_devices
 
     devices = [
         asdict(SeenDevice(seen.name, seen.description, seen.kind, seen.memory_free, seen.memory_total))

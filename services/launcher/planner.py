@@ -24,7 +24,9 @@ from shared import devices, models
 from shared.broker import check
 from shared.errors import StartError
 from shared.folders import cache_folder
-from shared.llama import BackendDevice, Context, Model, backend_devices
+from shared.llama.backend_device import BackendDevice, backend_devices
+from shared.llama.context import Context
+from shared.llama.model import Model
 from shared.messages import Sampling
 from shared.rows import LlamaError
 from shared.vocabulary import first_difference

@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from shared.llama import Context, Model
+from shared.llama.context import Context
+from shared.llama.model import Model
 from shared.rows import Rows
 
 COUNTS: Final = (1, 2, 4, 8, 16)

@@ -10,7 +10,7 @@ from services.verifier.load import TargetSettings, load
 from services.verifier.worker import Worker
 from shared import devices, lifecycle, logs, models, options, tracing, usage
 from shared.broker import check, connect
-from shared.llama import backend_devices
+from shared.llama.backend_device import backend_devices
 from shared.messages import Speculation
 from shared.names import check_aliases
 

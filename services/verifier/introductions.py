@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from services.verifier.drafters import Drafters
-from shared.llama import Vocabulary
+from shared.llama.vocabulary import Vocabulary
 from shared.messages import DrafterCard
 from shared.registry import Registry, target_keeper
 from shared.vocabulary import fingerprint, first_difference

@@ -17,7 +17,10 @@ from services.verifier.calibrate import PROBE_TEXT, Cache, Exactness, measure_ex
 from shared import devices, models, options
 from shared.errors import StartError
 from shared.folders import cache_folder
-from shared.llama import CACHE_TYPES, BackendDevice, Context, Model, backend_devices, build_info
+from shared.llama.backend_device import BackendDevice, backend_devices
+from shared.llama.context import CACHE_TYPES, Context
+from shared.llama.library import build_info
+from shared.llama.model import Model
 from shared.messages import Speculation
 from shared.rows import MAX_LEAVES, LlamaError
 from shared.speedup import RowCosts

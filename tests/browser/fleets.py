@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from playwright.async_api import Page, expect
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Card, Chunk, DrafterCounts, Finish, RequestStatus, TokenLogprob, VerifierCard
 from shared.registry import HEARTBEAT_S
 from tests.service.scripted import Script, Stack, Step, card, stack

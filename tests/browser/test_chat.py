@@ -6,7 +6,7 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish
 from tests.browser.conftest import Visit
 from tests.browser.fleets import DRAFTER, ask, fleet, guessed, helper, ready

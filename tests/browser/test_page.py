@@ -6,7 +6,7 @@ import re
 import pytest
 from playwright.async_api import Page, Response, expect
 
-from shared.llama import Model
+from shared.llama.model import Model
 from tests.browser.conftest import Visit
 from tests.browser.fleets import DRAFTER, VERIFIER, ask, fleet, guessed, helper, ready
 from tests.ports import free_port

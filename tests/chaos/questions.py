@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Sampling
 from tests.e2e.plain import PlainLoop
 

@@ -8,7 +8,9 @@ import pytest
 from services.drafter.model_proposer import ModelProposer
 from services.verifier.load import Loaded, TargetSettings, load
 from shared import options
-from shared.llama import Context, Model, Vocabulary
+from shared.llama.context import Context
+from shared.llama.model import Model
+from shared.llama.vocabulary import Vocabulary
 from tests.requantised import requantised
 
 

@@ -17,7 +17,7 @@ from services.verifier.engine import GRAMMAR
 from services.verifier.load import Loaded
 from shared.broker import Broker
 from shared.grammar import Grammars
-from shared.llama import Vocabulary
+from shared.llama.vocabulary import Vocabulary
 from shared.messages import Finish, Job, Sampling, Speculation
 from tests.stack import Client, client, drafter, verifier
 

@@ -15,7 +15,7 @@ from services.drafter.proposer import Draft, Opening
 from services.drafter.proposer import Path as DraftPath
 from services.verifier.load import Loaded
 from shared.broker import Broker
-from shared.llama import Vocabulary
+from shared.llama.vocabulary import Vocabulary
 from shared.messages import Sampling, Speculation
 from tests.e2e.conftest import DraftModel
 from tests.e2e.plain import PlainLoop, Reference

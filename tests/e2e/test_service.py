@@ -13,7 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from shared.broker import Broker
-from shared.llama import Vocabulary
+from shared.llama.vocabulary import Vocabulary
 from shared.messages import Sampling, VerifierCard
 from shared.registry import Registry
 from tests.e2e.plain import PlainLoop

@@ -9,7 +9,7 @@ import aiohttp
 
 from services.gateway.service import Settings, serve
 from shared import keys
-from shared.llama import Model
+from shared.llama.model import Model
 from tests.service.responses_events import events, official
 from tests.service.scripted import EOG, MODEL, Script, Stack, Step, cut, fixed
 

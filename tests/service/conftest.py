@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.vocabulary import vocabulary_gguf
 
 

@@ -17,7 +17,7 @@ from services.gateway.service import Settings, serve
 from shared import broker, keys, models
 from shared.api_keys import digest
 from shared.jobs import Append, Claim, JobStore, parse_entry
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job, Speculation, VerifierCard
 from shared.registry import Registry, VocabularyKeeper, content_digest
 from shared.scripts import Outcome

@@ -7,7 +7,7 @@ import pytest
 
 from services.gateway.attempts import TTL_MS
 from shared import keys
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job
 from shared.registry import HEARTBEAT_S
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, Step, speaking, stack

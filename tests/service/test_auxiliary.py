@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from anthropic import AsyncAnthropic
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import RequestStatus
 from tests.service.scripted import HI, MODEL, Stack, card, speaking, stack
 

@@ -8,7 +8,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from shared.api_keys import digest
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.scripts import Outcome
 from tests.service.background import (
     KEY,

@@ -9,7 +9,7 @@ import pytest
 
 from services.gateway.responses import following, records
 from shared import keys
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish
 from tests.chaos.fleet import Server
 from tests.ports import free_port

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.gateway.chat.call import ChatCall
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, TokenLogprob
 from tests import golden
 from tests.service.scripted import EOG, MESSAGES, Script, cut, fixed, speaking, stack

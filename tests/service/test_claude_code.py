@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.gateway.template import ChatTemplate
-from shared.llama import Model
+from shared.llama.model import Model
 from tests import claude_code, templates
 from tests.service.scripted import Stack, card, speaking, stack
 from tests.toy_format import ToyFormat

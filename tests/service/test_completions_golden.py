@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from services.gateway.completions.call import CompletionCall
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, TokenLogprob
 from tests import golden
 from tests.service.scripted import Script, cut, fixed, speaking, stack

@@ -27,7 +27,7 @@ from schemathesis.specs.openapi.checks import (
 from services.gateway.openapi import document
 from services.gateway.route import Route
 from services.gateway.table import ROUTES
-from shared.llama import Model
+from shared.llama.model import Model
 from tests.hostile import bodies as hostile
 from tests.service.hosted import hosted
 from tests.service.scripted import speaking

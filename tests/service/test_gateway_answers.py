@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from services.gateway.generation import Choice, Delta
 from services.gateway.models import Lexicon
 from services.gateway.preparation import Reading
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Speculation, TokenLogprob
 from shared.sampling import choice_seed
 from tests.service.scripted import EOG, HI, MESSAGES, MODEL, TEXTS, cut, fixed, speaking, stack

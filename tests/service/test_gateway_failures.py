@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from shared import keys
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, GatewayCard, Job
 from tests.service.scripted import EOG, HI, MESSAGES, MODEL, Step, cut, fixed, stack
 

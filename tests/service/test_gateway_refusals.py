@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 from services.gateway.service import Settings, serve
 from shared import api_keys, keys
 from shared.errors import StartError
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Job, VerifierCard
 from tests.server import valkey_server
 from tests.service.scripted import MESSAGES, MODEL, Stack, Step, card, fixed, speaking, stack

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish
 from tests.service.scripted import MESSAGES, MODEL, cut, stack
 

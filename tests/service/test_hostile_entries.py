@@ -14,7 +14,7 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer
 from shared import codec, keys
 from shared.broker import Broker
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job, Sampling, Thinking
 from tests.hostile import wire
 from tests.service.scripted import HI, MODEL, VOCABULARY, Stack, card, speaking

@@ -13,7 +13,7 @@ import pytest
 from services.gateway.table import ROUTES
 from services.launcher.readiness import is_ready
 from shared import api_keys
-from shared.llama import Model
+from shared.llama.model import Model
 from tests.hostile import bodies
 from tests.ports import free_port
 from tests.server import valkey_server

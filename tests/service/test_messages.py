@@ -9,7 +9,7 @@ from anthropic import beta_async_tool
 from anthropic.types import TextBlock, ThinkingBlock, ToolUseBlock
 from pydantic import BaseModel
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish
 from tests.service.scripted import EOG, MODEL, TEXTS, cut, fixed, speaking, stack
 from tests.toy_format import ToyFormat

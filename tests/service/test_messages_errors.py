@@ -9,7 +9,7 @@ import anthropic
 import pytest
 
 from shared import keys
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job
 from tests.server import valkey_server
 from tests.service.scripted import HI, MODEL, Script, Stack, Step, card, cut, fixed, speaking, stack

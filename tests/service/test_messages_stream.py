@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.gateway.messages.call import MessagesCall
 from services.gateway.models import Lexicon
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish
 from tests import golden
 from tests.service.scripted import HI, Step, fixed, speaking, stack

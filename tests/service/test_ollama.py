@@ -12,7 +12,7 @@ from ollama import AsyncClient, ResponseError
 
 from services.gateway.models import Lexicon
 from services.gateway.ollama.call import chat_call, generate_call
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job, Speculation, TokenLogprob
 from tests import golden
 from tests.service.scripted import EOG, MESSAGES, MODEL, Stack, cut, fixed, speaking, stack

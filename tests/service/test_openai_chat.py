@@ -9,7 +9,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job
 from tests.service.scripted import MESSAGES, MODEL, Script, Step, cut, fixed, speaking, stack
 from tests.toy_format import ToyFormat

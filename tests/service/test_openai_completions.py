@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job, TokenLogprob
 from tests.service.scripted import EOG, MODEL, TEXTS, Script, fixed, speaking, stack
 from tests.toy_format import ToyFormat

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from services.gateway.chat.call import ChatCall
 from services.gateway.completions.call import CompletionCall
 from services.gateway.models import Lexicon
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Finish
 from tests.golden import normalised
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon

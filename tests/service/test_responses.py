@@ -7,7 +7,7 @@ import pytest
 from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall, ResponseReasoningItem
 from pydantic import BaseModel
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job, TokenLogprob
 from tests import golden
 from tests.service.responses_events import events, kinds, official

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from shared.llama import Model
+from shared.llama.model import Model
 from tests.service.responses_events import events
 from tests.service.scripted import EOG, MODEL, cut, fixed, speaking, stack
 from tests.service.test_responses import TOOL

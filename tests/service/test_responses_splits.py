@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.gateway.responses.call import ResponsesCall
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Finish
 from tests.service.responses_events import events, official
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon

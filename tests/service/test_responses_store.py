@@ -9,7 +9,7 @@ from openai import AsyncOpenAI
 from services.gateway.responses import store as response_store
 from shared import keys
 from shared.api_keys import digest
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Job
 from tests.service.scripted import MODEL, Stack, speaking, stack
 from tests.service.test_responses import TOOL

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from shared import keys
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Job
 from shared.registry import SERVED_TTL_MS, VocabularyKeeper
 from tests.service.scripted import MESSAGES, MODEL, FakeVerifier, Script, Stack, Step, card, speaking, stack

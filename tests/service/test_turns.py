@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job
 from tests.service.scripted import MESSAGES, Step, stack
 from tests.toy_format import ToyFormat

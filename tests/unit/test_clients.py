@@ -13,7 +13,7 @@ from clients.trials import Task
 from clients.trying import judge
 from clients.verifier import TURN
 from shared import models
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.rows import LlamaError, Rows
 
 OFFERED = '{"name": "shell"}'

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.grammar import MAX_GRAMMAR_BYTES, GrammarError, Grammars, Matcher, bounded, lark_of_gbnf, lark_of_regex
-from shared.llama import Model
+from shared.llama.model import Model
 from tests.toys import EOG, MARK, VOCABULARY, ToyVocabulary
 
 TOY = ToyVocabulary()

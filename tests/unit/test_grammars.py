@@ -10,7 +10,7 @@ from services.gateway.errors import ApiError
 from services.gateway.grammars import Composer, schema_fault
 from services.gateway.requests import Output
 from shared.grammar import GrammarError, Grammars, Matcher
-from shared.llama import Model
+from shared.llama.model import Model
 from tests.toys import EOG, MARK, ToyVocabulary
 
 TOY = ToyVocabulary()

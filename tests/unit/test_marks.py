@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared import marks, models
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.marks import PIECE, Marks
 
 
@@ -59,7 +59,7 @@ def test_the_tokens_are_those_of_the_whole_text(
         whole = vocabulary.tokenize(text, parse_special=special)  # shorter than a piece
         assert len(text) <= limit
         patch.setattr(marks, "PIECE", 16)
-        patch.setattr("shared.llama.PIECE", 16)
+        patch.setattr("shared.llama.vocabulary.PIECE", 16)
         assert vocabulary.tokenize(text, parse_special=special) == whole
 
 

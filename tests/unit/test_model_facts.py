@@ -8,7 +8,7 @@ import pytest
 from services.launcher import gguf_header, model_facts
 from services.launcher.gguf_header import Header
 from services.launcher.model_facts import Facts, Library, shares_vocabulary
-from shared.llama import Model
+from shared.llama.model import Model
 from shared.models import resolve
 from shared.vocabulary import NotGGUF, fingerprint
 from tests import tiny_gguf

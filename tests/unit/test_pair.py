@@ -11,7 +11,8 @@ from gguf.quants import dequantize
 
 from services.launcher import pair
 from shared.errors import StartError
-from shared.llama import Context, Model
+from shared.llama.context import Context
+from shared.llama.model import Model
 from shared.rows import Rows
 
 EMBEDDING, WIDTH, VOCABULARY = 32, 64, 96

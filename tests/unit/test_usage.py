@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from shared import llama, options, usage
+from shared import options, usage
+from shared.llama.context import CACHE_TYPES
 
 UNREACHABLE = "redis://:secret@127.0.0.1:1/0"  # nobody listens at port 1
 
@@ -85,4 +86,4 @@ def test_a_value_from_the_environment_is_named_as_its_option(
 
 
 def test_the_cache_types_that_are_allowed_are_those_that_are_built() -> None:
-    assert set(options.CacheType) == {"auto", *llama.CACHE_TYPES}
+    assert set(options.CacheType) == {"auto", *CACHE_TYPES}

@@ -18,7 +18,8 @@ from services.gateway.formats.format import Format
 from services.gateway.parts import CallEnd, CallStart, Part, Text
 from services.gateway.requests import Tool, ToolChoice
 from shared.grammar import Grammars, Matcher
-from shared.llama import Model, Vocabulary
+from shared.llama.model import Model
+from shared.llama.vocabulary import Vocabulary
 from tests.unit.formats.reading import FORMATS, TOOLS, arguments, no_tokens
 from tests.unit.formats.test_answers import CALLS, THOUGHTS
 

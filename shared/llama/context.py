@@ -1,0 +1,133 @@
+"""The KV cache and the decode call. Not thread-safe: one thread owns a `Context`. `llama_decode` releases the GIL."""
+
+import ctypes
+from typing import Final
+
+import llama_cpp.llama_cpp as C
+import numpy as np
+import numpy.typing as npt
+
+from shared.llama.model import Model
+from shared.rows import BRANCH_CELLS, MAX_LEAVES, LlamaError, Rows
+
+CACHE_TYPES: Final = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
+
+MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ in llama-cparams.h
+
+
+class Context:
+    """The KV cache and the decode call. `unified=False` gives each sequence a stream of its own."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int,
+        sequences: int,
+        unified: bool,
+        threads: int,
+        branches: int = 0,
+        max_rows: int = 512,
+        cache_type_k: str = "f16",
+        cache_type_v: str = "f16",
+        flash_attn: bool | None = None,
+        offload_kv: bool = True,
+    ) -> None:
+        """`n_ctx` is per sequence; the product is allocated. `flash_attn` None lets llama.cpp choose.
+
+        `branches` are wanted for each sequence; there are fewer if llama.cpp has not so many ids, and none without
+        the unified cache. Their tokens take cells of their own.
+        """
+        branches = min(branches, MAX_SEQUENCES // sequences - 1) if unified and model.can_roll_back else 0
+        params = C.llama_context_default_params()
+        params.n_ctx = (n_ctx + branches * BRANCH_CELLS) * sequences
+        params.n_batch = params.n_ubatch = max_rows
+        params.n_seq_max = sequences * (1 + branches)
+        params.n_threads = params.n_threads_batch = threads
+        params.kv_unified = unified
+        params.swa_full = True  # a window that forgot tokens could not be rolled back to
+        params.flash_attn_type = -1 if flash_attn is None else int(flash_attn)
+        params.type_k, params.type_v = CACHE_TYPES[cache_type_k], CACHE_TYPES[cache_type_v]
+        params.offload_kqv = offload_kv
+        params.no_perf = True
+        self.handle = C.llama_init_from_model(model.handle, params)
+        if not self.handle:
+            raise LlamaError(
+                f"{model.path.name}: no context of {sequences} x {n_ctx} tokens, {cache_type_k}/{cache_type_v} cache"
+                " (too little memory, or a cache type that needs flash attention)"
+            )
+        self.n_ctx = int(C.llama_n_ctx_seq(self.handle)) if not unified else n_ctx
+        self.sequences = sequences
+        self.branches = branches
+        self.unified = unified
+        self.max_rows = max_rows
+        self.can_roll_back = model.can_roll_back
+        self.n_vocab = model.vocabulary.n_tokens
+        self._memory = C.llama_get_memory(self.handle)
+        self._tokens = np.zeros(max_rows, np.int32)
+        self._positions = np.zeros(max_rows, np.int32)
+        self._sequence_counts = np.ones(max_rows, np.int32)
+        self._sequence_ids = np.zeros((max_rows, MAX_LEAVES), np.int32)
+        self._outputs = np.zeros(max_rows, np.int8)
+        addresses = self._sequence_ids.ctypes.data + np.arange(max_rows, dtype=np.uint64) * 4 * MAX_LEAVES
+        self._sequence_pointers = np.ascontiguousarray(addresses, np.uint64)
+        self._batch = C.llama_batch(
+            0,
+            ctypes.cast(self._tokens.ctypes.data, ctypes.POINTER(C.llama_token)),
+            None,
+            ctypes.cast(self._positions.ctypes.data, ctypes.POINTER(C.llama_pos)),
+            ctypes.cast(self._sequence_counts.ctypes.data, ctypes.POINTER(ctypes.c_int32)),
+            ctypes.cast(self._sequence_pointers.ctypes.data, ctypes.POINTER(ctypes.POINTER(C.llama_seq_id))),
+            ctypes.cast(self._outputs.ctypes.data, ctypes.POINTER(ctypes.c_int8)),
+        )
+
+    def decode(self, rows: Rows) -> None:
+        """Run the model over `rows`. Raises `LlamaError`; the cache is then unchanged for these rows."""
+        count = len(rows)
+        if not 0 < count <= self.max_rows:
+            raise LlamaError(f"a decode takes 1 to {self.max_rows} rows, not {count}")
+        self._tokens[:count] = rows.tokens
+        self._positions[:count] = rows.positions
+        self._outputs[:count] = rows.outputs
+        for index, ids in enumerate(rows.sequences):
+            self._sequence_counts[index] = len(ids)
+            self._sequence_ids[index, : len(ids)] = ids
+        if self._tokens[:count].min() < 0 or self._tokens[:count].max() >= self.n_vocab:
+            raise LlamaError("a token id lies outside the vocabulary")
+        if self._positions[:count].max() >= self.n_ctx:
+            raise LlamaError(f"a position lies beyond the context of {self.n_ctx} tokens")
+        self._batch.n_tokens = count
+        status = C.llama_decode(self.handle, self._batch)
+        if status != 0:
+            raise LlamaError(f"llama_decode failed with status {status} on {count} rows")
+
+    def logits(self, row: int) -> npt.NDArray[np.float32]:
+        """Row `row`'s logits, float32 of the vocabulary's size; a view that the next decode overwrites."""
+        pointer = C.llama_get_logits_ith(self.handle, row)
+        if not pointer:
+            raise LlamaError(f"row {row} of the last decode has no logits")
+        values = (ctypes.c_float * self.n_vocab).from_address(ctypes.addressof(pointer.contents))
+        return np.ndarray(self.n_vocab, np.float32, buffer=memoryview(values))
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Forget everything of `sequence` from position `length` on."""
+        if not C.llama_memory_seq_rm(self._memory, sequence, length, -1):
+            raise LlamaError(f"this model cannot drop the tokens of sequence {sequence} from {length} on")
+
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
+        """Make `target`, which holds the first `start` tokens of `source`, hold the first `length` of them."""
+        if self.unified:
+            C.llama_memory_seq_rm(self._memory, target, start, -1)
+            C.llama_memory_seq_cp(self._memory, source, target, start, length)
+            return
+        if start:
+            raise LlamaError("only the unified cache copies a part of a sequence")
+        C.llama_memory_seq_rm(self._memory, target, -1, -1)
+        # In the streams layout a partial copy fails an assert, so copy whole and drop the tail.
+        C.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        self.truncate(target, length)
+
+    def close(self) -> None:
+        if self.handle:
+            C.llama_free(self.handle)
+            self.handle = None

@@ -1,0 +1,63 @@
+"""The shared libraries: found once, started once, and never loaded twice.
+
+llama-cpp-python loads libllama, from `LLAMA_CPP_LIB_PATH` if that is set, and libllama loads the ggml libraries beside
+it. Symbols of ggml are looked up through libllama, so they are those of the copies that libllama itself uses: pip
+installs a library and its versioned names as separate files, and each of them would bring a registry of its own.
+"""
+
+import ctypes
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import llama_cpp.llama_cpp as C
+import structlog
+
+logger = structlog.get_logger()
+
+_ERROR_LEVEL: Final = 4  # GGML_LOG_LEVEL_ERROR in ggml.h
+
+
+@C.llama_log_callback  # type: ignore[untyped-decorator]
+def _log(level: int, text: bytes, _: Any) -> None:
+    if level == _ERROR_LEVEL:
+        logger.debug("llama_error", text=text.decode(errors="replace").strip())
+
+
+def folder() -> Path:
+    """Where libllama was loaded from."""
+    return Path(C._lib._name).parent
+
+
+@cache
+def start() -> None:
+    """Make llama.cpp ready; later calls do nothing.
+
+    A build whose CPU code comes in variants has no device yet: ggml then loads the variant that suits this processor.
+    """
+    C.llama_log_set(_log, ctypes.c_void_p(0))
+    if not ggml("ggml_backend_dev_count", ctypes.c_size_t)():
+        ggml("ggml_backend_load_all_from_path", None, ctypes.c_char_p)(str(folder()).encode())
+    C.llama_backend_init()
+
+
+@cache
+def ggml(name: str, result: Any, *arguments: Any) -> Any:
+    """The function `name` of ggml with its ctypes types. Raises `AttributeError` where this build has none."""
+    return ctypes.CFUNCTYPE(result, *arguments)((name, _library_of(name)))
+
+
+def _library_of(name: str) -> ctypes.CDLL:
+    """libllama, through which the loader finds what libllama depends on; Windows looks into one file only."""
+    if sys.platform != "win32":
+        return C._lib  # type: ignore[no-any-return]
+    names = ("ggml.dll", "ggml-base.dll")
+    libraries = [ctypes.CDLL(str(folder() / file)) for file in names]
+    return next(library for library in libraries if hasattr(library, name))
+
+
+def build_info() -> str:
+    """What this llama.cpp was built with, for cache keys: instruction sets and backends."""
+    start()
+    return str(C.llama_print_system_info().decode())
