@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from services.launcher import hardware, outlook, payoff, planner, setup_file
+from services.launcher import outlook, payoff, planner, setup_file
 from services.launcher.candidates import Candidates, Shelf
 from services.launcher.observed import from_cards
 from services.launcher.payoff import WORTH
 from services.launcher.split import Candidate, Place, Spare, Split, propose, title
-from shared import devices
+from shared import devices, hardware
 from shared.broker import BLOCK_MS, check, connect
 from shared.devices import Device
 from shared.errors import StartError
