@@ -8,22 +8,23 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self
 
 import structlog
 from msgspec.structs import replace
 
-from shared import lifecycle, machine, neighbours
-from shared.broker import DISCONNECTED
+from shared import machine, neighbours
+from shared.broker import DISCONNECTED, Reconnect
 from shared.devices import Device
-from shared.messages import Announced, Arrival, GatewayCard, Site
-from shared.registry import Registry
+from shared.messages import Announced, Arrival, Site
+from shared.registry import HEARTBEAT_S, Registry
 
 logger = structlog.get_logger()
 
-_LOOK_S: Final = 0.5  # between two looks for a verifier
+_LOOK_S: Final = 0.25  # between two looks at the others
+_LATE_MS: Final = int(2.5 * HEARTBEAT_S * 1000)  # since the last heartbeat, of a process that lives
 
 
 class Threads(Protocol):
@@ -42,12 +43,23 @@ def alone(threads: int) -> Threads:
 
 
 class Arriving:
-    """Keeps an `Arrival` alive in the registry while its block runs. What is published after it replaces it."""
+    """Keeps an `Arrival` alive in the registry from its choice of a place until its block ends.
+
+    The card that the process publishes then takes the arrival's place.
+    """
 
     def __init__(
-        self, registry: Registry, instance: str, role: Literal["verifier", "drafter"], threads: int = 0
+        self,
+        registry: Registry,
+        instance: str,
+        role: Literal["verifier", "drafter"],
+        threads: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`threads` is what was asked for; 0 asks for a fair share."""
+        self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
+        self._beats: asyncio.Task[None] | None = None
         self._registry = registry
         self._asked = threads
         self._arrival = Arrival(
@@ -55,18 +67,20 @@ class Arriving:
             host=socket.gethostname(),
             pid=os.getpid(),
             role=role,
-            site=Site(machine=machine.identity(), processes=machine.processes(), quota=machine.quota().group),
+            site=Site(machine=machine.identity(), quota=machine.quota().group),
             created=int(time.time()),
         )
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._beats = asyncio.create_task(lifecycle.heartbeat(self._registry, lambda: self._arrival), name="arriving")
+        self._came = self._clock()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._beats is None:
+            return
         self._beats.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._beats
@@ -80,8 +94,9 @@ class Arriving:
         return not self._asked
 
     async def place(self, gpus: Sequence[Device], on_cpu: bool) -> None:
-        """Tell where the model will lie: on these GPUs, and whether the CPU computes any of it."""
+        """Tell, once, where the model will lie: on these GPUs, and whether the CPU computes any of it."""
         await self._tell(replace(self._arrival.site, devices=tuple(gpus), cores=_mask() if on_cpu else ""))
+        self._beats = asyncio.create_task(self._stay(), name="arriving")
 
     async def targets(self) -> list[Device]:
         """The GPUs of this machine that targets lie on."""
@@ -113,7 +128,7 @@ class Arriving:
         count = self._asked or 1
         if on_cpu and not self._asked:
             own = replace(self._arrival, site=site)
-            count = neighbours.share(own, await self._others(), len(machine.cores()), machine.quota().cores)
+            count = neighbours.share(own, await self._living(), len(machine.cores()), machine.quota().cores)
         if on_cpu:
             logger.info("threads_chosen", threads=count, cores=machine.available_cores())
         await self._tell(replace(site, threads=count))
@@ -122,22 +137,46 @@ class Arriving:
     async def _tell(self, site: Site) -> None:
         self._arrival = replace(self._arrival, site=site)
         with contextlib.suppress(*DISCONNECTED):
+            await self._beat()
+
+    async def _beat(self) -> None:
+        async with self._one_at_a_time:  # or what was true before might arrive last
             await self._registry.beat(self._arrival)
 
+    async def _stay(self) -> None:
+        reconnect = Reconnect("arriving")
+        while True:
+            try:
+                await self._beat()
+                reconnect.succeeded()
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+                continue
+            await asyncio.sleep(HEARTBEAT_S)
+
     async def _others(self) -> Sequence[Announced]:
-        """Those who live; the card of one that was killed lies there for a while, and may be our predecessor's."""
         try:
-            cards = await self._registry.announced()
+            return await self._registry.announced()
         except DISCONNECTED:
             return ()
-        return [card for card in cards if not self._is_dead(card)]
 
-    def _is_dead(self, card: Announced) -> bool:
-        ours = self._arrival
-        if isinstance(card, GatewayCard) or card.id == ours.id:
-            return False
-        near = (card.site.machine, card.site.processes) == (ours.site.machine, ours.site.processes)
-        return near and (card.pid == ours.pid or not machine.runs(card.pid))
+    async def _living(self) -> Sequence[Announced]:
+        """The others without the dead: a card outlives its process for a while, and may be our predecessor's.
+
+        Who has renewed its card since we came lives, and who is late for that is dead; it takes a heartbeat at most,
+        and mostly has passed while the model loaded.
+        """
+        while True:
+            cards = await self._others()
+            ids = [card.id for card in neighbours.beside(self._arrival, cards)]
+            try:
+                ages = await self._registry.ages_ms(ids)
+            except DISCONNECTED:
+                return ()
+            here_ms = (self._clock() - self._came) * 1000
+            if not any(here_ms < age < _LATE_MS for age in ages.values()):
+                return [card for card in cards if ages.get(card.id, _LATE_MS) < _LATE_MS]
+            await asyncio.sleep(_LOOK_S)
 
 
 def _mask() -> str:

@@ -50,24 +50,6 @@ def quota() -> Quota:
     return Quota()
 
 
-def processes() -> str:
-    """Names the processes among which a process id means one: a container's own, or the machine's."""
-    with suppress(OSError):
-        return str(Path("/proc/self/ns/pid").stat().st_ino)
-    return ""
-
-
-def runs(pid: int) -> bool:
-    """Whether there is a process of this id, among ours."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
-
-
 def available_cores() -> int:
     """How many cores this process may use: those it may run on, and no more than its time allows."""
     return min(len(cores()), quota().cores)

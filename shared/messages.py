@@ -223,7 +223,6 @@ class Site(Struct, frozen=True, array_like=True, kw_only=True):
     """Where a process computes, in terms that mean the same to all processes of one machine, in containers too."""
 
     machine: str = ""  # as `shared.machine` tells it; empty: it computes nowhere that others would notice
-    processes: str = ""  # among these its process id means one
     quota: str = ""  # the control group whose share of time it uses, if any
     devices: Annotated[tuple[Device, ...], Meta(max_length=256)] = ()  # GPUs
     cores: Annotated[str, Meta(pattern="^[0-9a-f]*$", max_length=4096)] = (

@@ -113,8 +113,6 @@ def test_part_of_a_core_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path_factory
 def test_this_machine_has_a_core_and_a_name() -> None:
     assert machine.available_cores() >= 1
     assert machine.identity()
-    assert machine.runs(os.getpid())
-    assert not machine.runs(2**40)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
