@@ -174,7 +174,7 @@ class Arriving:
             except DISCONNECTED:
                 return ()
             here_ms = (self._clock() - self._came) * 1000
-            if not any(here_ms < age < _LATE_MS for age in ages.values()):
+            if not any(here_ms <= age < _LATE_MS for age in ages.values()):
                 return [card for card in cards if ages.get(card.id, _LATE_MS) < _LATE_MS]
             await asyncio.sleep(_LOOK_S)
 

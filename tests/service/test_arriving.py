@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from services.drafter import place as drafter_place
 from services.drafter.place import place_drafter
-from shared import arriving, hardware, machine, neighbours
+from shared import arriving, hardware, keys, machine, neighbours
 from shared.arriving import Arriving
 from shared.broker import Broker
 from shared.devices import Device
@@ -138,15 +138,21 @@ async def test_the_card_of_a_predecessor_that_was_killed_takes_no_core(broker: B
         id="verifier-dead", host="h", pid=1, role="verifier", site=Site(machine="boot-1", cores="ff", threads=8)
     )
     await registry.beat(dead)
-    now = 0.0
+    looks = asyncio.Queue[dict[str, int]]()
 
-    async with Arriving(registry, "verifier-new", "verifier", clock=lambda: now) as us:
+    class Watched(Registry):
+        async def ages_ms(self, instances: Sequence[str]) -> dict[str, int]:
+            ages = await super().ages_ms(instances)
+            looks.put_nowait(ages)
+            return ages
+
+    async with Arriving(Watched(broker.redis), "verifier-new", "verifier", clock=lambda: 0.0) as us:
+        await us.place([], on_cpu=True)
         choice = asyncio.create_task(asyncio.to_thread(us.threads, True))
-        while len(await registry.announced()) < 2:  # noqa: ASYNC110 - it appears in Redis
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        for _ in range(3):
+            assert (await looks.get())[dead.id] < arriving._LATE_MS
         assert not choice.done()
-        await broker.redis.pexpire(f"draftmesh:card:{dead.id}", CARD_TTL_MS - arriving._LATE_MS)
+        await broker.redis.pexpire(keys.card(dead.id), CARD_TTL_MS - arriving._LATE_MS)
         assert (await choice).threads == 8
 
 
