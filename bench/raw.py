@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
@@ -34,26 +35,31 @@ class Decoder(Protocol):
     def truncate(self, sequence: int, length: int) -> None: ...
 
 
-def answer(decoder: Decoder, eog: frozenset[int], request: dict[str, Any]) -> dict[str, Any]:
+def answer(
+    decoder: Decoder,
+    eog: frozenset[int],
+    request: dict[str, Any],
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any]:
     """The tokens of one request, an end-of-generation token included, and where the time went, in seconds."""
     prompt: list[int] = request["prompt"]
     sampling = Sampling(seed=request["seed"], temperature=request["temperature"])
     decoder.truncate(0, 0)
-    started = time.perf_counter()
+    started = clock()
     row = _prefill(decoder, prompt)
     tokens: list[int] = []
     arrivals: list[float] = []
     inside = 0.0
     while True:
         tokens.append(draw(law(decoder.logits(row), sampling), sampling.seed, len(tokens)).token)
-        arrivals.append(time.perf_counter())
+        arrivals.append(clock())
         if len(tokens) == request["tokens"] or tokens[-1] in eog:
             break
         rows = Rows()
         row = rows.add(tokens[-1], len(prompt) + len(tokens) - 1, (0,), True)
-        before = time.perf_counter()
+        before = clock()
         decoder.decode(rows)
-        inside += time.perf_counter() - before
+        inside += clock() - before
     return {
         "tokens": tokens,
         "prefill_s": arrivals[0] - started,

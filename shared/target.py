@@ -21,7 +21,10 @@ class Target(Protocol):
     unified: bool  # one KV cache for all sequences; False: a stream for each
 
     def decode(self, rows: Rows) -> None:
-        """Compute all rows; raises `LlamaError` and changes nothing if it cannot."""
+        """Compute all rows and return when they are computed, so that a clock around the call tells their cost.
+
+        Raises `LlamaError` and changes nothing if it cannot.
+        """
         ...
 
     def logits(self, row: int) -> Logits:

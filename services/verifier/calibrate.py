@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -60,9 +61,10 @@ class Exactness:
 class _Prober:
     """Runs rows of the probe text through a target whose sequences are all free."""
 
-    def __init__(self, target: Target, tokens: list[int]) -> None:
+    def __init__(self, target: Target, tokens: list[int], clock: Callable[[], float] = time.perf_counter) -> None:
         self._target = target
         self._tokens = tokens
+        self._clock = clock
 
     def decode(self, runs: list[tuple[int, int, int]]) -> list[Logits]:
         """Runs of (sequence, start, count) in one decode; the logits of the first run's rows."""
@@ -86,10 +88,10 @@ class _Prober:
         times: dict[int, list[float]] = {count: [] for count in counts if count <= most}
         for repeat in range(_REPEATS + 1):
             for count, samples in times.items():
-                began = time.perf_counter()
+                began = self._clock()
                 self.decode([(0, start, count)])
                 if repeat:  # the first pass warms up
-                    samples.append((time.perf_counter() - began) * 1000)
+                    samples.append((self._clock() - began) * 1000)
                 self._target.truncate(0, start)
         self.clear()
         measured = {count: min(samples) for count, samples in times.items()}
@@ -137,9 +139,9 @@ def _difference(one: list[Logits], other: list[Logits]) -> float:
     return float(max(np.abs(a - b).max() for a, b in zip(one, other, strict=False)))
 
 
-def measure_rows(target: Target, tokens: list[int]) -> dict[int, float]:
+def measure_rows(target: Target, tokens: list[int], clock: Callable[[], float] = time.perf_counter) -> dict[int, float]:
     """Decode time in milliseconds by row count. Leaves every sequence empty."""
-    return _Prober(target, tokens).measure_rows()
+    return _Prober(target, tokens, clock).measure_rows()
 
 
 def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bool:

@@ -1,4 +1,4 @@
-"""The KV cache and the decode call. Not thread-safe: one thread owns a `Context`. `llama_decode` releases the GIL."""
+"""The KV cache and the decode call. Not thread-safe: one thread owns a `Context`. A decode releases the GIL."""
 
 import ctypes
 from typing import Final
@@ -82,7 +82,12 @@ class Context:
         )
 
     def decode(self, rows: Rows) -> None:
-        """Run the model over `rows`. Raises `LlamaError`; the cache is then unchanged for these rows."""
+        """Run the model over `rows` and return when the device has computed them.
+
+        `llama_decode` returns early on a device that works in the background, so a clock read after it would miss most
+        of the time. Waiting here costs nothing: everybody reads the logits next, and other threads run meanwhile, as
+        the call releases the GIL. Raises `LlamaError`; the cache is then unchanged for these rows.
+        """
         count = len(rows)
         if not 0 < count <= self.max_rows:
             raise LlamaError(f"a decode takes 1 to {self.max_rows} rows, not {count}")
@@ -100,6 +105,7 @@ class Context:
         status = C.llama_decode(self.handle, self._batch)
         if status != 0:
             raise LlamaError(f"llama_decode failed with status {status} on {count} rows")
+        C.llama_synchronize(self.handle)
 
     def logits(self, row: int) -> npt.NDArray[np.float32]:
         """Row `row`'s logits, float32 of the vocabulary's size; a view that the next decode overwrites."""
