@@ -128,7 +128,7 @@ def main(
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
     loaded = Model(model)
-    context = Context(loaded, n_ctx=ctx, sequences=1, unified=True, threads=1)
+    context = Context(loaded, n_ctx=ctx, sequences=1, unified=True, threads=1, max_outputs=1)
     eog = frozenset(loaded.vocabulary.eog)
     answer(context, eog, {"prompt": [0], "seed": 0, "temperature": 0.0, "tokens": 4})  # first decodes map the file in
     print(json.dumps({"eog": sorted(eog)}), flush=True)

@@ -14,17 +14,17 @@ _HEAD: Final = WIDTH // _HEADS
 _FORWARD: Final = 128
 
 
-def llama(path: Path, layers: int = 2, seed: int = 0) -> Path:
+def llama(path: Path, layers: int = 2, n_tokens: int = N_TOKENS) -> Path:
     """A Llama in F32."""
-    return _write(path, "llama", layers, seed, window=0)
+    return _write(path, "llama", layers, n_tokens, window=0)
 
 
-def gemma3(path: Path, layers: int = 6, window: int = 32, seed: int = 0) -> Path:
+def gemma3(path: Path, layers: int = 6, window: int = 32) -> Path:
     """A Gemma 3 in F32: five of six layers see a sliding window of `window` tokens."""
-    return _write(path, "gemma3", layers, seed, window)
+    return _write(path, "gemma3", layers, N_TOKENS, window)
 
 
-def _write(path: Path, architecture: str, layers: int, seed: int, window: int) -> Path:
+def _write(path: Path, architecture: str, layers: int, n_tokens: int, window: int) -> Path:
     writer = GGUFWriter(path, architecture)
     writer.add_block_count(layers)
     writer.add_context_length(4096)
@@ -41,14 +41,14 @@ def _write(path: Path, architecture: str, layers: int, seed: int, window: int) -
         writer.add_sliding_window(window)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
-    writer.add_token_list([b"<end>", *(chr(ord("A") + token).encode() for token in range(N_TOKENS - 1))])
-    writer.add_token_types([3, *[1] * (N_TOKENS - 1)])
+    writer.add_token_list([b"<end>", *(chr(ord("A") + token).encode() for token in range(n_tokens - 1))])
+    writer.add_token_types([3, *[1] * (n_tokens - 1)])
     writer.add_token_merges(["A B"])
     writer.add_eos_token_id(0)
-    source = np.random.default_rng(seed)
-    for name, shape in _shapes(layers, gemma=architecture == "gemma3").items():
+    source = np.random.default_rng(0)
+    for name, shape in _shapes(layers, n_tokens, gemma=architecture == "gemma3").items():
         values = source.standard_normal(shape, np.float32)
-        # Norms stay near one, and matrices keep the length of what they multiply; the output is sharp enough to differ.
+        # Norms stay near one, and matrices keep the length of what they multiply.
         writer.add_tensor(name, 1 + values / 10 if len(shape) == 1 else values / np.float32(np.sqrt(shape[1])))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -57,8 +57,8 @@ def _write(path: Path, architecture: str, layers: int, seed: int, window: int) -
     return path
 
 
-def _shapes(layers: int, *, gemma: bool) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (N_TOKENS, WIDTH), "output_norm.weight": (WIDTH,)}
+def _shapes(layers: int, n_tokens: int, *, gemma: bool) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (n_tokens, WIDTH), "output_norm.weight": (WIDTH,)}
     for layer in range(layers):
         parts: dict[str, tuple[int, ...]] = {
             "attn_norm": (WIDTH,),

@@ -4,7 +4,7 @@ import structlog
 
 from services.drafter import step_costs
 from services.drafter.card import introduce
-from services.drafter.model_proposer import RANKS, ModelProposer
+from services.drafter.model_proposer import MOST, RANKS, ModelProposer
 from shared import devices, models
 from shared.errors import StartError
 from shared.llama.backend_device import backend_devices
@@ -47,6 +47,7 @@ class ModelDrafter:
                 sequences=parallel,
                 unified=True,
                 branches=MAX_LEAVES - 1,
+                max_outputs=parallel * MOST,
                 threads=threads or devices.available_cores(),
             )
         except LlamaError as error:

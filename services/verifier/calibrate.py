@@ -28,6 +28,7 @@ PROBE_TEXT: Final = (
     "forty bolts of linen. In the second he wrote what he believed, and over the years the second book grew thicker. "
     "def total(items):\n    return sum(item.price * item.count for item in items)\n"
 )
+PROBE_ROWS: Final = 72  # the probe reads the logits of so many rows of one decode; ggml changes kernels at 64
 _REPEATS: Final = 3
 # A cached table whose single row is further off than this was measured on a busy machine, or the machine changed.
 _TOLERANCE: Final = 1.25
@@ -99,7 +100,7 @@ class _Prober:
         return dict(zip(measured, np.maximum.accumulate(list(measured.values())).tolist(), strict=True))
 
     def measure_exactness(self) -> Exactness:
-        count = min(len(self._tokens), 72, self._target.n_ctx)
+        count = min(len(self._tokens), PROBE_ROWS, self._target.n_ctx)
         self.clear()
         reference = self.decode([(0, 0, count)])
         self.clear()

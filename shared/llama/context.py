@@ -28,6 +28,7 @@ class Context:
         threads: int,
         branches: int = 0,
         max_rows: int = 512,
+        max_outputs: int = 0,
         cache_type_k: str = "f16",
         cache_type_v: str = "f16",
         flash_attn: bool | None = None,
@@ -37,12 +38,17 @@ class Context:
 
         `branches` are wanted for each sequence; there are fewer if llama.cpp has not so many ids, and none without
         the unified cache. Their tokens take cells of their own.
+
+        A decode has at most `max_outputs` rows with logits (0: all of its rows): llama.cpp keeps space on the device
+        for the whole vocabulary's logits of so many, which is 600 KB a row at 152,000 tokens.
         """
         branches = min(branches, MAX_SEQUENCES // sequences - 1) if unified and model.can_roll_back else 0
         params = C.llama_context_default_params()
         params.n_ctx = (n_ctx + branches * BRANCH_CELLS) * sequences
         params.n_batch = params.n_ubatch = max_rows
         params.n_seq_max = sequences * (1 + branches)
+        # llama.cpp makes room for one output of each sequence in any case, and stops the process if that is too many.
+        params.n_outputs_max = max(min(max_outputs or max_rows, max_rows), params.n_seq_max)
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = unified
         params.swa_full = True  # a window that forgot tokens could not be rolled back to
@@ -61,6 +67,7 @@ class Context:
         self.branches = branches
         self.unified = unified
         self.max_rows = max_rows
+        self.max_outputs = int(params.n_outputs_max)
         self.can_roll_back = model.can_roll_back
         self.n_vocab = model.vocabulary.n_tokens
         self._memory = C.llama_get_memory(self.handle)
@@ -91,6 +98,8 @@ class Context:
         count = len(rows)
         if not 0 < count <= self.max_rows:
             raise LlamaError(f"a decode takes 1 to {self.max_rows} rows, not {count}")
+        if sum(rows.outputs) > self.max_outputs:
+            raise LlamaError(f"a decode gives logits of at most {self.max_outputs} rows, not {sum(rows.outputs)}")
         self._tokens[:count] = rows.tokens
         self._positions[:count] = rows.positions
         self._outputs[:count] = rows.outputs

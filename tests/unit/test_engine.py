@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from services.verifier import round as reasons
 from services.verifier.engine import Engine
 from services.verifier.generation import Generation
+from services.verifier.scheduler import MAX_WIDTH, most_outputs
 from shared import prefix
 from shared.acceptance import COPIED
 from shared.jobs import Claim
@@ -549,3 +550,25 @@ def test_nobody_is_asked_to_hurry_where_waiting_does_not_pay() -> None:
     bench.propose(generation, generation.offset, [generation.offset % 60 + 2])
     bench.round()
     assert generation.sessions["d"].want == 0
+
+
+def test_a_decode_never_has_more_outputs_than_the_target_makes_room_for() -> None:
+    """Whole widths of drafts, all of them wanted, beside prompts that end: the bound is reached and not passed."""
+    bench = Bench(sequences=3, max_rows=512, n_ctx=400)
+    requests = [
+        job(f"r{index}", max_tokens=200, speculation=Speculation.ALWAYS, prompt=(5, 6, index + 2)) for index in range(3)
+    ]
+    answers = {request.request_id: plain_answer(request, n_ctx=400) for request in requests}
+    for request in requests[:2]:
+        bench.admit(request)
+    for number in range(8):
+        if number == 3:
+            bench.admit(requests[2])
+        for generation in bench.engine.running:
+            if generation.uncomputed == 1:
+                at = generation.offset
+                bench.propose(generation, at, answers[generation.job.request_id][at : at + MAX_WIDTH + 8])
+        bench.round()
+    outputs = [sum(rows.outputs) for rows in bench.target.decodes]
+    assert outputs[3] == 2 * (1 + MAX_WIDTH) + 1
+    assert max(outputs) == most_outputs(3) == 3 * 33
