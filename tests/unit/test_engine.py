@@ -152,7 +152,7 @@ drafting = st.sampled_from(["right", "wrong", "late", "branch", "tree", "silent"
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 1000),
-    st.sampled_from(["stream", "unified", "padded"]),
+    st.sampled_from(["stream", "unified", "padded", "window"]),
     st.lists(drafting, min_size=1, max_size=40),
     st.sampled_from([0.0, 0.7, 1.0]),
     st.sampled_from(list(Speculation)),
@@ -162,7 +162,12 @@ def test_no_proposal_of_any_shape_changes_any_answer(
 ) -> None:
     """Four requests at once, two drafters that say anything: each answer equals the plain loop's."""
     source = random.Random(seed)
-    bench = Bench(drafters=("d", "e"), unified=layout == "unified", branches=7 if layout == "unified" else 0)
+    bench = Bench(
+        drafters=("d", "e"),
+        unified=layout in ("unified", "window"),
+        branches=7 if layout == "unified" else 0,
+        window=6 if layout == "window" else 0,
+    )
     bench.engine._planner._min_rows = 2 if layout == "padded" else 1
     requests = [
         job(
@@ -248,10 +253,10 @@ def test_rounds_are_counted_by_how_they_began() -> None:
     assert counts == [("accepted", 0, 1, 0), ("plain", 0, 1, 0), ("refused", 1, 1, 0)]
 
 
-@pytest.mark.parametrize("unified", [True, False])
-def test_requests_that_come_and_go_do_not_disturb_each_other(unified: bool) -> None:
+@pytest.mark.parametrize(("unified", "window"), [(True, 0), (False, 0), (True, 40)])
+def test_requests_that_come_and_go_do_not_disturb_each_other(unified: bool, window: int) -> None:
     """Long prompts in chunks, prefix reuse and copies, sequences freed and taken again."""
-    bench = Bench(sequences=3, n_ctx=200, max_rows=32)
+    bench = Bench(sequences=3, n_ctx=200, max_rows=32, window=window)
     bench.target.unified = unified
     source = random.Random(3)
     base = [source.randrange(2, VOCABULARY) for _ in range(70)]
