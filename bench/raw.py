@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
@@ -31,29 +32,34 @@ class Decoder(Protocol):
 
     def logits(self, row: int) -> Logits: ...
 
-    def truncate(self, sequence: int, length: int) -> None: ...
+    def truncate(self, sequence: int, length: int) -> object: ...
 
 
-def answer(decoder: Decoder, eog: frozenset[int], request: dict[str, Any]) -> dict[str, Any]:
+def answer(
+    decoder: Decoder,
+    eog: frozenset[int],
+    request: dict[str, Any],
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any]:
     """The tokens of one request, an end-of-generation token included, and where the time went, in seconds."""
     prompt: list[int] = request["prompt"]
     sampling = Sampling(seed=request["seed"], temperature=request["temperature"])
     decoder.truncate(0, 0)
-    started = time.perf_counter()
+    started = clock()
     row = _prefill(decoder, prompt)
     tokens: list[int] = []
     arrivals: list[float] = []
     inside = 0.0
     while True:
         tokens.append(draw(law(decoder.logits(row), sampling), sampling.seed, len(tokens)).token)
-        arrivals.append(time.perf_counter())
+        arrivals.append(clock())
         if len(tokens) == request["tokens"] or tokens[-1] in eog:
             break
         rows = Rows()
         row = rows.add(tokens[-1], len(prompt) + len(tokens) - 1, (0,), True)
-        before = time.perf_counter()
+        before = clock()
         decoder.decode(rows)
-        inside += time.perf_counter() - before
+        inside += clock() - before
     return {
         "tokens": tokens,
         "prefill_s": arrivals[0] - started,
@@ -122,7 +128,7 @@ def main(
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
     loaded = Model(model)
-    context = Context(loaded, n_ctx=ctx, sequences=1, unified=True, threads=1)
+    context = Context(loaded, n_ctx=ctx, sequences=1, unified=True, threads=1, max_outputs=1)
     eog = frozenset(loaded.vocabulary.eog)
     answer(context, eog, {"prompt": [0], "seed": 0, "temperature": 0.0, "tokens": 4})  # first decodes map the file in
     print(json.dumps({"eog": sorted(eog)}), flush=True)

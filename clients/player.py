@@ -22,6 +22,7 @@ class Player:
     """A `Target` for chains. An answer that was led away from what is played ends."""
 
     can_roll_back = True
+    can_copy = True
     unified = True
     branches = 0
     max_rows = _ROWS
@@ -73,11 +74,17 @@ class Player:
         text = b"".join(self._vocabulary.piece(token) for token in prompt).decode(errors="replace")
         return tuple(self._vocabulary.tokenize(self._answer(text)))
 
-    def truncate(self, sequence: int, length: int) -> None:
-        del self._cells[sequence][length:]
+    def floor(self, sequence: int) -> int:
+        """It forgets nothing."""
+        return 0
 
-    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
+    def truncate(self, sequence: int, length: int) -> int:
+        del self._cells[sequence][length:]
+        return length
+
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
         self._cells[target] = self._cells[source][:length]
+        return length
 
     def close(self) -> None:
         """Nothing to free."""

@@ -2,7 +2,8 @@
 
 Finished sequences stay resident until their place is needed, least recently used first; a request starts from the
 longest common prefix with any of them, busy ones included. At least the last prompt token is always computed again,
-since its logits are needed. All methods that touch the target must run in the thread that owns it.
+since its logits are needed. Where a sliding window has forgotten what a prefix attends to, the prefix is read anew. All
+methods that touch the target must run in the thread that owns it.
 """
 
 from collections.abc import Sequence
@@ -69,12 +70,17 @@ class Sequences:
         oldest = min(idle, key=lambda slot: (bool(slot.tokens), slot.used, slot.id))
         slot, shared = oldest, 0
         if reuse and self._target.can_roll_back:
-            lengths = {slot.id: common_prefix(slot.tokens, tokens[:-1]) for slot in self.slots if slot.tokens}
+            lengths = {slot.id: self._usable(slot, tokens[:-1]) for slot in self.slots if slot.tokens}
             slot, shared = self._place(idle, oldest, lengths)
         self._cut(slot, shared)
         slot.busy = True
         slot.used = next(self._clock)
         return slot
+
+    def _usable(self, slot: Slot, tokens: Sequence[int]) -> int:
+        """How much of the prefix of `tokens` the slot can give."""
+        shared = common_prefix(slot.tokens, tokens)
+        return shared if shared >= self._target.floor(slot.id) else 0
 
     def _place(self, idle: list[Slot], oldest: Slot, lengths: dict[int, int]) -> tuple[Slot, int]:
         """Continue in place if that loses little of a resident conversation, else copy its prefix elsewhere."""
@@ -84,20 +90,19 @@ class Sequences:
         shared = lengths[best.id]
         if best in idle and (2 * shared >= len(best.tokens) or best is oldest):
             return best, shared
-        if shared < MIN_COPY:
+        if shared < MIN_COPY or not self._target.can_copy:
             return oldest, lengths.get(oldest.id, 0)
-        if best is not oldest:
-            self._target.copy(best.id, oldest.id, shared)
-            oldest.tokens = best.tokens[:shared]
+        shared = self._target.copy(best.id, oldest.id, shared)
+        oldest.tokens = best.tokens[:shared]
         return oldest, shared
 
     def _cut(self, slot: Slot, length: int) -> None:
         if len(slot.tokens) > length or length == 0:
-            self._target.truncate(slot.id, length)
+            length = self._target.truncate(slot.id, length)
         del slot.tokens[length:]
 
     def keep(self, slot: Slot, tokens: Sequence[int]) -> None:
-        """Cut the slot to what it has in common with `tokens`."""
+        """Cut the slot to what it has in common with `tokens`, or to nothing where it could not go on from there."""
         shared = common_prefix(slot.tokens, tokens)
         if shared < len(slot.tokens):
             self._cut(slot, shared)
@@ -106,7 +111,11 @@ class Sequences:
         """After a decode: `tokens` were accepted into the slot, whatever else the decode put there is dropped."""
         slot.tokens.extend(tokens)
         if self._target.can_roll_back:
-            self._target.truncate(slot.id, len(slot.tokens))
+            self.rewind(slot)
+
+    def rewind(self, slot: Slot) -> None:
+        """Drop from the cache what lies behind the slot's tokens; it is emptied where it could not go on from there."""
+        del slot.tokens[self._target.truncate(slot.id, len(slot.tokens)) :]
 
     def release(self, slot: Slot) -> None:
         """The request is over; what it computed stays for others."""

@@ -60,7 +60,9 @@ class ToyVocabulary:
 
 
 class ToyTarget:
-    """Checks what llama.cpp would abort on: positions without gaps, free cells, known sequences."""
+    """Checks what llama.cpp would abort on, or compute wrongly without a word: positions without gaps, free cells,
+    known sequences, and tokens that a sliding window still holds.
+    """
 
     def __init__(
         self,
@@ -72,18 +74,25 @@ class ToyTarget:
         took: Callable[[int], object] = lambda rows: None,
         branches: int = 0,
         model: Callable[[Sequence[int]], Logits] | None = None,
+        window: int = 0,
     ) -> None:
-        """`took` is told the rows of every decode, so that a fake clock can move; `model` gives logits of its own."""
+        """`took` is told the rows of every decode, so that a fake clock can move; `model` gives logits of its own.
+
+        With a `window` a decode forgets what its first row does not see.
+        """
         self._took = took
         self.n_ctx = n_ctx
         self.n_vocab = VOCABULARY
         self.sequences = sequences
         self.max_rows = max_rows
         self.can_roll_back = True
+        self.can_copy = not window
         self.unified = unified
         self.branches = branches
         self.cells: list[list[int]] = [[] for _ in range(sequences * (1 + branches))]
         self.decodes: list[Rows] = []
+        self._window = window
+        self._first = [0] * len(self.cells)  # the first position of each sequence that is not forgotten
         self._logits: dict[int, Logits] = {}
         self._model = model or (lambda tokens: logits_after(tokens, sharpness=sharpness))
 
@@ -93,6 +102,8 @@ class ToyTarget:
         self.decodes.append(rows)
         self._took(len(rows))
         self._logits = {}
+        if self._window:
+            self._forget({sequence for ids in rows.sequences for sequence in ids})
         for row, (token, position, ids, output) in enumerate(
             zip(rows.tokens, rows.positions, rows.sequences, rows.outputs, strict=True)
         ):
@@ -110,12 +121,29 @@ class ToyTarget:
     def logits(self, row: int) -> Logits:
         return self._logits[row]
 
-    def truncate(self, sequence: int, length: int) -> None:
-        del self.cells[sequence][length:]
+    def _forget(self, sequences: set[int]) -> None:
+        """Positions that no token from here on sees."""
+        for sequence in sequences:
+            oldest = max(0, len(self.cells[sequence]) - self._window + 1)
+            assert self._first[sequence] <= oldest, "the next token sees what was forgotten"
+            self._first[sequence] = oldest
 
-    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
+    def floor(self, sequence: int) -> int:
+        first = self._first[sequence]
+        return first + self._window - 1 if first else 0
+
+    def truncate(self, sequence: int, length: int) -> int:
+        held = length if length >= self.floor(sequence) else 0
+        del self.cells[sequence][held:]
+        if not held:
+            self._first[sequence] = 0
+        return held
+
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
+        assert self.can_copy
         assert self.cells[target][:start] == self.cells[source][:start]
         self.cells[target] = self.cells[source][:length]
+        return length
 
 
 def plain_answer(

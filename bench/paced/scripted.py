@@ -63,6 +63,7 @@ class Scripted:
     """A `Target` for chains that takes no time."""
 
     can_roll_back = True
+    can_copy = True
     unified = True
     branches = 0
     max_rows = _MAX_ROWS
@@ -98,11 +99,17 @@ class Scripted:
         except KeyError:
             raise LlamaError("this prefix was not recorded: a scripted target knows its own answers only") from None
 
-    def truncate(self, sequence: int, length: int) -> None:
-        del self._hashes[sequence][length + 1 :]
+    def floor(self, sequence: int) -> int:
+        """It forgets nothing."""
+        return 0
 
-    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
+    def truncate(self, sequence: int, length: int) -> int:
+        del self._hashes[sequence][length + 1 :]
+        return length
+
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
         self._hashes[target] = self._hashes[source][: length + 1]
+        return length
 
     def close(self) -> None:
         """Nothing to free."""

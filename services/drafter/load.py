@@ -4,7 +4,7 @@ import structlog
 
 from services.drafter import step_costs
 from services.drafter.card import introduce
-from services.drafter.model_proposer import RANKS, ModelProposer
+from services.drafter.model_proposer import MOST, RANKS, ModelProposer
 from shared import models
 from shared.arriving import Threads
 from shared.errors import StartError
@@ -48,6 +48,7 @@ class ModelDrafter:
                 unified=True,
                 branches=MAX_LEAVES - 1,
                 threads=self._site.threads,
+                max_outputs=parallel * MOST,
             )
         except LlamaError as error:
             raise StartError("--ctx", ctx, f"{error}; lower --ctx or --parallel") from None

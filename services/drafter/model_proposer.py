@@ -28,7 +28,7 @@ from shared.target import Target
 # Prompt rows per step while other sessions draft; a long prompt must not silence them.
 _SHARED_PREFILL_ROWS: Final = 64
 _STEP_WEIGHT: Final = 0.2
-_MOST: Final = 8  # nodes of one session in a step
+MOST: Final = 8  # nodes of one session in a step, each a row whose logits are read
 # Guesses per place, and the confidence below which a second or third one is not worth telling.
 RANKS: Final = 3
 _LEAST_SCORE: Final = 0.02
@@ -133,7 +133,7 @@ class ModelProposer:
         active = [
             (session, nodes)
             for session in self._sessions.values()
-            if (nodes := session.best(_MOST if self._costs else 1))
+            if (nodes := session.best(MOST if self._costs else 1))
         ]
         active.sort(key=lambda pair: pair[0].uncomputed)  # those that only draft come first
         budget = _SHARED_PREFILL_ROWS if active and active[0][0].uncomputed == 1 else self._target.max_rows

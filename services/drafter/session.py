@@ -56,7 +56,7 @@ class Session:
         self.view = context
         self.tree.restart()
         self._keep({})
-        self._target.truncate(self.slot.id, len(self.slot.tokens))
+        self._sequences.rewind(self.slot)
         # One token is always computed again, since its logits are needed.
         self._sequences.keep(self.slot, self.view[:-1])
 
@@ -160,7 +160,10 @@ class Session:
         reached = len(right)
         if right and own.path[:reached] != right:
             holder = next(lane for lane in self._lanes if lane.path[:reached] == right)
-            self._target.copy(holder.id, own.id, computed + reached, computed)
+            if not self._target.copy(holder.id, own.id, computed + reached, computed):
+                self.slot.tokens.clear()
+                self._look()
+                return
             own.path = list(right)
         if right:
             self.slot.tokens = self.view[: computed + reached]
@@ -169,7 +172,7 @@ class Session:
             self._keep({lane: path for lane, path in paths.items() if path})
         else:
             self._keep({own: []})
-            self._target.truncate(own.id, len(self.slot.tokens))
+            self._sequences.rewind(self.slot)
 
     def _keep(self, paths: dict[Lane, list[Node]]) -> None:
         """Give the lanes their new paths; those without one are emptied, and the session's own always stays."""
@@ -184,5 +187,5 @@ class Session:
     def close(self) -> None:
         """Leave what is committed as prefix cache and drop the guesses."""
         self._keep({})
-        self._target.truncate(self.slot.id, len(self.slot.tokens))
+        self._sequences.rewind(self.slot)
         self._sequences.release(self.slot)

@@ -8,12 +8,12 @@ from typing import Final
 
 from rich.console import Console
 
-from services.launcher import fetching, fitting, inventory, model_list
+from services.launcher import fetching, inventory, model_list
 from services.launcher.inventory import Found
 from services.launcher.model_facts import Facts, Library, shares_vocabulary
 from services.launcher.model_list import Entry
 from services.launcher.split import Candidate
-from shared import models, quants
+from shared import memory, models, quants
 from shared.devices import Device
 from shared.errors import StartError
 from shared.folders import cache_folder
@@ -95,7 +95,7 @@ class Shelf:
         return Candidate(
             name,
             facts.weights,
-            lambda free, on_cpu: fitting.fit(facts, free, on_cpu=on_cpu, parallel=self._parallel),
+            lambda free, on_cpu: memory.fit(facts, free, on_cpu=on_cpu, parallel=self._parallel),
             facts.recurrent,
         )
 

@@ -1,11 +1,9 @@
-"""What a model file says of itself: size by layer, cache per token, trained context, and its vocabulary's fingerprint.
+"""What a model file says of itself: its sizes, how it is quantised, and its vocabulary's fingerprint.
 
-Read from the headers of all its shards, and kept in the cache folder until a file changes. Metadata keys: ggml's
-`docs/gguf.md` and llama.cpp's `llama-arch.cpp`.
+Read from the headers of all its shards, and kept in the cache folder until a file changes.
 """
 
 import hashlib
-import re
 import struct
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -15,40 +13,23 @@ from typing import Final
 
 import msgspec
 
-from services.launcher import gguf_header
-from services.launcher.gguf_header import Header
-from shared.vocabulary import NotGGUF
+from shared import gguf_header
+from shared.gguf_header import Header
+from shared.model_sizes import ModelSizes, measure
 
-_VERSION: Final = 1  # raise it when what is read changes, so that old caches are not believed
-_LAYER: Final = re.compile(r"blk\.(\d+)\.")
-_INPUT: Final = "token_embd.weight"
-_OUTPUT: Final = "output.weight"
+_VERSION: Final = 2  # raise it when what is read changes, so that old caches are not believed
 _TOKENS: Final = "tokenizer.ggml.tokens"
 _RECURRENT: Final = (".ssm.", ".wkv.", ".shortconv.")  # parts of keys that only models with a recurrent state have
-_MOST_LAYERS: Final = 4096  # the deepest known models have some 130
 _FALLBACK: Final = "mixed"
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as its files describe it; sizes in bytes."""
+class Facts(ModelSizes, frozen=True, kw_only=True):
+    """A model as its files describe it."""
 
-    architecture: str
     quant: str
     parameters: int
-    context: int  # tokens it was trained for; 0: it does not say
-    embedding: int  # width of a token's vector
-    layers: tuple[int, ...]  # weights of each layer
-    output: int  # weights behind the last layer
-    input: int  # the table of the tokens' vectors
-    tied: bool  # the table also stands for the output's weights
-    cache: tuple[int, ...]  # numbers that each layer caches for a token, keys and values together
     recurrent: bool  # its state cannot drop tokens: neither drafter nor sped up by drafts
-    n_tokens: int
     fingerprints: dict[int, str]  # of the first so many tokens of its vocabulary
-
-    @property
-    def weights(self) -> int:
-        return sum(self.layers) + self.output + self.input
 
 
 def shares_vocabulary(one: Facts, other: Facts) -> bool:
@@ -63,58 +44,15 @@ def describe(shards: Sequence[Header], lengths: Iterable[int] = ()) -> Facts:
     `lengths` are the sizes of other vocabularies that its own may be compared with.
     """
     head = shards[0]
-    architecture = head.text("general.architecture")
-    tensors = [tensor for shard in shards for tensor in shard.tensors]
-    count = head.number(f"{architecture}.block_count")
-    if not 0 <= count <= _MOST_LAYERS:
-        raise NotGGUF(f"{count} layers")
-    layers = [0] * count
-    output = 0
-    for tensor in tensors:
-        match = _LAYER.match(tensor.name)
-        if match and int(match[1]) < count:
-            layers[int(match[1])] += tensor.size
-        elif tensor.name != _INPUT:
-            output += tensor.size
+    sizes = measure(shards)
     texts = _texts(head)
     return Facts(
-        architecture=architecture,
+        **msgspec.structs.asdict(sizes),
         quant=_quant(head),
-        parameters=sum(tensor.elements for tensor in tensors),
-        context=head.number(f"{architecture}.context_length"),
-        embedding=head.number(f"{architecture}.embedding_length"),
-        layers=tuple(layers),
-        output=output,
-        input=sum(tensor.size for tensor in tensors if tensor.name == _INPUT),
-        tied=all(tensor.name != _OUTPUT for tensor in tensors),
-        cache=_cached_numbers(head, architecture, count),
-        recurrent=_is_recurrent(head, architecture),
-        n_tokens=len(texts),
+        parameters=sum(tensor.elements for shard in shards for tensor in shard.tensors),
+        recurrent=_is_recurrent(head, sizes.architecture),
         fingerprints=prefix_fingerprints(texts, [*lengths, len(texts)]),
     )
-
-
-def _cached_numbers(head: Header, architecture: str, count: int) -> tuple[int, ...]:
-    """Keys and values per token and layer. Sliding windows save nothing here: we keep all to be able to roll back."""
-
-    def key(name: str) -> str:
-        return f"{architecture}.attention.{name}"
-
-    heads = head.numbers(key("head_count"), count)
-    kv_heads = head.numbers(key("head_count_kv"), count, -1)
-    embedding = head.number(f"{architecture}.embedding_length")
-    interval = head.number(f"{architecture}.full_attention_interval")
-    shared = head.number(key("shared_kv_layers"))  # the last so many layers use what earlier ones cached
-    numbers = []
-    for layer in range(count):
-        size = embedding // heads[layer] if heads[layer] else 0
-        both = (
-            head.numbers(key("key_length"), count, size)[layer] + head.numbers(key("value_length"), count, size)[layer]
-        )
-        attends = layer < count - shared and (not interval or (layer + 1) % interval == 0)
-        own = heads[layer] if kv_heads[layer] < 0 else kv_heads[layer]
-        numbers.append(own * both if attends else 0)
-    return tuple(numbers)
 
 
 def _is_recurrent(head: Header, architecture: str) -> bool:

@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from services.launcher import fitting, inventory
-from services.launcher.fitting import Fit
+from services.launcher import inventory
 from services.launcher.inventory import Found
 from services.launcher.model_facts import Facts, Library, shares_vocabulary
-from shared import devices, hardware
+from shared import devices, hardware, memory
 from shared.devices import Device
 from shared.errors import StartError
 from shared.folders import cache_folder
+from shared.memory import Fit
 
 _PARTIAL: Final = "not all of it is here; `draftmesh pull` goes on with it"
 _SHARDS_MISSING: Final = "not all of its shards are here"
@@ -70,7 +70,7 @@ def examine(found: Sequence[Found], present: Mapping[str, Device], parallel: int
             entries.append(Entry(found=model, facts=None, problem=fact, drafters=(), fits={}))
             continue
         fits = {
-            name: fitting.fit(fact, device.memory_free, on_cpu=device.kind == devices.CPU, parallel=parallel)
+            name: memory.fit(fact, device.memory_free, on_cpu=device.kind == devices.CPU, parallel=parallel)
             for name, device in present.items()
         }
         entries.append(Entry(found=model, facts=fact, problem="", drafters=_drafters(fact, known), fits=fits))
@@ -128,7 +128,7 @@ def _values(facts: Facts) -> dict[str, object]:
         "context": facts.context,
         "vocabulary": facts.fingerprints.get(facts.n_tokens, ""),
         "n_tokens": facts.n_tokens,
-        "cache_bytes_per_token": fitting.cache_bytes(facts, 1),
+        "cache_bytes_per_token": memory.bytes_per_token(facts),
         "recurrent": facts.recurrent,
     }
 

@@ -220,6 +220,7 @@ class _Probe:
             unified=True,
             threads=threads,
             max_rows=_ROWS,
+            max_outputs=_ROWS,
         )
 
 

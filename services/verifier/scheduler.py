@@ -14,6 +14,14 @@ from typing import Final
 MAX_WIDTH: Final = 32  # drafts per request and round; beyond, a chain adds less than it costs anywhere we measured
 
 
+def most_outputs(requests: int) -> int:
+    """Rows of one decode whose logits are read, at most: a token of each request and the drafts behind it.
+
+    Of a prompt only the last row's are, and a request that reads its prompt has no drafts.
+    """
+    return requests * (1 + MAX_WIDTH)
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """Drafts that have not come yet: `batch` of them in `first_ms`, then one every `step_ms`, each with this

@@ -74,6 +74,11 @@ class Model:
         """False for recurrent and hybrid models, whose state cannot drop its last tokens."""
         return not (C.llama_model_is_recurrent(self.handle) or C.llama_model_is_hybrid(self.handle))
 
+    @property
+    def window(self) -> int:
+        """Tokens that a layer with a sliding window sees; 0 if no layer has one."""
+        return int(C.llama_model_n_swa(self.handle))
+
     def metadata(self, key: str) -> str | None:
         """A metadata value as text, or None."""
         return self.vocabulary.metadata(key)

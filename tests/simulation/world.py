@@ -49,6 +49,7 @@ class Oracle:
 
     n_vocab = _VOCABULARY
     can_roll_back = True
+    can_copy = True
     unified = True
     sequences = 1
     branches = 0
@@ -70,10 +71,15 @@ class Oracle:
         position = self._rows.positions[row]
         return self._logits[self._answer[position]] if position < len(self._answer) else self._logits[0]
 
-    def truncate(self, sequence: int, length: int) -> None:
-        """Only positions matter here, and the engine keeps count of them."""
+    def floor(self, sequence: int) -> int:
+        """It forgets nothing."""
+        return 0
 
-    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
+    def truncate(self, sequence: int, length: int) -> int:
+        """Only positions matter here, and the engine keeps count of them."""
+        return length
+
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
         raise AssertionError("one sequence has nobody to copy from")
 
 

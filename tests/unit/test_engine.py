@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from services.verifier import round as reasons
 from services.verifier.engine import Engine
 from services.verifier.generation import Generation
+from services.verifier.scheduler import MAX_WIDTH, most_outputs
 from shared import prefix
 from shared.acceptance import COPIED
 from shared.jobs import Claim
@@ -151,7 +152,7 @@ drafting = st.sampled_from(["right", "wrong", "late", "branch", "tree", "silent"
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 1000),
-    st.sampled_from(["stream", "unified", "padded"]),
+    st.sampled_from(["stream", "unified", "padded", "window"]),
     st.lists(drafting, min_size=1, max_size=40),
     st.sampled_from([0.0, 0.7, 1.0]),
     st.sampled_from(list(Speculation)),
@@ -161,7 +162,12 @@ def test_no_proposal_of_any_shape_changes_any_answer(
 ) -> None:
     """Four requests at once, two drafters that say anything: each answer equals the plain loop's."""
     source = random.Random(seed)
-    bench = Bench(drafters=("d", "e"), unified=layout == "unified", branches=7 if layout == "unified" else 0)
+    bench = Bench(
+        drafters=("d", "e"),
+        unified=layout in ("unified", "window"),
+        branches=7 if layout == "unified" else 0,
+        window=6 if layout == "window" else 0,
+    )
     bench.engine._planner._min_rows = 2 if layout == "padded" else 1
     requests = [
         job(
@@ -247,10 +253,10 @@ def test_rounds_are_counted_by_how_they_began() -> None:
     assert counts == [("accepted", 0, 1, 0), ("plain", 0, 1, 0), ("refused", 1, 1, 0)]
 
 
-@pytest.mark.parametrize("unified", [True, False])
-def test_requests_that_come_and_go_do_not_disturb_each_other(unified: bool) -> None:
+@pytest.mark.parametrize(("unified", "window"), [(True, 0), (False, 0), (True, 40)])
+def test_requests_that_come_and_go_do_not_disturb_each_other(unified: bool, window: int) -> None:
     """Long prompts in chunks, prefix reuse and copies, sequences freed and taken again."""
-    bench = Bench(sequences=3, n_ctx=200, max_rows=32)
+    bench = Bench(sequences=3, n_ctx=200, max_rows=32, window=window)
     bench.target.unified = unified
     source = random.Random(3)
     base = [source.randrange(2, VOCABULARY) for _ in range(70)]
@@ -549,3 +555,25 @@ def test_nobody_is_asked_to_hurry_where_waiting_does_not_pay() -> None:
     bench.propose(generation, generation.offset, [generation.offset % 60 + 2])
     bench.round()
     assert generation.sessions["d"].want == 0
+
+
+def test_a_decode_never_has_more_outputs_than_the_target_makes_room_for() -> None:
+    """Whole widths of drafts, all of them wanted, beside prompts that end: the bound is reached and not passed."""
+    bench = Bench(sequences=3, max_rows=512, n_ctx=400)
+    requests = [
+        job(f"r{index}", max_tokens=200, speculation=Speculation.ALWAYS, prompt=(5, 6, index + 2)) for index in range(3)
+    ]
+    answers = {request.request_id: plain_answer(request, n_ctx=400) for request in requests}
+    for request in requests[:2]:
+        bench.admit(request)
+    for number in range(8):
+        if number == 3:
+            bench.admit(requests[2])
+        for generation in bench.engine.running:
+            if generation.uncomputed == 1:
+                at = generation.offset
+                bench.propose(generation, at, answers[generation.job.request_id][at : at + MAX_WIDTH + 8])
+        bench.round()
+    outputs = [sum(rows.outputs) for rows in bench.target.decodes]
+    assert outputs[3] == 2 * (1 + MAX_WIDTH) + 1
+    assert max(outputs) == most_outputs(3) == 3 * 33

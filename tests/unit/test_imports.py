@@ -28,6 +28,10 @@ PURE = (
             "fleet",
             "verdict",
             "names",
+            "memory",
+            "gguf_header",
+            "model_sizes",
+            "purpose",
         )
     ),
     *(
@@ -39,7 +43,6 @@ PURE = (
         for name in ("suffix", "votes", "copier", "store", "draft_tree", "proposer", "extension")
     ),
     *(f"services.gateway.{name}" for name in ("text", "stats")),
-    "services.launcher.fitting",
     *(
         f"services.launcher.bench.{name}"
         for name in ("prompts", "edits", "agents", "workloads", "plan", "samples", "acceptance", "summary")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from services.launcher import gguf_header, model_facts
-from services.launcher.gguf_header import Header
+from services.launcher import model_facts
 from services.launcher.model_facts import Facts, Library, shares_vocabulary
+from shared import gguf_header
+from shared.gguf_header import Header
 from shared.llama.model import Model
 from shared.models import resolve
 from shared.vocabulary import NotGGUF, fingerprint

@@ -138,11 +138,14 @@ def test_a_prompt_longer_than_its_context_is_drafted_from_head_and_tail() -> Non
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([0.0, 1.0]), st.sampled_from([0, 1, 3, 7]))
-def test_whatever_the_target_decides_drafts_hang_from_real_prefixes(seed: int, presence: float, branches: int) -> None:
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 1.0]), st.sampled_from([(0, 0), (1, 0), (3, 0), (7, 0), (0, 5)]))
+def test_whatever_the_target_decides_drafts_hang_from_real_prefixes(
+    seed: int, presence: float, layout: tuple[int, int]
+) -> None:
     """The toy target checks meanwhile that every row has the past that its sequence says."""
     source = random.Random(seed)
-    target = ToyTarget(n_ctx=96, branches=branches, sharpness=source.choice([0.5, 2.0]))
+    branches, window = layout
+    target = ToyTarget(n_ctx=96, branches=branches, sharpness=source.choice([0.5, 2.0]), window=window)
     proposer = ModelProposer(target)
     start = opening(lead=9, presence_penalty=presence)
     proposer.open(start)

@@ -1,3 +1,4 @@
+from shared.rows import Rows
 from shared.sequences import MIN_COPY, Sequences, common_prefix
 from tests.toys import ToyTarget
 
@@ -80,3 +81,47 @@ def test_common_prefix_ends_at_the_first_difference() -> None:
     assert common_prefix([1, 2, 3], [1, 2, 4]) == 2
     assert common_prefix([1, 2], [1, 2, 4]) == 2
     assert common_prefix([], [1]) == 0
+
+
+def windowed(window: int, tokens: list[int], sequences: int = 2) -> tuple[ToyTarget, Sequences]:
+    """A target whose window has forgotten all but the end of a request over `tokens` that ran and ended."""
+    target = ToyTarget(window=window, sequences=sequences)
+    held = Sequences(target)
+    slot = held.acquire([*tokens, 63], reuse=True)
+    for part in (tokens[:20], tokens[20:-1], tokens[-1:]):  # the last token was decoded by itself
+        rows = Rows()
+        rows.extend(part, len(slot.tokens), slot.id)
+        target.decode(rows)
+        held.settle(slot, part)
+    held.release(slot)
+    return target, held
+
+
+def test_a_conversation_goes_on_where_a_window_has_forgotten_its_beginning() -> None:
+    target, sequences = windowed(8, LONG)
+    slot = sequences.acquire([*LONG, 50, 51], reuse=True)
+    assert slot.tokens == LONG == target.cells[slot.id]
+
+
+def test_a_prefix_that_a_window_has_forgotten_is_read_anew_and_the_conversation_stays() -> None:
+    target, sequences = windowed(8, LONG)
+    slot = sequences.acquire([*LONG[:30], 50, 51], reuse=True)
+    assert slot.tokens == target.cells[slot.id] == []
+    assert LONG in target.cells
+
+
+def test_what_fits_the_window_is_taken_back_and_no_more() -> None:
+    target, sequences = windowed(8, LONG, sequences=1)
+    [slot] = sequences.slots
+    assert target.floor(slot.id) == len(LONG) - 1
+    sequences.keep(slot, [*LONG[:-1], 50])
+    assert slot.tokens == target.cells[slot.id] == LONG[:-1]
+    sequences.keep(slot, [*LONG[:-2], 50])
+    assert slot.tokens == target.cells[slot.id] == []
+
+
+def test_a_busy_request_lends_nothing_where_windows_are_not_shared() -> None:
+    target, sequences = windowed(64, LONG)
+    sequences.acquire([*LONG, 50], reuse=True)
+    other = sequences.acquire([*LONG, 60], reuse=True)
+    assert other.tokens == target.cells[other.id] == []

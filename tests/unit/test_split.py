@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.launcher.fitting import Fit
 from services.launcher.split import Candidate, Spare, Split, propose
 from shared.devices import Device
+from shared.memory import Fit
 
 GB = 10**9
 LAYERS = 40

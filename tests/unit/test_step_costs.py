@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.drafter.model_proposer import ModelProposer
+from services.drafter.model_proposer import MOST, ModelProposer
 from services.drafter.proposer import Draft, Opening
 from services.drafter.step_costs import ROW_COUNTS, measure, worth
 from shared import prefix
@@ -172,3 +172,12 @@ def test_a_slow_model_is_not_measured_for_long() -> None:
 
 def test_a_short_text_gives_a_short_table() -> None:
     assert list(measure(ToyTarget(), range(2, 7), 3)) == [1, 2, 4]
+
+
+def test_no_step_has_more_outputs_than_the_target_makes_room_for() -> None:
+    target = ToyTarget(n_ctx=256, sequences=3, sharpness=0.2, branches=7)
+    proposer = ModelProposer(target, RowCosts({1: 2.0, 64: 2.0}))
+    for index in range(3):
+        proposer.open(opening(f"r{index}", lead=60, prompt=(5, 6, index + 2)))
+    drafts_of(proposer, 20)
+    assert max(sum(rows.outputs) for rows in target.decodes) == 3 * MOST == 24

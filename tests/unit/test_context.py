@@ -1,0 +1,84 @@
+"""The context over a tiny model: what it refuses, and what it takes of a device's memory."""
+
+import ctypes
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import llama_cpp.llama_cpp as C
+import pytest
+
+from shared.llama import library
+from shared.llama.context import Context
+from shared.llama.model import Model
+from shared.rows import LlamaError, Rows
+from tests import random_models
+
+MIB = 1 << 20
+VOCABULARY = 20_000
+
+
+@contextmanager
+def told() -> Iterator[list[str]]:
+    """What llama.cpp logs within the block."""
+    lines: list[str] = []
+
+    @C.llama_log_callback  # type: ignore[untyped-decorator]
+    def log(_: int, text: bytes, __: Any) -> None:
+        lines.append(text.decode())
+
+    C.llama_log_set(log, ctypes.c_void_p(0))
+    yield lines
+    C.llama_log_set(library._log, ctypes.c_void_p(0))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    path: Path = tmp_path_factory.mktemp("models") / "wide.gguf"
+    loaded = Model(random_models.llama(path, n_tokens=VOCABULARY))
+    yield loaded
+    loaded.close()
+
+
+def space(model: Model, max_outputs: int) -> float:
+    """Bytes of the compute buffers, as llama.cpp tells them."""
+    with told() as lines:
+        context = Context(
+            model, n_ctx=1024, sequences=1, unified=True, threads=1, flash_attn=True, max_outputs=max_outputs
+        )
+        context.close()
+    return sum(MIB * float(found) for found in re.findall(r"compute buffer size = +([\d.]+) MiB", "".join(lines)))
+
+
+def test_the_compute_buffer_has_room_for_the_logits_of_the_outputs_alone(model: Model) -> None:
+    saved = space(model, 0) - space(model, 72)
+    assert saved == pytest.approx((512 - 72) * VOCABULARY * 4, rel=0.03)
+
+
+def rows(count: int, outputs: int) -> Rows:
+    filled = Rows()
+    for position in range(count):
+        filled.add(position % 50, position, (0,), position >= count - outputs)
+    return filled
+
+
+def test_more_outputs_than_there_is_room_for_are_refused_and_nothing_is_changed(model: Model) -> None:
+    context = Context(model, n_ctx=256, sequences=1, unified=True, threads=1, max_outputs=4)
+    try:
+        with pytest.raises(LlamaError, match="logits of at most 4 rows, not 5"):
+            context.decode(rows(20, 5))
+        context.decode(rows(20, 4))
+        assert context.logits(19).shape == (VOCABULARY,)
+    finally:
+        context.close()
+
+
+def test_there_is_room_for_one_output_of_every_sequence_whatever_was_asked_for(model: Model) -> None:
+    """llama.cpp stops the process if there is not."""
+    context = Context(model, n_ctx=64, sequences=4, unified=True, branches=7, threads=1, max_outputs=1)
+    try:
+        assert context.max_outputs == 4 * (1 + 7)
+    finally:
+        context.close()
