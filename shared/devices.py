@@ -8,7 +8,7 @@ the same card: both names are good, and where devices are counted or chosen it c
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol, TypeVar
 
@@ -167,10 +167,12 @@ def choose(name: str, devices: Sequence[Device], option: str = TARGET_OPTION) ->
     return find(wanted, devices) or refuse(name, devices, option)
 
 
-def refuse(name: str, devices: Sequence[Device], option: str, broken: Sequence[str] = ()) -> NoReturn:
-    """Say that there is no such device, what is there, and which backends are `broken`. Raises `StartError`."""
-    reasons = "".join(f"; {reason}" for reason in broken)
-    raise StartError(option, name, f"no such device; here: {listing(devices) or 'none'}; or auto{reasons}")
+def refuse(name: str, devices: Sequence[Device], option: str, broken: Mapping[str, str] | None = None) -> NoReturn:
+    """Say that there is no such device, why if its backend is `broken`, and what is there. Raises `StartError`."""
+    kind = kind_of(name.strip().lower())
+    reasons = [reason for backend, reason in (broken or {}).items() if kind_of(backend) == kind]
+    here = f"here: {listing(devices) or 'none'}; or auto"
+    raise StartError(option, name, "; ".join(["no such device", *reasons, here]))
 
 
 def parse_target(name: str, split: str, option: str = TARGET_OPTION) -> tuple[tuple[str, ...], tuple[float, ...]]:

@@ -7,7 +7,8 @@ only the child along. Starting it costs about as much as starting Python with ll
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -20,10 +21,10 @@ _TIMEOUT_S: Final = 60  # a driver that wakes sleeping cards may take half a min
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Devices in ggml's order, and why backends that are installed are not among them."""
+    """Devices in ggml's order, and of each backend that was added and cannot be used, why."""
 
     devices: tuple[Device, ...]
-    broken: tuple[str, ...] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
 
 
 def look() -> Hardware:

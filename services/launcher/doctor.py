@@ -117,7 +117,7 @@ class Examination:
         present = here.devices
         for name, device in devices.named(present).items():
             self._good(f"device {name}: {device.description}, {devices.memory(device)}")
-        for reason in here.broken:
+        for reason in here.broken.values():
             self._bad(reason)
         targets = plan.place_targets([subject.target_device], subject.tensor_split, 1, present)
         others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, targets)

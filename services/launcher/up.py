@@ -51,7 +51,7 @@ def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
 
     def live(folder: Path) -> int:
         here = hardware.look()
-        for reason in here.broken:
+        for reason in here.broken.values():
             display.say(reason, "yellow")
         made = plan.make(wishes, here.devices, machine.available_cores(), find, folder, environment, handed)
         with ExitStack() as stack:

@@ -79,13 +79,13 @@ def open_device(name: str, option: str) -> BackendDevice:
 def list_all() -> Hardware:
     """Every device in ggml's order; opens a context on each GPU."""
     library.start()
-    broken = []
+    broken = {}
     for plugin in plugins.installed():
         try:
             plugins.load(plugin)
         except LlamaError as error:
-            broken.append(str(error))
-    return Hardware(tuple(_described(handle).plain() for handle in _handles()), tuple(broken))
+            broken[plugin] = str(error)
+    return Hardware(tuple(_described(handle).plain() for handle in _handles()), broken)
 
 
 def _handles() -> Iterator[int]:
