@@ -5,12 +5,16 @@ llama.cpp itself was built with is no plugin.
 """
 
 import ctypes
+import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from shared.folders import data_folder
 from shared.llama import library
 from shared.rows import LlamaError
+
+_BASE: Final = "libggml-base.so"  # by this name a prebuilt backend asks for ggml
 
 
 def folder() -> Path:
@@ -26,8 +30,19 @@ def installed() -> dict[str, Path]:
 
 @cache
 def load(name: str) -> None:
-    """Add the devices of the backend `name` to this process; later calls do nothing. Raises `LlamaError`."""
+    """Add the devices of the backend `name` to this process; later calls do nothing. Raises `LlamaError`.
+
+    The backend looks for ggml beside itself. It is loaded out of a folder of links, where it finds the very copy that
+    libllama uses: the loader then maps no second one.
+    """
     library.start()
     path = installed().get(name)
-    if path is None or not library.ggml("ggml_backend_load", ctypes.c_void_p, ctypes.c_char_p)(str(path).encode()):
-        raise LlamaError(f"the backend {name} cannot be loaded from {folder() / name}")
+    if path is None:
+        raise LlamaError(f"there is no backend {name} in {folder()}")
+    with tempfile.TemporaryDirectory(prefix="draftmesh-") as links:
+        for neighbour in path.parent.iterdir():
+            (Path(links) / neighbour.name).symlink_to(neighbour)
+        (Path(links) / _BASE).symlink_to(library.path_of("ggml_backend_dev_name"))
+        link = Path(links) / path.name
+        if not library.ggml("ggml_backend_load", ctypes.c_void_p, ctypes.c_char_p)(str(link).encode()):
+            raise LlamaError(f"the backend {name} cannot be loaded from {path.parent}")
