@@ -18,6 +18,7 @@ from shared.errors import StartError
 
 AUTO: Final = "auto"
 CPU: Final = "cpu"
+BROKEN: Final = "broken"  # the kind of what stands for a backend that cannot be used; its description says why
 
 
 class Device(Protocol):
@@ -36,6 +37,8 @@ class Device(Protocol):
 
 
 D = TypeVar("D", bound=Device)
+
+ADDABLE: Final = ("cuda", "vulkan")  # kinds whose backend can be fetched
 
 _RANK: Final = {"gpu": 0, "igpu": 1}  # an integrated GPU reports the machine's whole memory as its own
 _BACKEND: Final = re.compile(r"([A-Za-z]+?)(?:\d+|\[.*\])?")
@@ -91,8 +94,16 @@ def choose(name: str, devices: Sequence[D], option: str = "--target-device") -> 
         present.get(wanted) or present.get(f"{wanted}:0") or (present.get("metal") if wanted == "metal:0" else None)
     )
     if device is None:
-        raise StartError(option, name, f"no such device; here: {listing(devices) or 'none'}; or auto")
+        raise StartError(option, name, f"no such device; {_absence(_kind(wanted.partition(':')[0]), devices)}")
     return device
+
+
+def _absence(kind: str, devices: Sequence[Device]) -> str:
+    """Why there is no device of this kind as far as is known, and what there is."""
+    reasons = [device.description for device in devices if device.kind == BROKEN and _kind(device.name) == kind]
+    if not reasons and kind in ADDABLE and not any(name.partition(":")[0] == kind for name in named(devices)):
+        reasons = [f"`draftmesh backend add {kind}` may bring it"]
+    return "; ".join([*reasons, f"here: {listing(devices) or 'none'}; or auto"])
 
 
 def choose_target(name: str, devices: Sequence[D], targets: Sequence[D], option: str = "--target-device") -> D:

@@ -7,7 +7,7 @@ from services.drafter.card import introduce
 from services.drafter.model_proposer import RANKS, ModelProposer
 from shared import devices, models
 from shared.errors import StartError
-from shared.llama.backend_device import backend_devices
+from shared.llama.backend_device import backend_devices, warn_of_broken
 from shared.llama.context import Context
 from shared.llama.model import Model
 from shared.messages import DrafterCard
@@ -32,6 +32,7 @@ class ModelDrafter:
         self.path = models.resolve(spec, "--draft-model", _tell)
         self.name = models.model_name(self.path)
         present = backend_devices()
+        warn_of_broken(present)
         chosen = devices.choose(device, present, "--draft-device")
         self.device = devices.name_of(chosen, present)
         try:

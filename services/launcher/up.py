@@ -50,7 +50,11 @@ def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
         return fetching.find(spec, option, console)
 
     def live(folder: Path) -> int:
-        made = plan.make(wishes, hardware.look(), devices.available_cores(), find, folder, environment, handed)
+        found = hardware.look()
+        for device in found.devices:
+            if device.kind == devices.BROKEN:
+                display.say(device.description, "yellow")
+        made = plan.make(wishes, found, devices.available_cores(), find, folder, environment, handed)
         with ExitStack() as stack:
             file = _recorded(stack, made, folder, display)
             code = asyncio.run(Fleet(made, folder, display).run())

@@ -17,7 +17,7 @@ from services.verifier.calibrate import PROBE_TEXT, Cache, Exactness, measure_ex
 from shared import devices, models, options
 from shared.errors import StartError
 from shared.folders import cache_folder
-from shared.llama.backend_device import BackendDevice, backend_devices
+from shared.llama.backend_device import BackendDevice, backend_devices, warn_of_broken
 from shared.llama.context import CACHE_TYPES, Context
 from shared.llama.library import build_info
 from shared.llama.model import Model
@@ -79,6 +79,7 @@ def load(settings: TargetSettings, say: Callable[[str], None] = _tell) -> Loaded
             raise StartError(option, value, f"must be auto, {', '.join(CACHE_TYPES)}")
     path = models.resolve(settings.target_model, "--target-model", say)
     present = backend_devices()
+    warn_of_broken(present)
     device = devices.choose(settings.target_device, present, "--target-device")
     split = devices.parse_tensor_split(settings.tensor_split)
     try:

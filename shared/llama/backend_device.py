@@ -1,10 +1,15 @@
 """The devices that this build of llama.cpp can see."""
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.devices import CPU, available_memory
+import structlog
+
+from shared.devices import BROKEN, CPU, available_memory
 from shared.llama import library, plugins
+
+logger = structlog.get_logger()
 
 _KINDS = {0: CPU, 1: "gpu", 2: "igpu"}  # ggml_backend_dev_type in ggml-backend.h; the rest are accelerators
 
@@ -16,16 +21,22 @@ class BackendDevice:
     handle: int
     name: str  # ggml's own name, e.g. "CUDA0"
     description: str
-    kind: str  # "cpu", "gpu", "igpu", "accel"
+    kind: str  # "cpu", "gpu", "igpu", "accel"; "broken": a backend that cannot be used, and the description says why
     memory_free: int
     memory_total: int
 
 
+def warn_of_broken(devices: Sequence[BackendDevice]) -> None:
+    """Log a line for each backend that cannot be used."""
+    for device in devices:
+        if device.kind == BROKEN:
+            logger.warning("backend_unusable", backend=device.name, problem=device.description)
+
+
 def backend_devices() -> list[BackendDevice]:
-    """Every ggml device in ggml's order."""
+    """Every ggml device in ggml's order, then one for each backend that cannot be used."""
     library.start()
-    for name in plugins.installed():
-        plugins.load(name)
+    problems = plugins.load_installed()
     devices = []
     for index in range(library.ggml("ggml_backend_dev_count", ctypes.c_size_t)()):
         handle = library.ggml("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)(index)
@@ -46,4 +57,4 @@ def backend_devices() -> list[BackendDevice]:
                 memory_total=total.value,
             )
         )
-    return devices
+    return devices + [BackendDevice(0, name, problem, BROKEN, 0, 0) for name, problem in problems.items()]

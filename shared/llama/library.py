@@ -49,6 +49,15 @@ def ggml(name: str, result: Any, *arguments: Any) -> Any:
     return ctypes.CFUNCTYPE(result, *arguments)((name, _library_of(name)))
 
 
+def backends() -> list[str]:
+    """The backends that this process has, by ggml's names for them in lower case, such as `cpu` and `cuda`."""
+    start()
+    get = ggml("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)
+    name = ggml("ggml_backend_reg_name", ctypes.c_char_p, ctypes.c_void_p)
+    count = ggml("ggml_backend_reg_count", ctypes.c_size_t)()
+    return [name(get(index)).decode().lower() for index in range(count)]
+
+
 class _Found(ctypes.Structure):
     """`Dl_info` of dlfcn.h."""
 
