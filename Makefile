@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check soak bench versus load paced arrival pages screenshots axe clients chaos \
+.PHONY: help install up demo lint test check soak bench versus load paced arrival pages screenshots axe vulkan clients chaos \
 	reference docs docs-serve clean clean-all
 
 help: ## list these targets
@@ -47,7 +47,18 @@ $(AXE):
 	@npm install --silent --no-save --no-package-lock --no-audit --no-fund --ignore-scripts \
 		--prefix .cache/axe axe-core@4.14.1 || echo "no axe-core: accessibility will not be tested"
 
-test: lint axe ## everything: lint and all tests
+VULKAN := .cache/data/draftmesh/backends/vulkan/libggml-vulkan.so
+
+vulkan: $(VULKAN) ## put the Vulkan backend into .cache/data, for the tests on a second device
+
+# Without npm or a network those tests are skipped, and say so. npm fetches the package, and our command checks it.
+$(VULKAN): $(STAMP)
+	@mkdir -p .cache/packages
+	@{ npm pack --silent --pack-destination .cache/packages @node-llama-cpp/linux-x64-vulkan@3.22.1 > /dev/null \
+		&& XDG_DATA_HOME=$(CURDIR)/.cache/data $(BIN)/draftmesh backend add vulkan --from .cache/packages \
+		&& touch $@; } || echo "no Vulkan backend: nothing will be tested on a second device"
+
+test: lint axe vulkan ## everything: lint and all tests
 	$(BIN)/python -m pytest $(ARGS)
 
 check: lint ## the quick part, under a minute

@@ -1,7 +1,7 @@
 """A file fetched over HTTP: goes on where an earlier try ended, and is whole and the right one, or is not there.
 
 The bytes that have come stay in a part file after Ctrl-C, a crash or a lost connection, and are not fetched again.
-Its SHA-256 is computed as they come. Ranges: RFC 9110 §14.
+Their digest is computed as they come. Ranges: RFC 9110 §14.
 """
 
 import hashlib
@@ -42,7 +42,8 @@ class Download:
     target: Path
     lock: Path
     size: int
-    sha256: str = ""  # empty: the server names none, and only the size is checked
+    digest: str = ""  # in hexadecimal; empty: none is known, and only the size is checked
+    algorithm: str = "sha256"  # as hashlib names it
     refused: Callable[["Response"], None]  # raises for a status that no further try will mend
     pause: Callable[[float], Any] = field(default=time.sleep)
 
@@ -91,7 +92,7 @@ class Download:
         if file.tell() > self.size:
             file.truncate(0)
         file.seek(0)
-        digest = hashlib.sha256()
+        digest = hashlib.new(self.algorithm)
         while block := file.read(_CHUNK):
             digest.update(block)
         return digest
@@ -109,7 +110,7 @@ class Download:
             if have and not _continues(response, have):
                 file.truncate(0)
                 file.seek(0)
-                digest = hashlib.sha256()
+                digest = hashlib.new(self.algorithm)
             for block in response.iter_raw():
                 if file.tell() + len(block) > self.size:
                     file.truncate(0)
@@ -121,10 +122,10 @@ class Download:
 
     def _check(self, digest: "hashlib._Hash") -> None:
         found = digest.hexdigest()
-        if self.sha256 and found != self.sha256:
+        if self.digest and found != self.digest:
             self.part.unlink()
             raise DownloadError(
-                f"what came has the SHA-256 {found[:16]}…, the hub names {self.sha256[:16]}…;"
+                f"what came has the {self.algorithm.upper()} {found[:16]}… and should have {self.digest[:16]}…;"
                 " the bad copy is removed, so try again"
             )
 

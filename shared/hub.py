@@ -5,6 +5,7 @@ through `shared.download`, because since release 2 that client starts an interru
 """
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,9 +177,9 @@ class HuggingFace:
             target=blob,
             lock=self._folder / ".locks" / blob.parents[1].name / f"{blob.name}.lock",  # as the hub's client locks it
             size=file.size,
-            sha256=file.sha256,
+            digest=file.sha256,
             refused=hf_raise_for_status,
-            **({"pause": self._pause} if self._pause else {}),
+            pause=self._pause or time.sleep,
         ).run(get_session(), report)
 
     def _cached(self, repository: str) -> list[RemoteFile]:

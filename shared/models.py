@@ -50,7 +50,7 @@ def resolve(
     if name == DEFAULT:
         path = _default(option)
     elif remote is not None:
-        path = _Repository(remote, spec, option, hub).fetch(say, fetching or _Tenths(say))
+        path = _Repository(remote, spec, option, hub).fetch(say, fetching or Tenths(say))
     else:
         path = Path(name).expanduser()
     if pinned:
@@ -194,7 +194,7 @@ class _Repository:
         return self._hub.download(self._name, file, lambda done, size: fetching(file.path, done, size))
 
 
-class _Tenths:
+class Tenths:
     """Says how far a download is, whenever another tenth of a file has come."""
 
     def __init__(self, say: Say) -> None:

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from services.launcher import service_options
 from services.launcher.commands.acl import acl
+from services.launcher.commands.backend import backend
 from services.launcher.commands.bench import bench, compare
 from services.launcher.commands.config import config
 from services.launcher.commands.demo import demo
@@ -73,6 +74,7 @@ for command in (join, pull, status, ps, top, logs, doctor, plan, demo, bench, la
     app.command()(command)
 app.command("bench compare")(compare)
 app.add_typer(models, name="models")
+app.add_typer(backend, name="backend")
 app.add_typer(keys, name="keys")
 app.add_typer(config, name="config")
 app.add_typer(service, name="service")

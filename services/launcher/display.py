@@ -10,7 +10,7 @@ class Display:
     """States by process name. Lines said while a table stands appear above it."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self.console = console
         self._states: dict[str, str] = {}
         # No thread may refresh it: children are forked from this process.
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
@@ -28,7 +28,7 @@ class Display:
 
     def say(self, line: str, style: str = "") -> None:
         """A line that stays."""
-        self._console.print(Text(line, style=style), soft_wrap=True)
+        self.console.print(Text(line, style=style), soft_wrap=True)
 
     def state(self, name: str, state: str) -> None:
         """A process changed its state."""

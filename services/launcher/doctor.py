@@ -12,9 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from services.launcher import fetching, payoff, plan, stopwatch
+from services.launcher.backends import command
 from shared import devices, hardware, machine, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
+from shared.hardware import Hardware
 from shared.llama.model import Model
 from shared.llama.placement import Placement, open_seen
 from shared.messages import VerifierCard
@@ -117,8 +119,7 @@ class Examination:
         present = here.devices
         for name, device in devices.named(present).items():
             self._good(f"device {name}: {device.description}, {devices.memory(device)}")
-        for reason in here.broken.values():
-            self._bad(reason)
+        self.backends(here)
         targets = plan.place_targets([subject.target_device], subject.tensor_split, 1, present)
         others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, targets)
         cores = machine.available_cores()
@@ -131,6 +132,17 @@ class Examination:
             for spec, other, share in zip(subject.draft_models, others, shares, strict=True)
         ]
         return target, [draft for draft in drafts if draft]
+
+    def backends(self, here: Hardware) -> None:
+        """Can the backends that were added be used, and is there a GPU that none is for?"""
+        for backend in command.added():
+            release = f"backend {backend.name} {backend.version}".strip()
+            if backend.state == "unusable":
+                self._bad(f"{release}: {backend.note}")
+            else:
+                self._good(f"{release}: {', '.join(backend.devices) or backend.note}")
+        if hint := command.hint(here):
+            self._console.print(Text(f"! {hint}", style="yellow"), soft_wrap=True)
 
     def _find(self, spec: str, option: str, place: Placement, threads: int) -> Placed | None:
         try:

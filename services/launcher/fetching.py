@@ -21,19 +21,16 @@ from shared import models
 
 
 def find(spec: str, option: str, console: Console) -> Path:
-    """As `models.resolve`: a bar per file on a terminal, elsewhere a line for every tenth."""
-
-    def say(line: str) -> None:
-        console.print(Text(line), soft_wrap=True)
-
-    with _bars(console) as fetching:
-        return models.resolve(spec, option, say, fetching=fetching)
+    """As `models.resolve`, telling on `console` what is done."""
+    with telling(console) as fetching:
+        return models.resolve(spec, option, lambda line: _say(console, line), fetching=fetching)
 
 
 @contextmanager
-def _bars(console: Console) -> Iterator[models.Fetching | None]:
+def telling(console: Console) -> Iterator[models.Fetching]:
+    """What shows the bytes of files as they come: a bar per file on a terminal, elsewhere a line for every tenth."""
     if not console.is_terminal:
-        yield None
+        yield models.Tenths(lambda line: _say(console, line))
         return
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     progress = Progress(TextColumn("{task.description}"), *columns, console=console)
@@ -51,3 +48,7 @@ def _bars(console: Console) -> Iterator[models.Fetching | None]:
     finally:
         if tasks:
             progress.stop()
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(Text(line), soft_wrap=True)

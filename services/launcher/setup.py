@@ -15,6 +15,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from services.launcher import outlook, payoff, planner, setup_file
+from services.launcher.backends import command
 from services.launcher.candidates import Candidates, Shelf
 from services.launcher.observed import from_cards
 from services.launcher.payoff import WORTH
@@ -66,9 +67,12 @@ def run(wishes: Wishes) -> int:
         raise StartError("--output", wishes.output, "is there already; --force replaces it, --print writes nothing")
     console = Console(stderr=True, highlight=False)
     cards = _cards(wishes.redis)
-    present = hardware.look().devices
+    here = hardware.look()
+    present = here.devices
     seen = _seen(present)
     _say(console, "This machine has", seen)
+    if hint := command.hint(here):
+        console.print(Text(hint, style="yellow"), soft_wrap=True)
     shelf = Shelf(devices.named(present), wishes.parallel, wishes.folders, console)
     target = _absolute(wishes.target_model or _ask(wishes, "Target model", shelf.best()))
     found = shelf.candidates(target, [_absolute(model) for model in wishes.draft_models])

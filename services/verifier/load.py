@@ -23,7 +23,7 @@ from services.verifier.calibrate import (
     still_holds,
 )
 from services.verifier.scheduler import most_outputs
-from shared import devices, models, options
+from shared import models, options
 from shared.arriving import Threads, alone
 from shared.errors import StartError
 from shared.folders import cache_folder

@@ -6,6 +6,7 @@ installs a library and its versioned names as separate files, and each of them w
 """
 
 import ctypes
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,34 @@ def start() -> None:
 def ggml(name: str, result: Any, *arguments: Any) -> Any:
     """The function `name` of ggml with its ctypes types. Raises `AttributeError` where this build has none."""
     return ctypes.CFUNCTYPE(result, *arguments)((name, _library_of(name)))
+
+
+def backends() -> list[str]:
+    """The backends that this process has, by ggml's names for them in lower case, such as `cpu` and `cuda`."""
+    start()
+    get = ggml("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)
+    name = ggml("ggml_backend_reg_name", ctypes.c_char_p, ctypes.c_void_p)
+    count = ggml("ggml_backend_reg_count", ctypes.c_size_t)()
+    return [name(get(index)).decode().lower() for index in range(count)]
+
+
+class _Found(ctypes.Structure):
+    """`Dl_info` of dlfcn.h."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def path_of(name: str) -> Path:
+    """The file whose copy in this process has ggml's function `name`. Not on Windows."""
+    found = _Found()
+    address = ctypes.cast(getattr(C._lib, name), ctypes.c_void_p)
+    ctypes.CDLL(None).dladdr(address, ctypes.byref(found))
+    return Path(os.fsdecode(found.file)).absolute()
 
 
 def _library_of(name: str) -> ctypes.CDLL:

@@ -1,0 +1,5 @@
+"""Prebuilt backends fetched into the user's data folder, listed and removed. The door is `command`.
+
+The rule: a backend's folder appears whole, after it was tried in a process of its own, or it does not appear. No
+registry is named here: npm and pip know theirs.
+"""

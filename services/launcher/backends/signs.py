@@ -1,0 +1,51 @@
+"""What shows of GPUs without any driver's library: device files by their names. Choosing is pure."""
+
+import glob
+from collections.abc import Collection
+from typing import Final
+
+_NVIDIA: Final = "/dev/nvidia0"
+_RENDER: Final = "/dev/dri/renderD"  # by any kernel driver that can compute: AMD, Intel, others
+_AMD: Final = "/dev/kfd"
+_PATTERNS: Final = (_NVIDIA, f"{_RENDER}*", _AMD, "/usr/share/vulkan/icd.d/*.json", "/etc/vulkan/icd.d/*.json")
+
+
+def look() -> list[str]:
+    """The paths on this machine that are signs of a GPU or of its driver."""
+    return [path for pattern in _PATTERNS for path in sorted(glob.glob(pattern))]
+
+
+def suggested(paths: Collection[str]) -> str:
+    """The backend that suits the GPU of which there are signs; empty if there are none."""
+    if _NVIDIA in paths:
+        return "cuda"
+    return "vulkan" if _AMD in paths or any(path.startswith(_RENDER) for path in paths) else ""
+
+
+def hint(paths: Collection[str], kinds: Collection[str], offered: Collection[str]) -> str:
+    """What brings a GPU of which there are signs; empty if there are none, or one of the devices' `kinds` is a GPU."""
+    backend = suggested(paths)
+    if not backend or not {"gpu", "igpu"}.isdisjoint(kinds):
+        return ""
+    if backend not in offered:
+        return "a GPU shows, and this llama.cpp has no backend for it; docs/backends.md says how to build one in"
+    return f"a GPU shows, and this llama.cpp has no backend for it: `draftmesh backend add {backend}` brings one"
+
+
+def why_none(backend: str, paths: Collection[str]) -> str:
+    """Why a backend that works shows no device."""
+    if backend == "cuda":
+        return (
+            "NVIDIA's driver finds no card that it can use (`nvidia-smi` says more)"
+            if _NVIDIA in paths
+            else "no NVIDIA card with a loaded driver shows (/dev/nvidia0 is missing)"
+        )
+    drivers = [path for path in paths if path.endswith(".json")]
+    if not drivers:
+        return "no Vulkan driver is installed (Debian and Ubuntu: mesa-vulkan-drivers; NVIDIA's brings its own)"
+    if not suggested(paths):
+        return (
+            "no GPU shows (/dev/dri has none); Mesa's software device, slower than the CPU itself, counts only with"
+            " GGML_VK_VISIBLE_DEVICES=0"
+        )
+    return "the Vulkan drivers here have none for this GPU, or this user may not open it (/dev/dri; group render)"

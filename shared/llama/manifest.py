@@ -1,0 +1,45 @@
+"""What the folder of a backend says of itself: which release of its package it is, and the digest of every file."""
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+_FILE: Final = "backend.json"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Written once, when the folder is filled."""
+
+    version: str  # of the package
+    digests: dict[str, str]  # SHA-256 in hexadecimal, by the name of the file
+
+
+def describe(folder: Path, version: str) -> None:
+    """Write the manifest of what `folder` holds now."""
+    digests = {path.name: _digest(path) for path in sorted(folder.iterdir())}
+    (folder / _FILE).write_bytes(msgspec.json.encode(Manifest(version=version, digests=digests)))
+
+
+def read(folder: Path) -> Manifest | None:
+    """The manifest of `folder`; None if there is none, as for a backend that somebody built, or it cannot be read."""
+    try:
+        return msgspec.json.decode((folder / _FILE).read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def damaged(folder: Path) -> str:
+    """The first file that is not as the manifest describes it, or an empty text."""
+    manifest = read(folder)
+    expected = manifest.digests if manifest else {}
+    return next((name for name, digest in expected.items() if _digest(folder / name) != digest), "")
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
