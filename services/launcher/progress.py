@@ -14,13 +14,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from services.launcher import pair
+from services.launcher.gguf_copy import Progress as Building
 
 Stage = Callable[[str, int], Callable[[], None]]  # a name and a number of steps; call the result after each step
 
 
 @contextmanager
-def building(console: Console) -> Iterator[pair.Progress]:
+def building(console: Console) -> Iterator[Building]:
     """A bar per file that `build_pair` writes; shows nothing when nothing is missing."""
     progress = Progress(
         TextColumn("{task.description:<16}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console

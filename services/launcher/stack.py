@@ -21,6 +21,7 @@ from services.launcher.child import Child, Program, service_command
 from services.launcher.cores import Cores, forking_on
 from services.launcher.ports import LOOPBACK, answers, claim_embedded
 from services.launcher.readiness import is_ready
+from services.launcher.starting import PHASE_LINES, phase
 from shared import config
 from shared.broker import connect
 from shared.folders import cache_folder
@@ -31,7 +32,7 @@ from shared.usage import INTERRUPTED
 
 Found = TypeVar("Found", VerifierCard, DrafterCard)
 
-START_S: Final = 180.0  # loading and calibrating 2.8 GB on a slow disk; beyond it something hangs
+START_S: Final = 600.0  # loading and calibrating 0.7 B parameters on a busy machine; beyond it something hangs
 POLL_S: Final = 0.05
 
 
@@ -55,12 +56,13 @@ class Stack:
         verifier: Sequence[str] = (),
         gateway: Sequence[str] = (),
         gateway_cores: Cores | None = None,
+        say: Callable[[str], object] = lambda phase: None,
     ) -> None:
         """The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere.
 
         `fresh` measures the cost of rows anew instead of taking what an earlier run found. `verifier` is a command
         that takes the verifier's options and stands in for it; `gateway` are more options of the gateway, which may
-        have cores of its own.
+        have cores of its own. `say` is told what a start is waiting for.
         """
         self.target = target
         self.engine_cores = engine_cores
@@ -72,6 +74,7 @@ class Stack:
         self._gateway_options = tuple(gateway)
         self._gateway_cores = side_cores if gateway_cores is None else gateway_cores
         self._verifier_command = tuple(verifier) or service_command("verifier")
+        self._say = say
         self._closing = AsyncExitStack()
         self._children: list[Child] = []
         self._started = 0
@@ -198,6 +201,8 @@ class Stack:
             for child in self._children:
                 if not child.alive:
                     raise StackError(f"the {child.program.name} ended: {child.error_line()}")
+                if told := phase(child.last_lines(PHASE_LINES)):
+                    self._say(f"{child.program.name}: {told}")
             if time.monotonic() > limit:
                 raise StackError(f"the private fleet was not ready within {START_S:.0f} s")
             await asyncio.sleep(POLL_S)

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
+
+PHASE_LINES: Final = 5  # of the end of a log, in which a start is told of
 
 
 def phase(lines: Iterable[str]) -> str:

@@ -14,15 +14,13 @@ from typing import Final
 
 from services.launcher.child import Child, Program
 from services.launcher.log_rotation import rotate
-from services.launcher.starting import phase
+from services.launcher.starting import PHASE_LINES, phase
 from shared import lifecycle
 from shared.usage import BAD_OPTION
 
 _WINDOW_S: Final = 60.0
 _ROTATE_S: Final = 5.0  # a process that logs 2 MB a second doubles its log's limit in this time
 _DEATHS: Final = 5  # the waits of four restarts add up to 15 s, so a hopeless program ends within the window
-
-_PHASE_LINES: Final = 5  # of a log, in which a start is told of
 
 Report = Callable[[str, str], None]
 
@@ -106,7 +104,7 @@ class Supervisor:
     def report_starting(self) -> None:
         """Report what those children do that say it in their logs, where it is another thing than before."""
         for child in self._children:
-            told = phase(child.last_lines(_PHASE_LINES))
+            told = phase(child.last_lines(PHASE_LINES))
             if told and self._phases.get(child) != told:
                 self._phases[child] = told
                 self._report(child.program.name, told)

@@ -1,5 +1,6 @@
 """The widened pair: same function, honest metadata, and never half a file."""
 
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize
 
-from services.launcher import pair
+from services.launcher import gguf_copy, pair
+from services.launcher.gguf_copy import Copy, NotWidenable
 from shared.errors import StartError
 from shared.llama.context import Context
 from shared.llama.model import Model
@@ -49,6 +51,10 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+def copy(source: Path, path: Path, quant: str, factor: Any = 1) -> None:
+    gguf_copy.write(source, [Copy(path=path, quant=quant, factor=factor)])
+
+
 def tensors(path: Path) -> dict[str, Any]:
     return {tensor.name: dequantize(tensor.data, tensor.tensor_type) for tensor in GGUFReader(path).tensors}
 
@@ -59,7 +65,7 @@ def metadata(path: Path) -> dict[str, Any]:
 
 
 def test_metadata_survives_but_for_the_width_and_the_file_type(source: Path, tmp_path: Path) -> None:
-    pair.widen(source, tmp_path / "wide.gguf", 3, quant="Q8_0")
+    copy(source, tmp_path / "wide.gguf", "Q8_0", 3)
     before, after = metadata(source), metadata(tmp_path / "wide.gguf")
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"llama.feed_forward_length", "general.file_type"}
@@ -68,24 +74,29 @@ def test_metadata_survives_but_for_the_width_and_the_file_type(source: Path, tmp
     assert after["general.file_type"][1] == 7
 
 
-def test_rows_are_copies_and_the_columns_that_read_them_are_zero(source: Path, tmp_path: Path) -> None:
-    pair.widen(source, tmp_path / "wide.gguf", 3)
+def test_what_is_added_is_zero_and_takes_no_room(source: Path, tmp_path: Path) -> None:
+    copy(source, tmp_path / "wide.gguf", "F32", 65)
     before, after = tensors(source), tensors(tmp_path / "wide.gguf")
     for layer in range(2):
         for part in ("gate", "up"):
             name = f"blk.{layer}.ffn_{part}.weight"
-            np.testing.assert_array_equal(after[name], np.concatenate([before[name]] * 3))
+            np.testing.assert_array_equal(after[name][:WIDTH], before[name])
+            assert not after[name][WIDTH:].any()
+            assert after[name].shape == (65 * WIDTH, EMBEDDING)
         down = f"blk.{layer}.ffn_down.weight"
         np.testing.assert_array_equal(after[down][:, :WIDTH], before[down])
         assert not after[down][:, WIDTH:].any()
-        assert after[down].shape == (EMBEDDING, 3 * WIDTH)
+        assert after[down].shape == (EMBEDDING, 65 * WIDTH)
     for name in ("token_embd.weight", "output_norm.weight", "blk.1.ffn_norm.weight"):
         np.testing.assert_array_equal(after[name], before[name])
+    stat = (tmp_path / "wide.gguf").stat()
+    assert stat.st_size > 60 * 2 * 3 * WIDTH * EMBEDDING * 4
+    assert stat.st_blocks * 512 < stat.st_size / 2
 
 
 @pytest.mark.parametrize(("quant", "steps"), [("Q8_0", 254), ("Q4_0", 15)])
 def test_requantised_matrices_stay_within_one_step(source: Path, tmp_path: Path, quant: str, steps: int) -> None:
-    pair.requantise(source, tmp_path / "small.gguf", quant)
+    copy(source, tmp_path / "small.gguf", quant)
     before = tensors(source)
     for tensor in GGUFReader(tmp_path / "small.gguf").tensors:
         matrix = len(tensor.shape) > 1
@@ -99,19 +110,37 @@ def test_requantised_matrices_stay_within_one_step(source: Path, tmp_path: Path,
 
 
 def test_widening_a_quantised_file_keeps_its_values(source: Path, tmp_path: Path) -> None:
-    pair.requantise(source, tmp_path / "draft.gguf", "Q8_0")
-    pair.widen(tmp_path / "draft.gguf", tmp_path / "slow.gguf", 4, quant="Q8_0")
+    copy(source, tmp_path / "draft.gguf", "Q8_0")
+    copy(tmp_path / "draft.gguf", tmp_path / "slow.gguf", "Q8_0", 4)
     before, after = tensors(tmp_path / "draft.gguf"), tensors(tmp_path / "slow.gguf")
     down = "blk.0.ffn_down.weight"
-    np.testing.assert_allclose(after[down][:, :WIDTH], before[down], rtol=1e-3)
+    np.testing.assert_array_equal(after[down][:, :WIDTH], before[down])
     assert not after[down][:, WIDTH:].any()
     assert after["blk.0.ffn_up.weight"].shape == (4 * WIDTH, EMBEDDING)
 
 
 @pytest.mark.parametrize("factor", [0, -1, 1.5])
 def test_only_whole_factors_are_taken(source: Path, tmp_path: Path, factor: Any) -> None:
-    with pytest.raises(pair.NotWidenable, match=f"not {factor}"):
-        pair.widen(source, tmp_path / "wide.gguf", factor)
+    with pytest.raises(NotWidenable, match=f"not {factor}"):
+        copy(source, tmp_path / "wide.gguf", "F32", factor)
+
+
+def test_a_format_whose_zeros_are_no_zero_bytes_is_not_widened(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotWidenable, match="take F32 or Q8_0"):
+        copy(source, tmp_path / "wide.gguf", "Q4_0", 2)
+    assert not list(tmp_path.glob("wide*"))
+
+
+def test_a_file_type_that_the_source_does_not_name_is_added(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "untyped.gguf", "llama")
+    writer.add_tensor("token_embd.weight", np.ones((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    copy(tmp_path / "untyped.gguf", tmp_path / "small.gguf", "Q8_0")
+    assert metadata(tmp_path / "small.gguf")["general.file_type"][1] == 7
+    np.testing.assert_allclose(tensors(tmp_path / "small.gguf")["token_embd.weight"], np.ones((4, 32)), rtol=1e-3)
 
 
 def test_a_model_without_dense_blocks_is_refused(tmp_path: Path) -> None:
@@ -121,13 +150,13 @@ def test_a_model_without_dense_blocks_is_refused(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(pair.NotWidenable, match=r"other\.gguf"):
-        pair.widen(tmp_path / "other.gguf", tmp_path / "wide.gguf", 2)
+    with pytest.raises(NotWidenable, match="dense gated feed-forward"):
+        copy(tmp_path / "other.gguf", tmp_path / "wide.gguf", "F32", 2)
 
 
 def test_an_interrupted_build_leaves_nothing_and_the_next_one_completes(source: Path, tmp_path: Path) -> None:
     def interrupt(name: str, done: int, total: int) -> None:
-        if name.startswith("wide") and done > total // 2:
+        if done > total // 2:
             raise KeyboardInterrupt
 
     folder = tmp_path / "cache"
@@ -135,13 +164,14 @@ def test_an_interrupted_build_leaves_nothing_and_the_next_one_completes(source: 
         pair.build_pair(folder, interrupt, source)
     paths = pair.pair_paths(folder, source)
     home = paths.target.parent
-    assert {path.name for path in home.iterdir()} == {".lock", "draft-8bit.gguf", "draft-4bit.gguf"}
+    assert {path.name for path in home.iterdir()} == {".lock"}
 
+    copy(source, paths.draft_4bit, "Q4_0")
     (home / "wide8-f32.gguf.1.part").write_bytes(b"of a build that was killed")
-    calls: list[tuple[str, int, int]] = []
-    assert pair.build_pair(folder, lambda *call: calls.append(call), source) == paths
-    assert {name for name, _, _ in calls} == {"wide8-f32.gguf"}  # what was there is not built again
-    assert calls[-1][1] == calls[-1][2]
+    told: dict[str, tuple[int, int]] = {}
+    assert pair.build_pair(folder, lambda name, done, total: told.update({name: (done, total)}), source) == paths
+    assert told.keys() == {"wide8-f32.gguf", "draft-8bit.gguf"}  # what was there is not built again
+    assert all(done == total for done, total in told.values())
     assert not list(home.glob("*.part"))
     assert pair.build_pair(folder, interrupt, source) == paths
 
@@ -151,7 +181,16 @@ def test_a_full_disk_is_said_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(StartError, match="DRAFTMESH_CACHE"):
-        pair.widen(source, tmp_path / "wide.gguf", 2)
+        copy(source, tmp_path / "wide.gguf", "F32", 2)
+    assert not list(tmp_path.glob("wide*"))
+
+
+def test_a_disk_that_becomes_full_is_one_sentence_and_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    def full(name: str, done: int, total: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StartError, match="the disk became full; make room"):
+        gguf_copy.write(source, [Copy(path=tmp_path / "wide.gguf", quant="F32", factor=2)], full)
     assert not list(tmp_path.glob("wide*"))
 
 
@@ -177,10 +216,10 @@ def greedy(path: Path, prompt: str, count: int) -> tuple[list[int], np.ndarray[A
 
 @pytest.mark.model
 def test_the_widened_model_computes_the_same_function(tmp_path: Path) -> None:
-    pair.widen(pair.default_model(), tmp_path / "plain.gguf", 1)
-    pair.widen(pair.default_model(), tmp_path / "wide.gguf", 2)
+    copies = [Copy(path=tmp_path / f"{factor}.gguf", quant="F32", factor=factor) for factor in (1, 2)]
+    gguf_copy.write(pair.default_model(), copies)
     prompt = "The three primary colours are"
-    plain_tokens, plain_logits = greedy(tmp_path / "plain.gguf", prompt, 8)
-    wide_tokens, wide_logits = greedy(tmp_path / "wide.gguf", prompt, 8)
+    plain_tokens, plain_logits = greedy(tmp_path / "1.gguf", prompt, 8)
+    wide_tokens, wide_logits = greedy(tmp_path / "2.gguf", prompt, 8)
     assert wide_tokens == plain_tokens
     np.testing.assert_allclose(wide_logits, plain_logits, atol=1e-3)
