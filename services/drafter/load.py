@@ -9,6 +9,7 @@ from shared import devices, models
 from shared.errors import StartError
 from shared.llama.backend_device import backend_devices
 from shared.llama.context import Context
+from shared.llama.fitness import Fitness
 from shared.llama.model import Model
 from shared.messages import DrafterCard
 from shared.rows import MAX_LEAVES, LlamaError
@@ -35,7 +36,8 @@ class ModelDrafter:
         chosen = devices.choose(device, present, "--draft-device")
         self.device = devices.name_of(chosen, present)
         try:
-            self._model = Model(self.path, device=chosen, gpu_layers=gpu_layers)
+            extra_buffers = Fitness().extra_buffers(self.path, [chosen])
+            self._model = Model(self.path, device=chosen, gpu_layers=gpu_layers, extra_buffers=extra_buffers)
         except LlamaError as error:
             raise StartError("--draft-model", spec, str(error)) from None
         if not self._model.can_roll_back:

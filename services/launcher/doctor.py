@@ -16,6 +16,7 @@ from shared import devices, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
 from shared.llama.backend_device import BackendDevice, backend_devices
+from shared.llama.fitness import Fitness
 from shared.llama.model import Model
 from shared.messages import VerifierCard
 from shared.names import resolve
@@ -74,6 +75,7 @@ class Examination:
         self._subject = subject
         self._split = split
         self._console = console
+        self._fitness = Fitness(lambda line: console.print(line, soft_wrap=True))
         self.failed = False
 
     def _good(self, line: str) -> None:
@@ -177,6 +179,7 @@ class Examination:
                 placed.path,
                 device=placed.device,
                 gpu_layers=self._subject.gpu_layers if is_target else -1,
+                extra_buffers=self._fitness.extra_buffers(placed.path, [placed.device]),
                 tensor_split=self._split if is_target else (),
             )
             try:

@@ -26,6 +26,7 @@ from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.llama.backend_device import BackendDevice, backend_devices
 from shared.llama.context import Context
+from shared.llama.fitness import Fitness, on_stderr
 from shared.llama.model import Model
 from shared.messages import Sampling
 from shared.rows import LlamaError
@@ -250,7 +251,14 @@ def _loaded(
             told()
 
     try:
-        model = Model(path, device=device, gpu_layers=gpu_layers, tensor_split=tensor_split, progress=report)
+        model = Model(
+            path,
+            device=device,
+            gpu_layers=gpu_layers,
+            extra_buffers=Fitness(on_stderr).extra_buffers(path, [device]),
+            tensor_split=tensor_split,
+            progress=report,
+        )
         try:
             yield model
         finally:

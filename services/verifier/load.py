@@ -19,6 +19,7 @@ from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.llama.backend_device import BackendDevice, backend_devices
 from shared.llama.context import CACHE_TYPES, Context
+from shared.llama.fitness import Fitness
 from shared.llama.library import build_info
 from shared.llama.model import Model
 from shared.messages import Speculation
@@ -83,7 +84,14 @@ def load(settings: TargetSettings, say: Callable[[str], None] = _tell) -> Loaded
     split = devices.parse_tensor_split(settings.tensor_split)
     try:
         progress = _Progress()
-        model = Model(path, device=device, gpu_layers=settings.gpu_layers, tensor_split=split, progress=progress)
+        model = Model(
+            path,
+            device=device,
+            gpu_layers=settings.gpu_layers,
+            extra_buffers=Fitness().extra_buffers(path, [device]),
+            tensor_split=split,
+            progress=progress,
+        )
     except LlamaError as error:
         raise StartError("--target-model", settings.target_model, str(error)) from None
     return _Loader(settings, path, model, device, devices.name_of(device, present)).load()

@@ -23,13 +23,18 @@ class Model:
         vocab_only: bool = False,
         device: BackendDevice | None = None,
         gpu_layers: int = -1,
+        extra_buffers: bool = True,
         tensor_split: Sequence[float] = (),
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        """Load `path`. `device` None means CPU. Raises `LlamaError` if it is not a model that llama.cpp can load."""
+        """Load `path`. `device` None means CPU. Raises `LlamaError` if it is not a model that llama.cpp can load.
+
+        `extra_buffers` lets the CPU rearrange weights for faster kernels; `shared.llama.fitness` says if they work.
+        """
         library.start()
         params = C.llama_model_default_params()
         params.vocab_only = vocab_only
+        params.use_extra_bufts = extra_buffers
         params.n_gpu_layers = 0 if device is None or device.kind == "cpu" else gpu_layers
         handles = [] if device is None or device.kind == "cpu" else [device.handle]
         self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles, None)
