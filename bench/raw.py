@@ -122,7 +122,7 @@ def main(
     """Serve requests from standard input until it ends. The context is the verifier's under exactness law."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    loaded = Model(model, extra_buffers=Fitness(on_stderr).extra_buffers(model))
+    loaded = Model(model, extra_buffers=Fitness(on_stderr, on_stderr).extra_buffers(model))
     context = Context(loaded, n_ctx=ctx, sequences=1, unified=True, threads=1)
     eog = frozenset(loaded.vocabulary.eog)
     answer(context, eog, {"prompt": [0], "seed": 0, "temperature": 0.0, "tokens": 4})  # first decodes map the file in

@@ -75,8 +75,11 @@ class Examination:
         self._subject = subject
         self._split = split
         self._console = console
-        self._fitness = Fitness(lambda line: console.print(line, soft_wrap=True))
+        self._fitness = Fitness(self._say, self._bad)
         self.failed = False
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True)
 
     def _good(self, line: str) -> None:
         self._console.print(Text.assemble(("✓ ", "green"), line), soft_wrap=True)

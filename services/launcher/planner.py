@@ -255,7 +255,7 @@ def _loaded(
             path,
             device=device,
             gpu_layers=gpu_layers,
-            extra_buffers=Fitness(on_stderr).extra_buffers(path, [device]),
+            extra_buffers=Fitness(on_stderr, on_stderr).extra_buffers(path, [device]),
             tensor_split=tensor_split,
             progress=report,
         )

@@ -41,11 +41,16 @@ def _log(line: str) -> None:
     logger.info("self_test", progress=line)
 
 
-class Fitness:
-    """The verdicts of this build of llama.cpp. `say` is told before a test starts, and of whatever is wrong."""
+def _log_warning(line: str) -> None:
+    logger.warning("self_test_failed", note=line)
 
-    def __init__(self, say: Say = _log, attempt: Attempt = self_test.run) -> None:
+
+class Fitness:
+    """The verdicts of this build of llama.cpp. `say` is told before a test starts, `warn` what does not work."""
+
+    def __init__(self, say: Say = _log, warn: Say = _log_warning, attempt: Attempt = self_test.run) -> None:
         self._say = say
+        self._warn = warn
         self._attempt = attempt
         self._verdicts = Verdicts([library.folder(), plugins.folder()])
 
@@ -64,7 +69,7 @@ class Fitness:
         """What works on the CPU. Raises `LlamaError` if nothing does."""
         verdict = self._once(f"{CPU}: {list(kinds)}", CPU, lambda: self._try_processor(kinds))
         if verdict.note:
-            self._say(verdict.note)
+            self._warn(verdict.note)
         return verdict
 
     def _of_device(self, kinds: Sequence[int], device: BackendDevice) -> None:
@@ -116,7 +121,7 @@ def main() -> int:
     """Test the usual kinds of weights on the CPU and say how it went: 0, `DEGRADED` or `BROKEN`."""
     try:
         library.start()
-        verdict = Fitness(on_stderr).of_processor(_USUAL)
+        verdict = Fitness(on_stderr, on_stderr).of_processor(_USUAL)
     except (LlamaError, StartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BROKEN

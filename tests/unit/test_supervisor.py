@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,10 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - another process does it, so no event of ours can tell
             await asyncio.sleep(0.01)
+
+
+def came_back(child: Child, pid: int) -> bool:
+    return child.alive and child.pid != pid
 
 
 async def until_up(child: Child) -> None:
@@ -137,7 +142,7 @@ async def test_being_ready_is_remembered_over_crashes(tmp_path: Path) -> None:
             pid = child.pid
             supervisor.report_ready({pid})
             os.kill(pid, signal.SIGSEGV)
-            await until(lambda pid=pid: child.alive and child.pid != pid)
+            await until(partial(came_back, child, pid))
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
     assert recorder.naps == [1.0, 2.0]
@@ -151,7 +156,7 @@ async def test_a_killed_child_comes_back(tmp_path: Path) -> None:
         child = await supervisor.start(program("child", SERVE), group)
         first = child.pid
         child.kill()
-        await until(lambda: child.alive and child.pid != first)
+        await until(partial(came_back, child, first))
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
     await supervisor.stop(grace_s=0)
