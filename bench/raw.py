@@ -17,6 +17,7 @@ from typing import Annotated, Any, Protocol, Self
 import typer
 
 from shared.llama.context import Context
+from shared.llama.fitness import Fitness, on_stderr
 from shared.llama.model import Model
 from shared.messages import Sampling
 from shared.rows import Rows
@@ -127,7 +128,7 @@ def main(
     """Serve requests from standard input until it ends. The context is the verifier's under exactness law."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    loaded = Model(model)
+    loaded = Model(model, extra_buffers=Fitness(on_stderr, on_stderr).extra_buffers(model))
     context = Context(loaded, n_ctx=ctx, sequences=1, unified=True, threads=1, max_outputs=1)
     eog = frozenset(loaded.vocabulary.eog)
     answer(context, eog, {"prompt": [0], "seed": 0, "temperature": 0.0, "tokens": 4})  # first decodes map the file in

@@ -9,6 +9,7 @@ from shared import models
 from shared.arriving import Threads
 from shared.errors import StartError
 from shared.llama.context import Context
+from shared.llama.fitness import Fitness
 from shared.llama.model import Model
 from shared.llama.placement import Placement
 from shared.messages import DrafterCard
@@ -34,7 +35,8 @@ class ModelDrafter:
         self.name = models.model_name(self.path)
         self.device = place.name
         try:
-            self._model = Model(self.path, devices=place.devices, gpu_layers=gpu_layers)
+            extra_buffers = Fitness().extra_buffers(self.path, place.devices)
+            self._model = Model(self.path, devices=place.devices, gpu_layers=gpu_layers, extra_buffers=extra_buffers)
         except LlamaError as error:
             raise StartError("--draft-model", spec, str(error)) from None
         if not self._model.can_roll_back:

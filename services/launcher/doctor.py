@@ -17,6 +17,7 @@ from shared import devices, hardware, machine, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
 from shared.hardware import Hardware
+from shared.llama.fitness import Fitness
 from shared.llama.model import Model
 from shared.llama.placement import Placement, open_seen
 from shared.messages import VerifierCard
@@ -75,7 +76,11 @@ class Examination:
     def __init__(self, subject: Subject, console: Console) -> None:
         self._subject = subject
         self._console = console
+        self._fitness = Fitness(self._say, self._bad)
         self.failed = False
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True)
 
     def _good(self, line: str) -> None:
         self._console.print(Text.assemble(("✓ ", "green"), line), soft_wrap=True)
@@ -193,6 +198,7 @@ class Examination:
                 placed.path,
                 devices=placed.place.devices,
                 gpu_layers=self._subject.gpu_layers if is_target else -1,
+                extra_buffers=self._fitness.extra_buffers(placed.path, placed.place.devices),
                 tensor_split=placed.place.shares,
             )
             try:

@@ -23,9 +23,9 @@ import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 from gguf.quants import dequantize, quantize
 
-from services.launcher import gguf_header
-from services.launcher.gguf_header import Header
+from shared import gguf_header
 from shared.errors import StartError
+from shared.gguf_header import Header
 
 Progress = Callable[[str, int, int], None]  # file name, bytes written, bytes in all
 

@@ -25,6 +25,7 @@ from shared.broker import check
 from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.llama.context import Context
+from shared.llama.fitness import Fitness, on_stderr
 from shared.llama.model import Model
 from shared.llama.placement import Placement, open_seen
 from shared.messages import Sampling
@@ -243,7 +244,14 @@ def _loaded(
             told()
 
     try:
-        model = Model(path, devices=place.devices, gpu_layers=gpu_layers, tensor_split=place.shares, progress=report)
+        model = Model(
+            path,
+            devices=place.devices,
+            gpu_layers=gpu_layers,
+            extra_buffers=Fitness(on_stderr, on_stderr).extra_buffers(path, place.devices),
+            tensor_split=place.shares,
+            progress=report,
+        )
         try:
             yield model
         finally:

@@ -22,8 +22,10 @@ def phase(lines: Iterable[str]) -> str:
 
 def _words(fields: dict[str, Any]) -> str:
     match fields:
-        case {"event": "model_sought", "progress": str(progress)}:
+        case {"event": "model_sought" | "self_test", "progress": str(progress)}:
             return progress
+        case {"event": "self_test_failed", "note": str(note)}:
+            return note
         case {"event": "model_loading", "percent": int(percent)}:
             return f"loading the model, {percent} %"
         case {"event": "calibration_started"}:

@@ -1,7 +1,8 @@
 """Keeps programs running and ends them in order; one that keeps failing ends the whole, with its own last words.
 
-A child that dies is started again after 1, 2, 4 and 8 seconds. Five deaths within a minute, or a refused option at the
-first start, raise `ChildFailed` out of the task group that watches.
+A child that dies is started again after 1, 2, 4 and 8 seconds. Five deaths within a minute, two crashes of the same
+kind before it was ever ready, or a refused option at the first start raise `ChildFailed` out of the task group that
+watches.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Final
 from services.launcher.child import Child, Program
 from services.launcher.log_rotation import rotate
 from services.launcher.starting import PHASE_LINES, phase
-from shared import lifecycle
+from shared import lifecycle, signals
 from shared.usage import BAD_OPTION
 
 _WINDOW_S: Final = 60.0
@@ -39,6 +40,15 @@ class Restarts:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._deaths: deque[float] = deque(maxlen=_DEATHS)
+        self._crashes: set[int] = set()
+        self.worked = False  # whether it was ever ready: until then it is likely to crash the same way each time
+
+    def after_crash(self, number: int) -> float | None:
+        """The same as `after_death` where a signal of its own making ended it."""
+        if not self.worked and number in self._crashes:
+            return None
+        self._crashes.add(number)
+        return self.after_death()
 
     def after_death(self) -> float | None:
         """Seconds to wait before the next start, or None to give up."""
@@ -63,6 +73,7 @@ class Supervisor:
         self._clock = clock
         self._sleep = sleep
         self._children: list[Child] = []
+        self._restarts: dict[Child, Restarts] = {}
         self._phases: dict[Child, str] = {}
         self._hurry = asyncio.Event()
 
@@ -70,6 +81,7 @@ class Supervisor:
         """Start a program and keep it running for as long as `group` lives."""
         child = Child(program, self._folder / f"{program.name.replace(' ', '-')}.log")
         self._children.append(child)
+        self._restarts[child] = Restarts(self._clock)
         await child.start()
         self._report(program.name, "starting")
         group.create_task(self._watch(child), name=f"watch {program.name}")
@@ -77,16 +89,17 @@ class Supervisor:
 
     async def _watch(self, child: Child) -> None:
         name = child.program.name
-        restarts = Restarts(self._clock)
+        restarts = self._restarts[child]
         first = True
         while True:
             code = await child.wait()
             if first and code == BAD_OPTION:
                 raise ChildFailed(name, child.error_line(), BAD_OPTION)
             first = False
-            delay = restarts.after_death()
+            crashed = code < 0 and signals.is_crash(-code)
+            delay = restarts.after_crash(-code) if crashed else restarts.after_death()
             if delay is None:
-                raise ChildFailed(name, f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}", 1)
+                raise ChildFailed(name, _last_words(child, code), 1)
             last = " | ".join(child.last_lines(3)) or "its log is empty"
             self._report(name, f"died ({_cause(code)}), starting again in {delay:.0f} s: {last}")
             await self._sleep(delay)
@@ -113,6 +126,7 @@ class Supervisor:
         """Report those of the children that registered under one of `pids`."""
         for child in self._children:
             if child.pid in pids:
+                self._restarts[child].worked = True
                 self._report(child.program.name, "ready")
 
     def hurry(self) -> None:
@@ -151,5 +165,16 @@ class Supervisor:
                 task.cancel()
 
 
+def _last_words(child: Child, code: int) -> str:
+    """Why a child that died once more is given up."""
+    if code < 0:
+        return f"gave up: it keeps dying ({_cause(code)}). Its log is {child.log}: {child.error_line()}"
+    return f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}"
+
+
 def _cause(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit {code}"
+    """An exit status in words, with what is most likely behind a signal."""
+    if code >= 0:
+        return f"exit {code}"
+    cause = signals.cause(-code)
+    return f"{signals.in_words(-code)}: {cause}" if cause else signals.in_words(-code)

@@ -28,6 +28,7 @@ from shared.arriving import Threads, alone
 from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.llama.context import CACHE_TYPES, Context
+from shared.llama.fitness import Fitness
 from shared.llama.library import build_info
 from shared.llama.model import Model
 from shared.llama.placement import Placement
@@ -94,7 +95,14 @@ def load(
     path = models.resolve(settings.target_model, "--target-model", say)
     layers = settings.gpu_layers
     try:
-        model = Model(path, devices=place.devices, gpu_layers=layers, tensor_split=place.shares, progress=_Progress())
+        model = Model(
+            path,
+            devices=place.devices,
+            gpu_layers=layers,
+            extra_buffers=Fitness().extra_buffers(path, place.devices),
+            tensor_split=place.shares,
+            progress=_Progress(),
+        )
     except LlamaError as error:
         raise StartError("--target-model", settings.target_model, str(error)) from None
     return _Loader(settings, path, model, place, threads or alone(settings.threads)).load()

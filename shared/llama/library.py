@@ -15,6 +15,8 @@ from typing import Any, Final
 import llama_cpp.llama_cpp as C
 import structlog
 
+from shared.llama import start_check
+
 logger = structlog.get_logger()
 
 _ERROR_LEVEL: Final = 4  # GGML_LOG_LEVEL_ERROR in ggml.h
@@ -33,7 +35,15 @@ def folder() -> Path:
 
 @cache
 def start() -> None:
-    """Make llama.cpp ready; later calls do nothing.
+    """Make llama.cpp ready; later calls do nothing. Raises `StartError` if it would crash this process."""
+    if not begin.cache_info().currsize:
+        start_check.hold(folder())
+        begin()
+
+
+@cache
+def begin() -> None:
+    """Make llama.cpp ready without asking whether it can start here, which only a process that may crash should do.
 
     A build whose CPU code comes in variants has no device yet: ggml then loads the variant that suits this processor.
     """

@@ -23,16 +23,19 @@ class Model:
         vocab_only: bool = False,
         devices: Sequence[BackendDevice] = (),
         gpu_layers: int = -1,
+        extra_buffers: bool = True,
         tensor_split: Sequence[float] = (),
         progress: Callable[[float], None] | None = None,
     ) -> None:
         """Load `path` onto `devices`, the CPU without any. `tensor_split` divides the layers in the devices' order.
 
-        Raises `LlamaError` if it is not a model that llama.cpp can load.
+        Raises `LlamaError` if it is not a model that llama.cpp can load. `extra_buffers` lets the CPU rearrange weights
+        for faster kernels; `shared.llama.fitness` says whether these work here.
         """
         library.start()
         params = C.llama_model_default_params()
         params.vocab_only = vocab_only
+        params.use_extra_bufts = extra_buffers
         handles = [device.handle for device in devices if device.kind != "cpu"]
         params.n_gpu_layers = gpu_layers if handles else 0
         self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles, None)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,10 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - another process does it, so no event of ours can tell
             await asyncio.sleep(0.01)
+
+
+def came_back(child: Child, pid: int) -> bool:
+    return child.alive and child.pid != pid
 
 
 async def until_up(child: Child) -> None:
@@ -98,6 +103,52 @@ async def test_a_death_is_reported_with_its_cause_and_last_lines(tmp_path: Path)
     assert ("child", "died (exit 3), starting again in 1 s: one | two") in recorder.events
 
 
+CRASH = "import os, signal; print('loading', flush=True); os.kill(os.getpid(), signal.SIGILL)"
+
+
+async def test_a_child_that_crashes_twice_before_it_is_ready_is_given_up_with_the_likely_cause(tmp_path: Path) -> None:
+    recorder = Recorder()
+    error = await failure(tmp_path, recorder, CRASH)
+    cause = "llama.cpp was built for another processor or compiled wrongly; `make llama` builds it anew"
+    assert str(error) == (
+        f"child: gave up: it keeps dying (illegal instruction: {cause}). Its log is {tmp_path / 'child.log'}: loading"
+    )
+    assert recorder.naps == [1.0]
+    assert recorder.events[-2:] == [
+        ("child", f"died (illegal instruction: {cause}), starting again in 1 s: loading"),
+        ("child", "started again"),
+    ]
+
+
+def test_crashes_of_two_kinds_are_not_the_same_crash() -> None:
+    restarts = Restarts(lambda: 0.0)
+    found = [restarts.after_crash(number) for number in (signal.SIGILL, signal.SIGSEGV, signal.SIGILL)]
+    assert found == [1.0, 2.0, None]
+
+
+def test_a_child_that_was_ready_keeps_its_restarts_though_it_crashes() -> None:
+    restarts = Restarts(lambda: 0.0)
+    restarts.worked = True
+    assert [restarts.after_crash(signal.SIGSEGV) for _ in range(5)] == [1.0, 2.0, 4.0, 8.0, None]
+
+
+async def test_being_ready_is_remembered_over_crashes(tmp_path: Path) -> None:
+    """A child that registers each time it runs, and is then killed by a crash, is started again a second time."""
+    recorder = Recorder()
+    supervisor = Supervisor(tmp_path, recorder.report, sleep=recorder.sleep)
+    async with asyncio.TaskGroup() as group:
+        child = await supervisor.start(program("child", SERVE), group)
+        for _ in range(2):
+            pid = child.pid
+            supervisor.report_ready({pid})
+            os.kill(pid, signal.SIGSEGV)
+            await until(partial(came_back, child, pid))
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+    assert recorder.naps == [1.0, 2.0]
+    await supervisor.stop(grace_s=0)
+
+
 async def test_a_killed_child_comes_back(tmp_path: Path) -> None:
     recorder = Recorder()
     supervisor = Supervisor(tmp_path, recorder.report, sleep=recorder.sleep)
@@ -105,7 +156,7 @@ async def test_a_killed_child_comes_back(tmp_path: Path) -> None:
         child = await supervisor.start(program("child", SERVE), group)
         first = child.pid
         child.kill()
-        await until(lambda: child.alive and child.pid != first)
+        await until(partial(came_back, child, first))
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
     await supervisor.stop(grace_s=0)

@@ -1,0 +1,47 @@
+"""What it means that a signal ended a process, for people. Pure."""
+
+import signal
+from contextlib import suppress
+from typing import Final
+
+_NAMES: Final = {
+    "SIGILL": "illegal instruction",
+    "SIGSEGV": "segmentation fault",
+    "SIGABRT": "aborted itself",
+    "SIGBUS": "bus error",
+    "SIGFPE": "arithmetic error",
+    "SIGKILL": "killed",
+    "SIGTERM": "asked to end",
+    "SIGINT": "interrupted",
+}
+_CAUSES: Final = {
+    "SIGILL": "llama.cpp was built for another processor or compiled wrongly; `make llama` builds it anew",
+    "SIGSEGV": "a crash in native code, most likely llama.cpp's",
+    "SIGABRT": "a failed check in native code, most likely llama.cpp's",
+    "SIGBUS": "most likely a model file that was cut short, or a full disk",
+    "SIGFPE": "a crash in native code, most likely llama.cpp's",
+    "SIGKILL": "most likely by the kernel, because memory ran out",
+}
+_CRASHES: Final = frozenset({"SIGILL", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE"})
+
+
+def in_words(number: int) -> str:
+    """What the signal is called: `illegal instruction` for 4."""
+    name = _name(number)
+    return _NAMES.get(name, name or f"signal {number}")
+
+
+def cause(number: int) -> str:
+    """Why a process most likely got it; empty if nothing can be said."""
+    return _CAUSES.get(_name(number), "")
+
+
+def is_crash(number: int) -> bool:
+    """Whether the process got it for what it did itself, so that the next one would do the same."""
+    return _name(number) in _CRASHES
+
+
+def _name(number: int) -> str:
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return ""
