@@ -47,7 +47,7 @@ _LAW: Final = Settings("law", True, "f16", "f16", None)
 
 
 def main(device_name: str, extra_buffers: bool, kinds: list[int]) -> None:
-    """Try weights of `kinds` on the device of our name `device_name`, on the CPU if it is empty; exits with `FAILED`."""
+    """Try weights of `kinds` on the device of our name `device_name`, the CPU if it is empty; exits with `FAILED`."""
     _say("its start")
     library.begin()
     device = _device(device_name)
