@@ -32,7 +32,6 @@ def load(path: Path) -> int:
     Raises `LlamaError`, which says what the backend lacks or is, such as "needs libcuda.so.1, which is not here".
     A backend that does not fit may end the process: `shared.llama.trial` tries it in another one.
     """
-    library.start()
     check_driver(path.parent.name)
     with _links(path) as link:
         try:
@@ -44,7 +43,7 @@ def load(path: Path) -> int:
         made = ctypes.CFUNCTYPE(ctypes.c_void_p)(("ggml_backend_init", plugin))()
         if not made:
             raise NoDriver("finds no driver that it can use")
-        if interface(made) != (here := interface(_first())):
+        if interface(made) != (here := own_interface()):
             raise LlamaError(
                 f"was made for version {interface(made)} of ggml's backend interface, and this"
                 f" llama.cpp has version {here}"
@@ -70,9 +69,10 @@ def interface(backend: int) -> int:
     return ctypes.c_int.from_address(backend).value
 
 
-def _first() -> int:
-    """The backend that llama.cpp brings: the CPU's."""
-    return int(library.ggml("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)(0))
+def own_interface() -> int:
+    """The version that this llama.cpp speaks, as the backend tells which it brings: the CPU's."""
+    library.start()
+    return interface(library.ggml("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)(0))
 
 
 @contextmanager
