@@ -216,6 +216,7 @@ class _Loader:
             cache_types=(*types, settings.flash_attn),
             gpu_layers=settings.gpu_layers,
             tensor_split=",".join(f"{share:g}" for share in self._place.shares),
+            extra_buffers=self._model.extra_buffers,
             sequences=min(settings.parallel, 2),
         )
         tokens = self._model.vocabulary.tokenize(PROBE_TEXT)

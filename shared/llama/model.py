@@ -52,6 +52,7 @@ class Model:
         self._progress = C.llama_progress_callback(report)
         params.progress_callback = self._progress
         self.path = Path(path)
+        self.extra_buffers = extra_buffers
         self.handle = C.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             raise LlamaError(f"{path}: llama.cpp cannot load this file as a GGUF model")
