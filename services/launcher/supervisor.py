@@ -94,10 +94,15 @@ class Supervisor:
         while True:
             code = await child.wait()
             if first and code == BAD_OPTION:
-                raise ChildFailed(name, child.error_line(), BAD_OPTION)
+                delay = None
+            elif code < 0 and signals.is_crash(-code):
+                delay = restarts.after_crash(-code)
+            else:
+                delay = restarts.after_death()
             first = False
-            crashed = code < 0 and signals.is_crash(-code)
-            delay = restarts.after_crash(-code) if crashed else restarts.after_death()
+            # What was right at the first start may come back: a port, a device whose driver starts anew.
+            if delay is None and code == BAD_OPTION:
+                raise ChildFailed(name, child.error_line(), BAD_OPTION)
             if delay is None:
                 raise ChildFailed(name, _last_words(child, code), 1)
             last = " | ".join(child.last_lines(3)) or "its log is empty"
