@@ -2,7 +2,7 @@
 
 A file that exists is whole: each is written beside its final name and renamed at the end. What is added to a wider
 model is zero, and left out of the file as far as the file system can do that, so it takes no room and no time to write;
-the processor reads and multiplies it all the same. Format: ggml's `docs/gguf.md`. Metadata is copied byte for byte.
+the processor reads and multiplies it all the same.
 """
 
 import errno
@@ -10,7 +10,6 @@ import math
 import os
 import re
 import shutil
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 from gguf.quants import dequantize, quantize
 
+from services.launcher import gguf_head
 from shared import gguf_header
 from shared.errors import StartError
 from shared.gguf_header import Header
@@ -38,9 +38,6 @@ _F32: Final = GGMLQuantizationType.F32
 _SPARE_BYTES: Final = 64 << 20  # left free on the disk: a full disk breaks more than this
 _ROWS: Final = re.compile(r"\.ffn_(gate|up)\.(weight|bias)$")
 _COLUMNS: Final = re.compile(r"\.ffn_down\.weight$")
-_FILE_TYPE: Final = "general.file_type"
-_UINT32: Final = 4  # GGUF's number of the type
-_COUNTS: Final = struct.Struct("<4sIQQ")  # magic, version, tensors, values
 
 
 class NotWidenable(ValueError):
@@ -123,6 +120,7 @@ class _Source:
 class _Planned:
     """A tensor of a copy: its shape, type and place behind the file's head; `written` bytes of it are no filling."""
 
+    name: str
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
     offset: int
@@ -145,8 +143,7 @@ class _File:
         self.done = 0
         self._header = header
         self._tensors, self._size = self._plan(GGMLQuantizationType[copy.quant])
-        self._head = self._metadata(weights) + self._directory()
-        self._head += bytes(-len(self._head) % header.alignment)
+        self._head = gguf_head.make(weights[: header.end].tobytes(), header, self._changes(), self._tensors)
         self.bytes = len(self._head) + sum(tensor.written for tensor in self._tensors)
         self._file: Any = None
 
@@ -155,33 +152,19 @@ class _File:
         for tensor in self._header.tensors:
             kind = matrices if len(tensor.shape) > 1 else _F32
             shape = _widened(tensor.name, tensor.shape, self.copy.factor)
-            planned.append(_Planned(shape, kind, offset, _size(tensor.shape, kind)))
+            planned.append(_Planned(tensor.name, shape, kind, offset, _size(tensor.shape, kind)))
             size = _size(shape, kind)
             offset += size + -size % self._header.alignment
         return planned, offset
 
-    def _metadata(self, weights: npt.NDArray[np.uint8]) -> bytes:
-        """All of it with another file type and width, and the counts before it."""
-        header, changes = self._header, {_FILE_TYPE: int(FORMATS[self.copy.quant])}
+    def _changes(self) -> dict[str, int]:
+        """The metadata that differs from the source's: the file type, and the width."""
+        changes = {gguf_head.FILE_TYPE: int(FORMATS[self.copy.quant])}
         if self.copy.factor > 1:
-            key = f"{header.text('general.architecture')}.feed_forward_length"
-            _check_widenable(header, key, self.copy)
-            changes[key] = header.number(key) * self.copy.factor
-        metadata = bytearray(weights[_COUNTS.size : header.end].tobytes())
-        for key, value in changes.items():
-            if key in header.places:
-                struct.pack_into("<I", metadata, header.places[key].at - _COUNTS.size, value)
-            else:
-                metadata += _string(key) + struct.pack("<II", _UINT32, value)
-        return _COUNTS.pack(b"GGUF", 3, len(header.tensors), len(header.metadata.keys() | changes.keys())) + metadata
-
-    def _directory(self) -> bytes:
-        entries = []
-        for tensor, planned in zip(self._header.tensors, self._tensors, strict=True):
-            shape = planned.shape[::-1]
-            entries.append(_string(tensor.name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape))
-            entries.append(struct.pack("<IQ", planned.kind, planned.offset))
-        return b"".join(entries)
+            key = f"{self._header.text('general.architecture')}.feed_forward_length"
+            _check_widenable(self._header, key, self.copy)
+            changes[key] = self._header.number(key) * self.copy.factor
+        return changes
 
     def open(self, stack: ExitStack) -> None:
         """Begin the file; it gets its name when `stack` is left well."""
@@ -214,7 +197,7 @@ def _widened(name: str, shape: tuple[int, ...], factor: int) -> tuple[int, ...]:
 def _check_widenable(header: Header, key: str, copy: Copy) -> None:
     names = [tensor.name for tensor in header.tensors]
     dense = all(any(name.endswith(f".ffn_{part}.weight") for name in names) for part in ("gate", "up", "down"))
-    if not dense or key not in header.places or header.places[key].kind != _UINT32:
+    if not dense or key not in header.places or header.places[key].kind != gguf_head.UINT32:
         raise NotWidenable(f"{copy.path.name}: a model without dense gated feed-forward of one width is not widened")
     if quantize(np.zeros(256, np.float32), GGMLQuantizationType[copy.quant]).any():
         raise NotWidenable(f"{copy.path.name}: zeros are not all zero bytes as {copy.quant}; take F32 or Q8_0")
@@ -237,8 +220,3 @@ def _atomically(target: Path) -> Iterator[Any]:
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _string(text: str) -> bytes:
-    data = text.encode()
-    return struct.pack("<Q", len(data)) + data
