@@ -11,6 +11,7 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.worker import Worker
 from shared import devices, lifecycle, logs, models, options, usage
 from shared.broker import check, connect
+from shared.placement import AUTO
 from shared.registry import Registry, draft_keeper
 
 logger = structlog.get_logger()
@@ -23,7 +24,7 @@ def main(
     ctx: options.ContextSize = 0,
     parallel: options.Parallel = 8,
     threads: options.Threads = 0,
-    gpu_layers: options.GpuLayers = -1,
+    gpu_layers: options.GpuLayers = AUTO,
     offline: options.Offline = False,
     log_level: options.LogLevel = options.Level.INFO,
     name: Annotated[str, typer.Option(envvar="DRAFTMESH_NAME", help="Name shown by status; default: made up.")] = "",

@@ -5,13 +5,14 @@ import structlog
 from services.drafter import step_costs
 from services.drafter.card import introduce
 from services.drafter.model_proposer import MOST, RANKS, ModelProposer
-from shared import devices, models
+from shared import devices, models, placement
 from shared.errors import StartError
 from shared.llama.backend_device import backend_devices
 from shared.llama.context import Context
 from shared.llama.model import Model
+from shared.memory import Layout
 from shared.messages import DrafterCard
-from shared.rows import MAX_LEAVES, LlamaError
+from shared.rows import LlamaError
 from shared.speedup import RowCosts
 from shared.vocabulary import fingerprint
 
@@ -28,14 +29,26 @@ def _tell(line: str) -> None:
 class ModelDrafter:
     """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be had."""
 
-    def __init__(self, spec: str, device: str, ctx: int, parallel: int, threads: int, gpu_layers: int) -> None:
+    def __init__(self, spec: str, device: str, ctx: int, parallel: int, threads: int, gpu_layers: str) -> None:
         self.path = models.resolve(spec, "--draft-model", _tell)
         self.name = models.model_name(self.path)
         present = backend_devices()
         chosen = devices.choose(device, present, "--draft-device")
         self.device = devices.name_of(chosen, present)
+        sizes = models.sizes(self.path, spec, "--draft-model")
+        layout = Layout(
+            context=min(ctx or DEFAULT_CONTEXT, sizes.context or DEFAULT_CONTEXT),
+            parallel=parallel,
+            outputs=parallel * MOST,
+        )
+        free = placement.room([chosen])
+        layout = placement.windows_or_all(sizes, layout, self.device, free)
+        placed = placement.place(sizes, layout, gpu_layers, self.device, free, devices.available_memory())
+        if shortage := placed.shortage():
+            raise StartError("--draft-model", spec, shortage)
+        logger.info("model_placed", placed=str(placed))
         try:
-            self._model = Model(self.path, device=chosen, gpu_layers=gpu_layers)
+            self._model = Model(self.path, device=chosen, gpu_layers=placed.layers)
         except LlamaError as error:
             raise StartError("--draft-model", spec, str(error)) from None
         if not self._model.can_roll_back:
@@ -43,15 +56,16 @@ class ModelDrafter:
         try:
             self._context = Context(
                 self._model,
-                n_ctx=min(ctx or DEFAULT_CONTEXT, self._model.n_ctx_train),
+                n_ctx=layout.context,
                 sequences=parallel,
                 unified=True,
-                branches=MAX_LEAVES - 1,
-                max_outputs=parallel * MOST,
+                branches=layout.branches,
+                max_outputs=layout.outputs,
+                swa_full=layout.swa_full,
                 threads=threads or devices.available_cores(),
             )
         except LlamaError as error:
-            raise StartError("--ctx", ctx, f"{error}; lower --ctx or --parallel") from None
+            raise StartError("--ctx", layout.context, f"{error}; what it takes: {placed}") from None
         probe = self._model.vocabulary.tokenize(step_costs.PROBE_TEXT)
         step_ms = step_costs.measure(self._context, probe, RANKS)
         logger.info("steps_measured", step_ms={rows: round(ms, 2) for rows, ms in step_ms.items()})

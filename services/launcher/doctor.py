@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.launcher import fetching, payoff, plan, stopwatch
+from services.launcher.placing import place_target
 from shared import devices, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
@@ -20,6 +21,7 @@ from shared.llama.model import Model
 from shared.messages import VerifierCard
 from shared.names import resolve
 from shared.options import DEFAULT_REDIS
+from shared.placement import Placement
 from shared.registry import Registry
 from shared.rows import LlamaError
 from shared.vocabulary import first_difference
@@ -39,7 +41,7 @@ class Subject:
     target_device: str
     draft_devices: Sequence[str]
     threads: int
-    gpu_layers: int
+    gpu_layers: str
     tensor_split: str
 
 
@@ -50,6 +52,7 @@ class Placed:
     name: str
     path: Path
     device: BackendDevice
+    layers: int  # on it
     threads: int
 
 
@@ -120,15 +123,35 @@ class Examination:
         [device] = plan.place_targets([subject.target_device], 1, present)
         others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, [device])
         cores = devices.available_cores()
-        [threads], shares = plan.divide(subject.threads, cores, subject.gpu_layers, [device], others)
-        target = self._find(subject.target_model, "--target-model", device, threads)
+        path = self._find(subject.target_model, "--target-model")
+        placed = self._place(path, device, present) if path else None
+        [threads], shares = plan.divide(subject.threads, cores, [placed is None or placed.computes_here], others)
+        target = Placed(models.model_name(path), path, device, placed.layers, threads) if path and placed else None
         drafts = [
-            self._find(spec, "--draft-model", other, share)
+            Placed(models.model_name(draft), draft, other, -1, share)
             for spec, other, share in zip(subject.draft_models, others, shares, strict=True)
+            if (draft := self._find(spec, "--draft-model"))
         ]
-        return target, [draft for draft in drafts if draft]
+        return target, drafts
 
-    def _find(self, spec: str, option: str, device: BackendDevice, threads: int) -> Placed | None:
+    def _place(self, path: Path, device: BackendDevice, present: Sequence[BackendDevice]) -> Placement | None:
+        """Does the target fit, and which layers of it go where?"""
+        subject = self._subject
+        placed = place_target(
+            path,
+            subject.target_model,
+            device,
+            present,
+            gpu_layers=subject.gpu_layers,
+            tensor_split=subject.tensor_split,
+        )
+        if shortage := placed.shortage():
+            self._bad(f"model {models.model_name(path)}: {shortage}")
+            return None
+        self._good(f"model {models.model_name(path)}: {placed}")
+        return placed
+
+    def _find(self, spec: str, option: str) -> Path | None:
         try:
             path = fetching.find(spec, option, self._console)
             vocabulary = Model(path, vocab_only=True)
@@ -139,7 +162,7 @@ class Examination:
             f"model {models.model_name(path)}: readable, {vocabulary.vocabulary.n_tokens} tokens in its vocabulary"
         )
         vocabulary.close()
-        return Placed(models.model_name(path), path, device, threads)
+        return path
 
     def vocabularies(self, target: Placed, drafts: Sequence[Placed]) -> None:
         """Do the drafters speak the target's tokens?"""
@@ -176,7 +199,7 @@ class Examination:
             model = Model(
                 placed.path,
                 device=placed.device,
-                gpu_layers=self._subject.gpu_layers if is_target else -1,
+                gpu_layers=placed.layers,
                 tensor_split=self._split if is_target else (),
             )
             try:

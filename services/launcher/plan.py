@@ -15,6 +15,7 @@ from services.launcher.child import Program, service_command
 from services.launcher.fleet_notice import Fleet
 from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.naming import name_targets
+from services.launcher.placing import place_target
 from services.launcher.service_options import Handed
 from services.launcher.token import join_token
 from shared import api_keys, broker, devices, models
@@ -55,7 +56,7 @@ class Wishes:
     cache_type_v: CacheType
     flash_attn: Switch
     exactness: Exactness
-    gpu_layers: int
+    gpu_layers: str
     tensor_split: str
     speculation: Speculation
     log_level: Level
@@ -112,7 +113,8 @@ def make(
     aliases = name_targets(wishes.target_model, target_paths, wishes.alias)
     draft_paths = [resolve(model, "--draft-model") for model in wishes.draft_model]
 
-    threads, draft_threads = divide(wishes.threads, cores, wishes.gpu_layers, targets, drafts)
+    on_cpu = [_computes_here(*one, hardware.devices, wishes) for one in zip(target_paths, targets, strict=True)]
+    threads, draft_threads = divide(wishes.threads, cores, on_cpu, drafts)
     services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, wishes, hardware.devices)
     return Plan(
         valkey=embedded.program(server, folder, environment) if server else None,
@@ -127,6 +129,23 @@ def make(
         api_key=api_key,
         beacon=_beacon(server, port, models.model_name(target_paths[0])) if server and wishes.lan else None,
     )
+
+
+def _computes_here(path: Path, target: SeenDevice, present: Sequence[SeenDevice], wishes: Wishes) -> bool:
+    """Whether the CPU will compute layers of a target. Raises `StartError` for one that does not fit."""
+    placed = place_target(
+        path,
+        models.model_name(path),
+        target,
+        present,
+        gpu_layers=wishes.gpu_layers,
+        tensor_split=wishes.tensor_split,
+        ctx=wishes.ctx,
+        parallel=wishes.parallel,
+    )
+    if shortage := placed.shortage():
+        raise StartError("--target-model", models.model_name(path), shortage)
+    return placed.computes_here
 
 
 def _opened(wishes: Wishes, environment: Mapping[str, str]) -> tuple[Wishes, str]:
@@ -265,23 +284,21 @@ def _asked(given: Sequence[str], index: int) -> str:
 
 
 def divide(
-    asked: int, cores: int, gpu_layers: int, targets: Sequence[devices.Device], drafts: Sequence[devices.Device]
+    asked: int, cores: int, on_cpu: Sequence[bool], drafts: Sequence[devices.Device]
 ) -> tuple[list[int], list[int]]:
-    """Threads for each target and each drafter.
+    """Threads for each target and each drafter; `on_cpu` says of each target whether the CPU computes layers of it.
 
     `asked` (0: a fair share) is for every target, and drafters get the rest. Targets on the CPU share alike.
     """
     count = sum(draft.kind == devices.CPU for draft in drafts)
-    # Layers that are kept off a GPU are computed by the CPU.
-    on_cpu = [target.kind == devices.CPU or gpu_layers >= 0 for target in targets]
     if asked:
-        threads = [asked] * len(targets)
+        threads = [asked] * len(on_cpu)
         shares = devices.divide_threads(max(1, cores - sum(threads)), False, count)[1]
     else:
         together, shares = devices.divide_threads(cores, any(on_cpu), count)
         each, rest = divmod(together, max(1, sum(on_cpu)))
-        order = [sum(on_cpu[:index]) for index in range(len(targets))]
-        threads = [max(1, each + (order[index] < rest)) if on_cpu[index] else 1 for index in range(len(targets))]
+        order = [sum(on_cpu[:index]) for index in range(len(on_cpu))]
+        threads = [max(1, each + (order[index] < rest)) if on_cpu[index] else 1 for index in range(len(on_cpu))]
     left = iter(shares)
     return threads, [next(left) if draft.kind == devices.CPU else 1 for draft in drafts]
 
@@ -292,7 +309,7 @@ def _target_options(wishes: Wishes) -> tuple[str, ...]:
         "--cache-type-v": wishes.cache_type_v.value,
         "--flash-attn": wishes.flash_attn.value,
         "--exactness": wishes.exactness.value,
-        "--gpu-layers": str(wishes.gpu_layers),
+        "--gpu-layers": wishes.gpu_layers,
         "--tensor-split": wishes.tensor_split,
         "--speculation": wishes.speculation.value,
     }

@@ -19,6 +19,7 @@ from services.launcher.forecast import Agreement
 from services.launcher.observed import observe
 from services.launcher.outlook import Outlook, Prospect
 from services.launcher.pair import build_pair
+from services.launcher.placing import place_target
 from services.launcher.progress import Stage, building, stages
 from shared import devices, models
 from shared.broker import check
@@ -135,18 +136,27 @@ class _Probe:
         self._others = plan.place_drafts(
             subject.draft_devices, len(subject.draft_models), self._present, [self._device]
         )
-        [self._threads], self._shares = plan.divide(
-            subject.threads, devices.available_cores(), subject.gpu_layers, [self._device], self._others
-        )
 
     def run(self) -> Outlook:
         subject = self._subject
         path = fetching.find(subject.target_model, "--target-model", self._console)
         paths = [fetching.find(spec, "--draft-model", self._console) for spec in subject.draft_models]
+        placed = place_target(
+            path,
+            subject.target_model,
+            self._device,
+            self._present,
+            gpu_layers=subject.gpu_layers,
+            tensor_split=subject.tensor_split,
+        )
+        if shortage := placed.shortage():
+            raise StartError("--target-model", subject.target_model, shortage)
+        cores = devices.available_cores()
+        [own], shares = plan.divide(subject.threads, cores, [placed.computes_here], self._others)
         prospects: list[Prospect] = []
         with stages(self._console) as stage:
-            target = self._listen(path, stage)
-            for draft, device, threads in zip(paths, self._others, self._shares, strict=True):
+            target = self._listen(path, placed.layers, own, stage)
+            for draft, device, threads in zip(paths, self._others, shares, strict=True):
                 prospects += self._compare(draft, device, threads, target, stage)
         return Outlook(
             target=target.name,
@@ -160,10 +170,10 @@ class _Probe:
     def _name(self, device: BackendDevice) -> str:
         return devices.name_of(device, self._present)
 
-    def _listen(self, path: Path, stage: Stage) -> _Target:
+    def _listen(self, path: Path, layers: int, threads: int, stage: Stage) -> _Target:
         """Time the target's rows and let it answer every text at every temperature."""
         subject, name = self._subject, models.model_name(path)
-        with _loaded(path, "--target-model", self._device, stage, subject.gpu_layers, self._split) as model:
+        with _loaded(path, "--target-model", self._device, stage, layers, self._split) as model:
             if subject.draft_models and not model.can_roll_back:
                 raise StartError(
                     "--target-model",
@@ -171,14 +181,14 @@ class _Probe:
                     "a recurrent or hybrid model decodes plainly: drafts cannot be taken back",
                 )
             rows = stage(f"{name}: cost of rows", 1)
-            row_ms = stopwatch.row_costs(model, self._threads)
+            row_ms = stopwatch.row_costs(model, threads)
             rows()
             if not subject.draft_models:
                 return _Target(name, row_ms, model.vocabulary.texts(), [])
             prompts = [model.vocabulary.tokenize(text, add_special=True) for text in subject.texts]
             laws = [Sampling(seed=SEED, temperature=temperature) for temperature in subject.temperatures]
             told = stage(f"{name}: answers", len(prompts) * len(laws) * subject.tokens)
-            context = self._context(model, self._threads, max(map(len, prompts)))
+            context = self._context(model, threads, max(map(len, prompts)))
             try:
                 said = [
                     _Said(law, prompt, probe.answer(context, prompt, law, subject.tokens, model.vocabulary.eog, told))

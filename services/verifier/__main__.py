@@ -13,6 +13,7 @@ from shared.broker import check, connect
 from shared.llama.backend_device import backend_devices
 from shared.messages import Speculation
 from shared.names import check_aliases
+from shared.placement import AUTO
 
 logger = structlog.get_logger()
 
@@ -29,7 +30,7 @@ def main(
     cache_type_v: options.CacheTypeV = options.CacheType.AUTO,
     flash_attn: options.FlashAttention = options.Switch.AUTO,
     exactness: options.ExactnessLevel = options.Exactness.AUTO,
-    gpu_layers: options.GpuLayers = -1,
+    gpu_layers: options.GpuLayers = AUTO,
     tensor_split: options.TensorSplit = "",
     offline: options.Offline = False,
     speculation: Annotated[

@@ -6,7 +6,7 @@ cache, where widths may differ.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,14 +23,17 @@ from services.verifier.calibrate import (
     still_holds,
 )
 from services.verifier.scheduler import most_outputs
-from shared import devices, models, options
+from shared import devices, models, options, placement
 from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.llama.backend_device import BackendDevice, backend_devices
-from shared.llama.context import CACHE_TYPES, Context
+from shared.llama.context import CACHE_TYPES, Context, number_bytes
 from shared.llama.library import build_info
 from shared.llama.model import Model
+from shared.memory import Layout
 from shared.messages import Speculation
+from shared.model_sizes import ModelSizes
+from shared.placement import Placement
 from shared.rows import MAX_LEAVES, LlamaError
 from shared.speedup import RowCosts
 
@@ -58,7 +61,7 @@ class TargetSettings:
     cache_type_v: str = "auto"
     flash_attn: options.Switch = options.Switch.AUTO
     exactness: options.Exactness = options.Exactness.AUTO
-    gpu_layers: int = -1
+    gpu_layers: str = placement.AUTO
     tensor_split: str = ""
     speculation: Speculation = Speculation.AUTO
 
@@ -90,12 +93,49 @@ def load(settings: TargetSettings, say: Callable[[str], None] = _tell) -> Loaded
     present = backend_devices()
     device = devices.choose(settings.target_device, present, "--target-device")
     split = devices.parse_tensor_split(settings.tensor_split)
+    sizes = models.sizes(path, settings.target_model, "--target-model")
+    placed = _placed(settings, sizes, device, devices.name_of(device, present), present)
+    logger.info("model_placed", placed=str(placed))
     try:
-        progress = _Progress()
-        model = Model(path, device=device, gpu_layers=settings.gpu_layers, tensor_split=split, progress=progress)
+        model = Model(path, device=device, gpu_layers=placed.layers, tensor_split=split, progress=_Progress())
     except LlamaError as error:
         raise StartError("--target-model", settings.target_model, str(error)) from None
-    return _Loader(settings, path, model, device, devices.name_of(device, present)).load()
+    return _Loader(settings, path, model, device, placed).load()
+
+
+def _placed(
+    settings: TargetSettings,
+    sizes: ModelSizes,
+    device: BackendDevice,
+    name: str,
+    present: Sequence[BackendDevice],
+) -> Placement:
+    """Which layers go where, before anything is loaded. Raises `StartError` for what does not fit."""
+    trained = sizes.context or DEFAULT_CONTEXT
+    if settings.ctx > trained:
+        raise StartError("--ctx", settings.ctx, f"the model was trained for at most {trained} tokens")
+    strict = settings.exactness is options.Exactness.STRICT
+    layout = Layout(
+        context=settings.ctx or min(trained, DEFAULT_CONTEXT),
+        parallel=settings.parallel,
+        unified=not strict,
+        branches=0 if strict else MAX_LEAVES - 1,
+        outputs=_outputs(settings),
+        number_bytes=number_bytes(settings.cache_type_k, settings.cache_type_v),
+    )
+    # A split takes every GPU.
+    used = [one for one in present if one.kind != devices.CPU] if settings.tensor_split else [device]
+    free = placement.room(used)
+    if not strict:  # whose promise a cache that wraps around does not keep: cells then lie in another order
+        layout = placement.windows_or_all(sizes, layout, name, free)
+    placed = placement.place(sizes, layout, settings.gpu_layers, name, free, devices.available_memory())
+    if shortage := placed.shortage():
+        raise StartError("--target-model", settings.target_model, shortage)
+    return placed
+
+
+def _outputs(settings: TargetSettings) -> int:
+    return max(PROBE_ROWS, most_outputs(settings.parallel))
 
 
 class _Progress:
@@ -114,22 +154,21 @@ class _Progress:
 
 class _Loader:
     def __init__(
-        self, settings: TargetSettings, path: Path, model: Model, device: BackendDevice, device_name: str
+        self, settings: TargetSettings, path: Path, model: Model, device: BackendDevice, placed: Placement
     ) -> None:
         self._settings = settings
         self._path = path
         self._model = model
         self._device = device
-        self._device_name = device_name
-        self._n_ctx = settings.ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
-        if self._n_ctx > model.n_ctx_train:
-            raise StartError("--ctx", settings.ctx, f"the model was trained for at most {model.n_ctx_train} tokens")
+        self._placed = placed
         self._threads = settings.threads or devices.available_cores()
 
     def load(self) -> Loaded:
         wanted = self._settings.exactness
         if not self._model.can_roll_back:
             return self._without_rollback(wanted)
+        if not self._placed.layout.swa_full:
+            return self._law("; only sliding windows are kept, for want of memory, and not bit for bit")
         if wanted is not options.Exactness.LAW:
             context, rows, exactness = self._strict()
             if exactness.at_no_cost:
@@ -145,10 +184,13 @@ class _Loader:
                     " use law, or --cache-type-k bf16 --cache-type-v bf16 --flash-attn on",
                 )
             context.close()
+        return self._law()
+
+    def _law(self, remark: str = "") -> Loaded:
         types = self._types(_LAW_TYPES)
         context = self._context(types, strict=False)
         rows, exactness = self._measure(context, "unified", types)
-        note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode"
+        note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode{remark}"
         return self._loaded(context, rows, "law", note, exactness.noise, 1)
 
     def _without_rollback(self, wanted: options.Exactness) -> Loaded:
@@ -181,21 +223,23 @@ class _Loader:
         settings = self._settings
         flash = {options.Switch.ON: True, options.Switch.OFF: False}.get(settings.flash_attn, True if strict else None)
         key, value = types
+        layout = self._placed.layout
         try:
             return Context(
                 self._model,
-                n_ctx=self._n_ctx,
+                n_ctx=layout.context,
                 sequences=settings.parallel,
                 unified=not strict,
                 branches=0 if strict else MAX_LEAVES - 1,
                 threads=self._threads,
-                max_outputs=max(PROBE_ROWS, most_outputs(settings.parallel)),
+                max_outputs=layout.outputs,
+                swa_full=layout.swa_full,
                 cache_type_k=key,
                 cache_type_v=value,
                 flash_attn=flash,
             )
         except LlamaError as error:
-            raise StartError("--ctx", self._n_ctx, f"{error}; lower --ctx or --parallel") from None
+            raise StartError("--ctx", layout.context, f"{error}; what it takes: {self._placed}") from None
 
     def _measure(self, context: Context, layout: str, types: tuple[str, str]) -> tuple[dict[int, float], Exactness]:
         settings = self._settings
@@ -207,7 +251,8 @@ class _Loader:
             layout=layout,
             threads=self._threads,
             cache_types=(*types, settings.flash_attn),
-            gpu_layers=settings.gpu_layers,
+            gpu_layers=self._placed.layers,
+            swa_full=self._placed.layout.swa_full,
             tensor_split=settings.tensor_split,
             sequences=min(settings.parallel, 2),
         )
@@ -224,4 +269,4 @@ class _Loader:
     def _loaded(
         self, context: Context, rows: dict[int, float], level: str, note: str, noise: float, min_rows: int
     ) -> Loaded:
-        return Loaded(self._model, context, RowCosts(rows), self._device_name, level, note, noise, min_rows)
+        return Loaded(self._model, context, RowCosts(rows), self._placed.name, level, note, noise, min_rows)

@@ -26,7 +26,10 @@ class Model:
         tensor_split: Sequence[float] = (),
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        """Load `path`. `device` None means CPU. Raises `LlamaError` if it is not a model that llama.cpp can load."""
+        """Load `path`. `device` None means CPU, and `gpu_layers` -1 all.
+
+        Raises `LlamaError` with llama.cpp's reason for a file that it cannot load.
+        """
         library.start()
         params = C.llama_model_default_params()
         params.vocab_only = vocab_only
@@ -47,9 +50,10 @@ class Model:
         self._progress = C.llama_progress_callback(report)
         params.progress_callback = self._progress
         self.path = Path(path)
+        library.forget_errors()
         self.handle = C.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
-            raise LlamaError(f"{path}: llama.cpp cannot load this file as a GGUF model")
+            raise LlamaError(f"llama.cpp cannot load {path} as a model: {library.reason() or 'it does not say why'}")
         self.vocabulary = Vocabulary(self.handle)
 
     @property
