@@ -126,6 +126,5 @@ def windows_or_all(model: Sizes, layout: Layout, name: str, free: int) -> Layout
     """
     whole = memory.need(model, layout, memory.number_of_layers(model), on_cpu=name == CPU)
     alone = memory.windows_alone(layout)
-    count = len(model.layers)
-    saves = memory.cache_bytes(model, alone, count) < memory.cache_bytes(model, layout, count)
-    return alone if any(model.windowed) and saves and whole.total + RESERVE > free else layout
+    saves = any(model.windowed) and alone.window_cells(model.window) < alone.cells
+    return alone if saves and whole.total + RESERVE > free else layout
