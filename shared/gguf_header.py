@@ -7,10 +7,11 @@ gguf's own reader makes several array objects per token: nine seconds for a voca
 import math
 import mmap
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from shared.vocabulary import NotGGUF
 
@@ -21,7 +22,10 @@ _MAGIC: Final = int.from_bytes(b"GGUF", "little")
 _STRING: Final = 8
 _ARRAY: Final = 9
 _ALIGNMENT: Final = 32  # unless general.alignment says otherwise
+_VOCABULARY: Final = "tokenizer."
 _MOST: Final = 1 << 24  # values of an array, and tensors: far more than any model has
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,19 @@ class Header:
 
 def read(path: Path) -> Header:
     """The header of `path`. Raises `NotGGUF` for anything else than a GGUF, `OSError` if it cannot be read."""
+    return _read(path, _Reader.header)
+
+
+def read_opening(path: Path) -> dict[str, Value]:
+    """The metadata before the vocabulary, in a millisecond: what kind of model it is. Raises as `read` does."""
+    return _read(path, _Reader.opening)
+
+
+def _read(path: Path, part: "Callable[[_Reader], T]") -> T:
     with path.open("rb") as file:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Reader(data).header()
+                return part(_Reader(data))
         except (struct.error, ValueError, UnicodeDecodeError, KeyError, OverflowError) as error:
             raise NotGGUF(f"{path} is no GGUF file that can be read ({error})") from None
 
@@ -98,18 +111,32 @@ class _Reader:
         self._at = 0
 
     def header(self) -> Header:
-        magic, version = self._take("II")
-        if magic != _MAGIC or version not in (2, 3):
-            raise ValueError("not GGUF version 2 or 3")
-        tensors, values = self._take("QQ")
+        tensors, values = self._counts()
         metadata: dict[str, Value] = {}
         places: dict[str, Place] = {}
-        for _ in range(_few(values)):
+        for _ in range(values):
             key = self._string().decode()
             places[key] = Place(self._take("I")[0], self._at)
             metadata[key] = self._value(places[key].kind)
         end = self._at
-        return Header(metadata, self._tensors(_few(tensors), metadata), places, end)
+        return Header(metadata, self._tensors(tensors, metadata), places, end)
+
+    def opening(self) -> dict[str, Value]:
+        metadata: dict[str, Value] = {}
+        for _ in range(self._counts()[1]):
+            key = self._string().decode()
+            if key.startswith(_VOCABULARY):
+                break
+            metadata[key] = self._value(self._take("I")[0])
+        return metadata
+
+    def _counts(self) -> tuple[int, int]:
+        """Of tensors and of metadata."""
+        magic, version = self._take("II")
+        if magic != _MAGIC or version not in (2, 3):
+            raise ValueError("not GGUF version 2 or 3")
+        tensors, values = self._take("QQ")
+        return _few(tensors), _few(values)
 
     def _tensors(self, count: int, metadata: dict[str, Value]) -> tuple[Tensor, ...]:
         names, shapes, kinds, offsets = [], [], [], []

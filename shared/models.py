@@ -10,14 +10,17 @@ import importlib.util
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from rich.filesize import decimal
 
-from shared import quants
+from shared import gguf_header, purpose, quants
 from shared.errors import StartError
 from shared.hub import Hub, HubError, HuggingFace, Listing, RemoteFile
+from shared.model_sizes import ModelSizes, measure
+from shared.vocabulary import NotGGUF
 
 DEFAULT: Final = "default"
 SPARE_BYTES: Final = 256 << 20  # left free on the disk: a full disk breaks more than a download
@@ -42,7 +45,7 @@ def resolve(
     """The GGUF file that `spec` means; of a split model the first shard, all shards being beside it.
 
     `progress` gets a line before anything slow, and `fetching` the bytes as they come; without it `progress` gets a
-    line for every tenth. Raises `StartError` naming `option`.
+    line for every tenth. Raises `StartError` naming `option`, also for a model that writes no text.
     """
     name, pinned, digest = spec.partition("#sha256=")
     say = progress or _silent
@@ -56,7 +59,26 @@ def resolve(
     if pinned:
         _check_digest(path, digest.lower(), spec, option, say)
     _check_gguf(path, spec, option)
+    with suppress(NotGGUF):  # what is damaged, or newer than this release, llama.cpp says more of
+        if reason := purpose.unfit(gguf_header.read_opening(path)):
+            raise StartError(option, spec, reason)
     return path
+
+
+def shards(path: Path) -> list[Path]:
+    """All files of the model whose first file is `path`."""
+    if not quants.is_shard(path.name):
+        return [path]
+    name = quants.stem(path.name)
+    return sorted(file for file in path.parent.glob("*.gguf") if quants.stem(file.name) == name)
+
+
+def sizes(path: Path, spec: str, option: str) -> ModelSizes:
+    """The sizes of the model `spec`, whose first file is `path`. Raises `StartError` naming `option`."""
+    try:
+        return measure([gguf_header.read(file) for file in shards(path)])
+    except (NotGGUF, OSError) as error:
+        raise StartError(option, spec, str(error)) from None
 
 
 def check(spec: str, option: str) -> None:

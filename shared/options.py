@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from shared import offload
 from shared.hub import go_offline
 
 DEFAULT_REDIS = "redis://127.0.0.1:7072/0"  # where `draftmesh up` puts its embedded Valkey
@@ -167,7 +168,23 @@ FlashAttention = Annotated[Switch, _option("--flash-attn", env="FLASH_ATTN", hel
 ExactnessLevel = Annotated[
     Exactness, _option("--exactness", env="EXACTNESS", help="Bit for bit (strict), in law, or what costs nothing.")
 ]
-GpuLayers = Annotated[int, _option("--gpu-layers", env="GPU_LAYERS", help="Layers on the GPU; -1: all.", min=-1)]
+
+
+def _layers(wish: str) -> str:
+    if not offload.is_wish(wish):
+        raise typer.BadParameter("must be auto, all, or a number of layers such as 20")
+    return wish
+
+
+GpuLayers = Annotated[
+    str,
+    _option(
+        "--gpu-layers",
+        env="GPU_LAYERS",
+        help="Layers on the GPU, the rest on the CPU: a number, all, or auto for as many as fit.",
+        callback=_layers,
+    ),
+]
 TensorSplit = Annotated[
     str,
     _option(

@@ -12,6 +12,7 @@ from services.drafter.worker import Worker
 from shared import lifecycle, logs, models, options, usage
 from shared.arriving import Arriving
 from shared.broker import check, connect
+from shared.offload import AUTO
 from shared.registry import Registry, draft_keeper
 
 logger = structlog.get_logger()
@@ -24,7 +25,7 @@ def main(
     ctx: options.ContextSize = 0,
     parallel: options.Parallel = 8,
     threads: options.Threads = 0,
-    gpu_layers: options.GpuLayers = -1,
+    gpu_layers: options.GpuLayers = AUTO,
     offline: options.Offline = False,
     log_level: options.LogLevel = options.Level.INFO,
     name: Annotated[str, typer.Option(envvar="DRAFTMESH_NAME", help="Name shown by status; default: made up.")] = "",

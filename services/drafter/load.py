@@ -5,15 +5,16 @@ import structlog
 from services.drafter import step_costs
 from services.drafter.card import introduce
 from services.drafter.model_proposer import MOST, RANKS, ModelProposer
-from shared import models
+from shared import machine, models, offload
 from shared.arriving import Threads
 from shared.errors import StartError
 from shared.llama.context import Context
 from shared.llama.fitness import Fitness
 from shared.llama.model import Model
 from shared.llama.placement import Placement
+from shared.memory import Layout
 from shared.messages import DrafterCard
-from shared.rows import MAX_LEAVES, LlamaError
+from shared.rows import LlamaError
 from shared.speedup import RowCosts
 from shared.vocabulary import fingerprint
 
@@ -30,30 +31,43 @@ def _tell(line: str) -> None:
 class ModelDrafter:
     """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be had."""
 
-    def __init__(self, spec: str, place: Placement, ctx: int, parallel: int, threads: Threads, gpu_layers: int) -> None:
+    def __init__(self, spec: str, place: Placement, ctx: int, parallel: int, threads: Threads, gpu_layers: str) -> None:
         self.path = models.resolve(spec, "--draft-model", _tell)
         self.name = models.model_name(self.path)
         self.device = place.name
+        sizes = models.sizes(self.path, spec, "--draft-model")
+        layout = Layout(
+            context=min(ctx or DEFAULT_CONTEXT, sizes.context or DEFAULT_CONTEXT),
+            parallel=parallel,
+            outputs=parallel * MOST,
+        )
+        free = offload.room(place.devices)
+        layout = offload.windows_or_all(sizes, layout, self.device, free)
+        placed = offload.place(sizes, layout, gpu_layers, self.device, free, machine.available_memory())
+        if shortage := placed.shortage():
+            raise StartError("--draft-model", spec, shortage)
+        logger.info("model_placed", placed=str(placed))
         try:
             extra_buffers = Fitness().extra_buffers(self.path, place.devices)
-            self._model = Model(self.path, devices=place.devices, gpu_layers=gpu_layers, extra_buffers=extra_buffers)
+            self._model = Model(self.path, devices=place.devices, gpu_layers=placed.layers, extra_buffers=extra_buffers)
         except LlamaError as error:
             raise StartError("--draft-model", spec, str(error)) from None
         if not self._model.can_roll_back:
             raise StartError("--draft-model", spec, "a recurrent or hybrid model cannot take back guesses")
-        self._site = threads(place.on_cpu(gpu_layers))
+        self._site = threads(placed.computes_here)
         try:
             self._context = Context(
                 self._model,
-                n_ctx=min(ctx or DEFAULT_CONTEXT, self._model.n_ctx_train),
+                n_ctx=layout.context,
                 sequences=parallel,
                 unified=True,
-                branches=MAX_LEAVES - 1,
+                branches=layout.branches,
+                max_outputs=layout.outputs,
+                swa_full=layout.swa_full,
                 threads=self._site.threads,
-                max_outputs=parallel * MOST,
             )
         except LlamaError as error:
-            raise StartError("--ctx", ctx, f"{error}; lower --ctx or --parallel") from None
+            raise StartError("--ctx", layout.context, f"{error}; what it takes: {placed}") from None
         probe = self._model.vocabulary.tokenize(step_costs.PROBE_TEXT)
         step_ms = step_costs.measure(self._context, probe, RANKS)
         logger.info("steps_measured", step_ms={rows: round(ms, 2) for rows, ms in step_ms.items()})

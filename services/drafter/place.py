@@ -16,7 +16,7 @@ def named(name: str) -> Placement | None:
 
 
 async def place_drafter(
-    place: Placement | None, arriving: Arriving, gpu_layers: int, stop: asyncio.Event
+    place: Placement | None, arriving: Arriving, gpu_layers: str, stop: asyncio.Event
 ) -> Placement | None:
     """The draft model's place, told to the others; without one, the best that no target's card is needed for.
 

@@ -13,7 +13,7 @@ from services.launcher.inventory import Found
 from services.launcher.model_facts import Facts, Library, shares_vocabulary
 from services.launcher.model_list import Entry
 from services.launcher.split import Candidate
-from shared import memory, models, quants
+from shared import memory, models
 from shared.devices import Device
 from shared.errors import StartError
 from shared.folders import cache_folder
@@ -83,8 +83,7 @@ class Shelf:
         if any(found.name == spec and found.whole for found in self._found):
             return
         first = fetching.find(spec, option, self._console)
-        name = quants.stem(first.name)
-        files = sorted(file for file in first.parent.glob("*.gguf") if quants.stem(file.name) == name) or [first]
+        files = models.shards(first)
         size = sum(file.stat().st_size for file in files)
         self._found.append(Found(name=spec, source="given", files=files, size=size, whole=True))
 

@@ -13,8 +13,10 @@ from rich.text import Text
 
 from services.launcher import fetching, payoff, plan, stopwatch
 from services.launcher.backends import command
+from services.launcher.placing import offload_target
 from shared import devices, hardware, machine, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
+from shared.devices import Device
 from shared.errors import StartError
 from shared.hardware import Hardware
 from shared.llama.fitness import Fitness
@@ -22,6 +24,7 @@ from shared.llama.model import Model
 from shared.llama.placement import Placement, open_seen
 from shared.messages import VerifierCard
 from shared.names import resolve
+from shared.offload import Offload
 from shared.options import DEFAULT_REDIS
 from shared.registry import Registry
 from shared.rows import LlamaError
@@ -42,7 +45,7 @@ class Subject:
     target_device: str
     draft_devices: Sequence[str]
     threads: int
-    gpu_layers: int
+    gpu_layers: str
     tensor_split: str
 
 
@@ -53,6 +56,7 @@ class Placed:
     name: str
     path: Path
     place: Placement
+    layers: int  # on its devices
     threads: int
 
 
@@ -127,16 +131,19 @@ class Examination:
         self.backends(here)
         targets = plan.place_targets([subject.target_device], subject.tensor_split, 1, present)
         others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, targets)
+        path = self._find(subject.target_model, "--target-model")
+        placed = self._offload(path, targets[0], present) if path else None
         cores = machine.available_cores()
-        [threads], shares = plan.divide(subject.threads, cores, subject.gpu_layers, targets, others)
+        [threads], shares = plan.divide(subject.threads, cores, [placed is None or placed.computes_here], others)
         split = devices.parse_tensor_split(subject.tensor_split)
         place = open_seen(targets[0], present, split, devices.TARGET_OPTION)
-        target = self._find(subject.target_model, "--target-model", place, threads)
+        target = Placed(models.model_name(path), path, place, placed.layers, threads) if path and placed else None
         drafts = [
-            self._find(spec, "--draft-model", open_seen([other], present), share)
+            Placed(models.model_name(draft), draft, open_seen([other], present), -1, share)
             for spec, other, share in zip(subject.draft_models, others, shares, strict=True)
+            if (draft := self._find(spec, "--draft-model"))
         ]
-        return target, [draft for draft in drafts if draft]
+        return target, drafts
 
     def backends(self, here: Hardware) -> None:
         """Can the backends that were added be used, and is there a GPU that none is for?"""
@@ -149,7 +156,17 @@ class Examination:
         if hint := command.hint(here):
             self._console.print(Text(f"! {hint}", style="yellow"), soft_wrap=True)
 
-    def _find(self, spec: str, option: str, place: Placement, threads: int) -> Placed | None:
+    def _offload(self, path: Path, target: Sequence[Device], present: Sequence[Device]) -> Offload | None:
+        """Does the target fit, and which layers of it go where?"""
+        subject = self._subject
+        placed = offload_target(path, subject.target_model, target, present, gpu_layers=subject.gpu_layers)
+        if shortage := placed.shortage():
+            self._bad(f"model {models.model_name(path)}: {shortage}")
+            return None
+        self._good(f"model {models.model_name(path)}: {placed}")
+        return placed
+
+    def _find(self, spec: str, option: str) -> Path | None:
         try:
             path = fetching.find(spec, option, self._console)
             vocabulary = Model(path, vocab_only=True)
@@ -160,7 +177,7 @@ class Examination:
             f"model {models.model_name(path)}: readable, {vocabulary.vocabulary.n_tokens} tokens in its vocabulary"
         )
         vocabulary.close()
-        return Placed(models.model_name(path), path, place, threads)
+        return path
 
     def vocabularies(self, target: Placed, drafts: Sequence[Placed]) -> None:
         """Do the drafters speak the target's tokens?"""
@@ -192,12 +209,11 @@ class Examination:
                 self._verdict(f"{draft.name} ({share})", row_ms, step_ms)
 
     def _measure(self, placed: Placed, counts: Sequence[int]) -> dict[int, float]:
-        is_target = len(counts) > 1
         try:
             model = Model(
                 placed.path,
                 devices=placed.place.devices,
-                gpu_layers=self._subject.gpu_layers if is_target else -1,
+                gpu_layers=placed.layers,
                 extra_buffers=self._fitness.extra_buffers(placed.path, placed.place.devices),
                 tensor_split=placed.place.shares,
             )

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from services.launcher.gguf_header import Header
+from shared.gguf_header import Header
 
 FILE_TYPE: Final = "general.file_type"
 UINT32: Final = 4  # GGUF's number of the type

@@ -16,6 +16,7 @@ import msgspec
 from shared import gguf_header
 from shared.gguf_header import Header
 from shared.model_sizes import ModelSizes, measure
+from shared.purpose import unfit
 
 _VERSION: Final = 2  # raise it when what is read changes, so that old caches are not believed
 _TOKENS: Final = "tokenizer.ggml.tokens"
@@ -28,6 +29,7 @@ class Facts(ModelSizes, frozen=True, kw_only=True):
 
     quant: str
     parameters: int
+    unfit: str  # why it can neither answer nor draft; empty if it can
     recurrent: bool  # its state cannot drop tokens: neither drafter nor sped up by drafts
     fingerprints: dict[int, str]  # of the first so many tokens of its vocabulary
 
@@ -50,6 +52,7 @@ def describe(shards: Sequence[Header], lengths: Iterable[int] = ()) -> Facts:
         **msgspec.structs.asdict(sizes),
         quant=_quant(head),
         parameters=sum(tensor.elements for shard in shards for tensor in shard.tensors),
+        unfit=unfit(head.metadata),
         recurrent=_is_recurrent(head, sizes.architecture),
         fingerprints=prefix_fingerprints(texts, [*lengths, len(texts)]),
     )

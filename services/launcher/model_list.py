@@ -62,10 +62,12 @@ def examine(found: Sequence[Found], present: Mapping[str, Device], parallel: int
     facts: dict[str, Facts | str] = dict(
         zip((model.name for model in whole), library.read([model.files for model in whole]), strict=True)
     )
-    known = {name: fact for name, fact in facts.items() if isinstance(fact, Facts)}
+    known = {name: fact for name, fact in facts.items() if isinstance(fact, Facts) and not fact.unfit}
     entries = []
     for model in found:
         fact = facts.get(model.name, _PARTIAL if model.source == inventory.HUB else _SHARDS_MISSING)
+        if isinstance(fact, Facts) and fact.unfit:
+            fact = fact.unfit
         if isinstance(fact, str):
             entries.append(Entry(found=model, facts=None, problem=fact, drafters=(), fits={}))
             continue

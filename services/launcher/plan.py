@@ -14,6 +14,7 @@ from services.launcher import embedded, lan, ports
 from services.launcher.child import Program, service_command
 from services.launcher.fleet_notice import Fleet
 from services.launcher.naming import name_targets
+from services.launcher.placing import offload_target
 from services.launcher.service_options import Handed
 from services.launcher.token import join_token
 from shared import api_keys, broker, devices, models, threads
@@ -55,7 +56,7 @@ class Wishes:
     cache_type_v: CacheType
     flash_attn: Switch
     exactness: Exactness
-    gpu_layers: int
+    gpu_layers: str
     tensor_split: str
     speculation: Speculation
     log_level: Level
@@ -114,7 +115,8 @@ def make(
     aliases = name_targets(wishes.target_model, target_paths, wishes.alias)
     draft_paths = [resolve(model, "--draft-model") for model in wishes.draft_model]
 
-    target_threads, draft_threads = divide(wishes.threads, cores, wishes.gpu_layers, targets, drafts)
+    on_cpu = [_computes_here(*one, present, wishes) for one in zip(target_paths, targets, strict=True)]
+    target_threads, draft_threads = divide(wishes.threads, cores, on_cpu, drafts)
     services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, wishes, present)
     return Plan(
         valkey=embedded.program(server, folder, environment) if server else None,
@@ -129,6 +131,22 @@ def make(
         api_key=api_key,
         beacon=_beacon(server, port, models.model_name(target_paths[0])) if server and wishes.lan else None,
     )
+
+
+def _computes_here(path: Path, target: Sequence[Device], present: Sequence[Device], wishes: Wishes) -> bool:
+    """Whether the CPU will compute layers of a target. Raises `StartError` for one that does not fit."""
+    placed = offload_target(
+        path,
+        models.model_name(path),
+        target,
+        present,
+        gpu_layers=wishes.gpu_layers,
+        ctx=wishes.ctx,
+        parallel=wishes.parallel,
+    )
+    if shortage := placed.shortage():
+        raise StartError("--target-model", models.model_name(path), shortage)
+    return placed.computes_here
 
 
 def _opened(wishes: Wishes, environment: Mapping[str, str]) -> tuple[Wishes, str]:
@@ -266,25 +284,21 @@ def _asked(given: Sequence[str], index: int) -> str:
     return given[index] if index < len(given) else devices.AUTO
 
 
-def divide(
-    asked: int, cores: int, gpu_layers: int, targets: Sequence[Sequence[Device]], drafts: Sequence[Device]
-) -> tuple[list[int], list[int]]:
-    """Threads for each target and each drafter.
+def divide(asked: int, cores: int, on_cpu: Sequence[bool], drafts: Sequence[Device]) -> tuple[list[int], list[int]]:
+    """Threads for each target and each drafter; `on_cpu` says of each target whether the CPU computes layers of it.
 
     `asked` (0: a fair share) is for every target, and drafters get the rest. Targets on the CPU share alike; one
     thread feeds a GPU.
     """
-    # Layers that are kept off a GPU are computed by the CPU.
-    on_cpu = [gpu_layers >= 0 or any(device.kind == devices.CPU for device in target) for target in targets]
     drafts_on_cpu = [draft.kind == devices.CPU for draft in drafts]
     if asked:
         shares = [asked] * sum(on_cpu)
-        draft_shares = threads.divide(max(1, cores - asked * len(targets)), 0, sum(drafts_on_cpu))[1]
+        draft_shares = threads.divide(max(1, cores - asked * len(on_cpu)), 0, sum(drafts_on_cpu))[1]
     else:
         shares, draft_shares = threads.divide(cores, sum(on_cpu), sum(drafts_on_cpu))
     left, draft_left = iter(shares), iter(draft_shares)
     return (
-        [next(left) if on_cpu[index] else asked or 1 for index in range(len(targets))],
+        [next(left) if computes else asked or 1 for computes in on_cpu],
         [next(draft_left) if computes else 1 for computes in drafts_on_cpu],
     )
 
@@ -295,7 +309,7 @@ def _target_options(wishes: Wishes) -> tuple[str, ...]:
         "--cache-type-v": wishes.cache_type_v.value,
         "--flash-attn": wishes.flash_attn.value,
         "--exactness": wishes.exactness.value,
-        "--gpu-layers": str(wishes.gpu_layers),
+        "--gpu-layers": wishes.gpu_layers,
         "--tensor-split": wishes.tensor_split,
         "--speculation": wishes.speculation.value,
     }

@@ -19,6 +19,7 @@ from services.launcher.forecast import Agreement
 from services.launcher.observed import observe
 from services.launcher.outlook import Outlook, Prospect
 from services.launcher.pair import build_pair
+from services.launcher.placing import offload_target
 from services.launcher.progress import Stage, building, stages
 from shared import devices, hardware, machine, models
 from shared.broker import check
@@ -131,23 +132,27 @@ class _Probe:
         self._subject = subject
         self._console = console
         split = devices.parse_tensor_split(subject.tensor_split)
-        present = hardware.look().devices
-        targets = plan.place_targets([subject.target_device], subject.tensor_split, 1, present)
-        others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, targets)
-        [self._threads], self._shares = plan.divide(
-            subject.threads, machine.available_cores(), subject.gpu_layers, targets, others
+        self._present = hardware.look().devices
+        [self._devices] = plan.place_targets([subject.target_device], subject.tensor_split, 1, self._present)
+        self._draft_devices = plan.place_drafts(
+            subject.draft_devices, len(subject.draft_models), self._present, [self._devices]
         )
-        self._place = open_seen(targets[0], present, split, devices.TARGET_OPTION)
-        self._others = [open_seen([other], present) for other in others]
+        self._place = open_seen(self._devices, self._present, split, devices.TARGET_OPTION)
+        self._others = [open_seen([other], self._present) for other in self._draft_devices]
 
     def run(self) -> Outlook:
         subject = self._subject
         path = fetching.find(subject.target_model, "--target-model", self._console)
         paths = [fetching.find(spec, "--draft-model", self._console) for spec in subject.draft_models]
+        placed = offload_target(path, subject.target_model, self._devices, self._present, gpu_layers=subject.gpu_layers)
+        if shortage := placed.shortage():
+            raise StartError("--target-model", subject.target_model, shortage)
+        cores = machine.available_cores()
+        [own], shares = plan.divide(subject.threads, cores, [placed.computes_here], self._draft_devices)
         prospects: list[Prospect] = []
         with stages(self._console) as stage:
-            target = self._listen(path, stage)
-            for draft, place, threads in zip(paths, self._others, self._shares, strict=True):
+            target = self._listen(path, placed.layers, own, stage)
+            for draft, place, threads in zip(paths, self._others, shares, strict=True):
                 prospects += self._compare(draft, place, threads, target, stage)
         return Outlook(
             target=target.name,
@@ -158,10 +163,10 @@ class _Probe:
             prospects=prospects,
         )
 
-    def _listen(self, path: Path, stage: Stage) -> _Target:
+    def _listen(self, path: Path, layers: int, threads: int, stage: Stage) -> _Target:
         """Time the target's rows and let it answer every text at every temperature."""
         subject, name = self._subject, models.model_name(path)
-        with _loaded(path, "--target-model", self._place, stage, subject.gpu_layers) as model:
+        with _loaded(path, "--target-model", self._place, stage, layers) as model:
             if subject.draft_models and not model.can_roll_back:
                 raise StartError(
                     "--target-model",
@@ -169,14 +174,14 @@ class _Probe:
                     "a recurrent or hybrid model decodes plainly: drafts cannot be taken back",
                 )
             rows = stage(f"{name}: cost of rows", 1)
-            row_ms = stopwatch.row_costs(model, self._threads)
+            row_ms = stopwatch.row_costs(model, threads)
             rows()
             if not subject.draft_models:
                 return _Target(name, row_ms, model.vocabulary.texts(), [])
             prompts = [model.vocabulary.tokenize(text, add_special=True) for text in subject.texts]
             laws = [Sampling(seed=SEED, temperature=temperature) for temperature in subject.temperatures]
             told = stage(f"{name}: answers", len(prompts) * len(laws) * subject.tokens)
-            context = self._context(model, self._threads, max(map(len, prompts)))
+            context = self._context(model, threads, max(map(len, prompts)))
             try:
                 said = [
                     _Said(law, prompt, probe.answer(context, prompt, law, subject.tokens, model.vocabulary.eog, told))

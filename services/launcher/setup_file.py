@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from services.launcher.split import Split
+from shared.offload import AUTO
 from shared.options import DEFAULT_PORT
 
 _ADDRESS: Final = (
@@ -33,7 +34,7 @@ def render(split: Split, expected: Sequence[str], redis: str, seen: Sequence[str
         f"target_model = {_value(place.target)}",
         f"target_device = {_value(place.device)}",
     ]
-    if place.gpu_layers >= 0:
+    if place.gpu_layers != AUTO:
         lines.append(
             f"gpu_layers = {place.gpu_layers} # of the target; more of them need more memory, fewer are slower"
         )
@@ -53,9 +54,9 @@ def render(split: Split, expected: Sequence[str], redis: str, seen: Sequence[str
             "# draft_device = []",
         ]
     lines += ["", *_redis(redis), "", *_ADDRESS]
-    if place.gpu_layers >= 0:
+    if place.gpu_layers != AUTO:
         for command in ("drafter", "join"):
-            lines += ["", f"[{command}]", "gpu_layers = -1 # the number above is the target's"]
+            lines += ["", f"[{command}]", f"gpu_layers = {_value(AUTO)} # the number above is the target's"]
     return "\n".join(lines) + "\n"
 
 

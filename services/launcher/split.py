@@ -11,6 +11,7 @@ from typing import Final
 from shared import devices
 from shared.devices import Device
 from shared.memory import Fit
+from shared.offload import AUTO
 
 _SYSTEM_MEMORY: Final = ("cpu", "igpu")  # they have it in common, and its bandwidth
 _PER_DEVICE: Final = 2  # draft models that are considered on each
@@ -50,7 +51,7 @@ class Place:
     target: str
     device: str
     reason: str
-    gpu_layers: int = -1
+    gpu_layers: str = AUTO
     tensor_split: str = ""
     taken: tuple[str, ...] = ()  # devices that compute the target, all of them or in part
 
@@ -82,7 +83,7 @@ def propose(
     """
     named = devices.named(present)
     places = list(_places(named, target))
-    if not any(place.gpu_layers == -1 and place.device != devices.CPU for place in places):
+    if not any(place.gpu_layers == AUTO and place.device != devices.CPU for place in places):
         for model in smaller:
             places += [place for place in _whole(named, model) if named[place.device].kind != devices.CPU]
     return [split for place in places for split in _splits(named, place, target.weights, drafts, spares)]
@@ -135,7 +136,7 @@ def _in_part(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
             yield Place(
                 target=target.name,
                 device=name,
-                gpu_layers=fit.layers,
+                gpu_layers=str(fit.layers),
                 reason=f"{title(target.name)} fits {_called(device, name)} with {fit.layers} of {fit.of} layers, so"
                 " the CPU computes the rest; a smaller quantisation would be faster",
                 taken=(name, devices.CPU),

@@ -28,6 +28,8 @@ def _words(fields: dict[str, Any]) -> str:
             return note
         case {"event": "model_loading", "percent": int(percent)}:
             return f"loading the model, {percent} %"
+        case {"event": "model_placed", "placed": str(placed)}:
+            return placed
         case {"event": "calibration_started"}:
             return "measuring what rows cost here, once for this model and device"
     return ""

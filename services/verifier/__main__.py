@@ -14,6 +14,7 @@ from shared.broker import check, connect
 from shared.llama.placement import place_target
 from shared.messages import Speculation
 from shared.names import check_aliases
+from shared.offload import AUTO
 from shared.registry import Registry
 
 logger = structlog.get_logger()
@@ -31,7 +32,7 @@ def main(
     cache_type_v: options.CacheTypeV = options.CacheType.AUTO,
     flash_attn: options.FlashAttention = options.Switch.AUTO,
     exactness: options.ExactnessLevel = options.Exactness.AUTO,
-    gpu_layers: options.GpuLayers = -1,
+    gpu_layers: options.GpuLayers = AUTO,
     tensor_split: options.TensorSplit = "",
     offline: options.Offline = False,
     speculation: Annotated[

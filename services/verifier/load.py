@@ -23,16 +23,19 @@ from services.verifier.calibrate import (
     still_holds,
 )
 from services.verifier.scheduler import most_outputs
-from shared import models, options
+from shared import machine, models, offload, options
 from shared.arriving import Threads, alone
 from shared.errors import StartError
 from shared.folders import cache_folder
-from shared.llama.context import CACHE_TYPES, Context
+from shared.llama.context import CACHE_TYPES, Context, number_bytes
 from shared.llama.fitness import Fitness
 from shared.llama.library import build_info
 from shared.llama.model import Model
 from shared.llama.placement import Placement
+from shared.memory import Layout
 from shared.messages import NOWHERE, Site, Speculation
+from shared.model_sizes import ModelSizes
+from shared.offload import Offload
 from shared.rows import MAX_LEAVES, LlamaError
 from shared.speedup import RowCosts
 
@@ -59,7 +62,7 @@ class TargetSettings:
     cache_type_v: str = "auto"
     flash_attn: options.Switch = options.Switch.AUTO
     exactness: options.Exactness = options.Exactness.AUTO
-    gpu_layers: int = -1
+    gpu_layers: str = offload.AUTO
     speculation: Speculation = Speculation.AUTO
 
 
@@ -93,19 +96,48 @@ def load(
         if value != "auto" and value not in CACHE_TYPES:
             raise StartError(option, value, f"must be auto, {', '.join(CACHE_TYPES)}")
     path = models.resolve(settings.target_model, "--target-model", say)
-    layers = settings.gpu_layers
+    sizes = models.sizes(path, settings.target_model, "--target-model")
+    placed = _offload(settings, sizes, place)
+    logger.info("model_placed", placed=str(placed))
     try:
         model = Model(
             path,
             devices=place.devices,
-            gpu_layers=layers,
+            gpu_layers=placed.layers,
             extra_buffers=Fitness().extra_buffers(path, place.devices),
             tensor_split=place.shares,
             progress=_Progress(),
         )
     except LlamaError as error:
         raise StartError("--target-model", settings.target_model, str(error)) from None
-    return _Loader(settings, path, model, place, threads or alone(settings.threads)).load()
+    return _Loader(settings, path, model, place, placed, threads or alone(settings.threads)).load()
+
+
+def _offload(settings: TargetSettings, sizes: ModelSizes, place: Placement) -> Offload:
+    """Which layers go where, before anything is loaded. Raises `StartError` for what does not fit."""
+    trained = sizes.context or DEFAULT_CONTEXT
+    if settings.ctx > trained:
+        raise StartError("--ctx", settings.ctx, f"the model was trained for at most {trained} tokens")
+    strict = settings.exactness is options.Exactness.STRICT
+    layout = Layout(
+        context=settings.ctx or min(trained, DEFAULT_CONTEXT),
+        parallel=settings.parallel,
+        unified=not strict,
+        branches=0 if strict else MAX_LEAVES - 1,
+        outputs=_outputs(settings),
+        number_bytes=number_bytes(settings.cache_type_k, settings.cache_type_v),
+    )
+    free = offload.room(place.devices)
+    if not strict:  # whose promise a cache that wraps around does not keep: cells then lie in another order
+        layout = offload.windows_or_all(sizes, layout, place.name, free)
+    placed = offload.place(sizes, layout, settings.gpu_layers, place.name, free, machine.available_memory())
+    if shortage := placed.shortage():
+        raise StartError("--target-model", settings.target_model, shortage)
+    return placed
+
+
+def _outputs(settings: TargetSettings) -> int:
+    return max(PROBE_ROWS, most_outputs(settings.parallel))
 
 
 class _Progress:
@@ -123,20 +155,28 @@ class _Progress:
 
 
 class _Loader:
-    def __init__(self, settings: TargetSettings, path: Path, model: Model, place: Placement, threads: Threads) -> None:
+    def __init__(
+        self,
+        settings: TargetSettings,
+        path: Path,
+        model: Model,
+        place: Placement,
+        placed: Offload,
+        threads: Threads,
+    ) -> None:
         self._settings = settings
         self._path = path
         self._model = model
         self._place = place
-        self._n_ctx = settings.ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
-        if self._n_ctx > model.n_ctx_train:
-            raise StartError("--ctx", settings.ctx, f"the model was trained for at most {model.n_ctx_train} tokens")
-        self._site = threads(place.on_cpu(settings.gpu_layers))
+        self._placed = placed
+        self._site = threads(placed.computes_here)
 
     def load(self) -> Loaded:
         wanted = self._settings.exactness
         if not self._model.can_roll_back:
             return self._without_rollback(wanted)
+        if not self._placed.layout.swa_full:
+            return self._law("; only sliding windows are kept, for want of memory, and not bit for bit")
         if wanted is not options.Exactness.LAW:
             context, rows, exactness = self._strict()
             if exactness.at_no_cost:
@@ -152,10 +192,13 @@ class _Loader:
                     " use law, or --cache-type-k bf16 --cache-type-v bf16 --flash-attn on",
                 )
             context.close()
+        return self._law()
+
+    def _law(self, remark: str = "") -> Loaded:
         types = self._types(_LAW_TYPES)
         context = self._context(types, strict=False)
         rows, exactness = self._measure(context, "unified", types)
-        note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode"
+        note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode{remark}"
         return self._loaded(context, rows, "law", note, exactness.noise, 1)
 
     def _without_rollback(self, wanted: options.Exactness) -> Loaded:
@@ -188,21 +231,23 @@ class _Loader:
         settings = self._settings
         flash = {options.Switch.ON: True, options.Switch.OFF: False}.get(settings.flash_attn, True if strict else None)
         key, value = types
+        layout = self._placed.layout
         try:
             return Context(
                 self._model,
-                n_ctx=self._n_ctx,
+                n_ctx=layout.context,
                 sequences=settings.parallel,
                 unified=not strict,
                 branches=0 if strict else MAX_LEAVES - 1,
                 threads=self._site.threads,
-                max_outputs=max(PROBE_ROWS, most_outputs(settings.parallel)),
+                max_outputs=layout.outputs,
+                swa_full=layout.swa_full,
                 cache_type_k=key,
                 cache_type_v=value,
                 flash_attn=flash,
             )
         except LlamaError as error:
-            raise StartError("--ctx", self._n_ctx, f"{error}; lower --ctx or --parallel") from None
+            raise StartError("--ctx", layout.context, f"{error}; what it takes: {self._placed}") from None
 
     def _measure(self, context: Context, layout: str, types: tuple[str, str]) -> tuple[dict[int, float], Exactness]:
         settings = self._settings
@@ -214,7 +259,8 @@ class _Loader:
             layout=layout,
             threads=self._site.threads,
             cache_types=(*types, settings.flash_attn),
-            gpu_layers=settings.gpu_layers,
+            gpu_layers=self._placed.layers,
+            swa_full=self._placed.layout.swa_full,
             tensor_split=",".join(f"{share:g}" for share in self._place.shares),
             extra_buffers=self._model.extra_buffers,
             sequences=min(settings.parallel, 2),

@@ -7,12 +7,20 @@ import llama_cpp.llama_cpp as C
 import numpy as np
 import numpy.typing as npt
 
+from shared.llama import library
 from shared.llama.model import Model
 from shared.rows import BRANCH_CELLS, MAX_LEAVES, LlamaError, Rows
 
 CACHE_TYPES: Final = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
+# Bytes of 32 numbers in ggml's types (ggml-common.h).
+_BYTES_OF_32: Final = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
 
 MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ in llama-cparams.h
+
+
+def number_bytes(cache_type_k: str, cache_type_v: str) -> float:
+    """Bytes of a number in the cache, of keys and values on average; what is not chosen yet has 16 bits."""
+    return sum(_BYTES_OF_32.get(name, 64) for name in (cache_type_k, cache_type_v)) / 64
 
 
 class Context:
@@ -64,11 +72,12 @@ class Context:
         params.type_k, params.type_v = CACHE_TYPES[cache_type_k], CACHE_TYPES[cache_type_v]
         params.offload_kqv = offload_kv
         params.no_perf = True
+        library.forget_errors()
         self.handle = C.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise LlamaError(
-                f"{model.path.name}: no context of {sequences} x {n_ctx} tokens, {cache_type_k}/{cache_type_v} cache"
-                " (too little memory, or a cache type that needs flash attention)"
+                f"{model.path.name}: no context of {sequences} x {n_ctx} tokens, {cache_type_k}/{cache_type_v} cache:"
+                f" {library.reason() or 'llama.cpp does not say why'}"
             )
         self.n_ctx = int(C.llama_n_ctx_seq(self.handle)) if not unified else n_ctx
         self.sequences = sequences

@@ -7,7 +7,9 @@ installs a library and its versioned names as separate files, and each of them w
 
 import ctypes
 import os
+import re
 import sys
+from collections import deque
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +22,26 @@ from shared.llama import start_check
 logger = structlog.get_logger()
 
 _ERROR_LEVEL: Final = 4  # GGML_LOG_LEVEL_ERROR in ggml.h
+_FUNCTION: Final = re.compile(r"^\w+: ")  # which of llama.cpp's functions speaks
+_errors: Final = deque[str](maxlen=16)  # what it said since `forget_errors`
 
 
 @C.llama_log_callback  # type: ignore[untyped-decorator]
 def _log(level: int, text: bytes, _: Any) -> None:
     if level == _ERROR_LEVEL:
-        logger.debug("llama_error", text=text.decode(errors="replace").strip())
+        line = text.decode(errors="replace").strip()
+        logger.debug("llama_error", text=line)
+        _errors.append(line)
+
+
+def forget_errors() -> None:
+    """What llama.cpp says from now on is the reason for what fails from now on."""
+    _errors.clear()
+
+
+def reason() -> str:
+    """Why a call failed, in llama.cpp's own words; empty if it gave none. It says the cause first, then its effects."""
+    return next((_FUNCTION.sub("", line) for line in _errors if line), "")
 
 
 def folder() -> Path:

@@ -29,8 +29,9 @@ class Model:
     ) -> None:
         """Load `path` onto `devices`, the CPU without any. `tensor_split` divides the layers in the devices' order.
 
-        Raises `LlamaError` if it is not a model that llama.cpp can load. `extra_buffers` lets the CPU rearrange weights
-        for faster kernels; `shared.llama.fitness` says whether these work here.
+        `gpu_layers` -1 means all. `extra_buffers` lets the CPU rearrange weights for faster kernels;
+        `shared.llama.fitness` says whether these work here. Raises `LlamaError` with llama.cpp's reason for a file that
+        it cannot load.
         """
         library.start()
         params = C.llama_model_default_params()
@@ -53,9 +54,10 @@ class Model:
         params.progress_callback = self._progress
         self.path = Path(path)
         self.extra_buffers = extra_buffers
+        library.forget_errors()
         self.handle = C.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
-            raise LlamaError(f"{path}: llama.cpp cannot load this file as a GGUF model")
+            raise LlamaError(f"llama.cpp cannot load {path} as a model: {library.reason() or 'it does not say why'}")
         self.vocabulary = Vocabulary(self.handle)
 
     @property

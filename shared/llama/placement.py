@@ -26,9 +26,9 @@ class Placement:
         """Empty on the CPU."""
         return tuple(device for device in self.devices if device.kind != CPU)
 
-    def on_cpu(self, gpu_layers: int) -> bool:
-        """Whether the CPU computes any of the model: with fewer layers on the GPUs than all (-1) it does."""
-        return not self.gpus or gpu_layers >= 0
+    def on_cpu(self, gpu_layers: str) -> bool:
+        """Whether the CPU computes any of the model, as far as `--gpu-layers` says before the model is known."""
+        return not self.gpus or gpu_layers.isdigit()
 
     @property
     def description(self) -> str:

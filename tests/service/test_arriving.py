@@ -54,7 +54,7 @@ def see(monkeypatch: pytest.MonkeyPatch, *present: Device) -> None:
 async def placed(registry: Registry, threads: int = 1, stop: asyncio.Event | None = None) -> str:
     """Where a drafter with `auto` goes; "" if it was stopped before."""
     async with Arriving(registry, "drafter-b", "drafter", threads) as us:
-        place = await place_drafter(None, us, -1, stop or asyncio.Event())
+        place = await place_drafter(None, us, "auto", stop or asyncio.Event())
         return place.name if place else ""
 
 

@@ -140,4 +140,4 @@ def test_a_target_lies_on_the_named_devices_in_their_shares(
 
 def test_without_a_gpu_a_placement_is_the_cpu() -> None:
     place: Placement = place_target("cpu")
-    assert (place.name, place.gpus, place.on_cpu(-1)) == ("cpu", (), True)
+    assert (place.name, place.gpus, place.on_cpu("auto")) == ("cpu", (), True)

@@ -123,8 +123,8 @@ def test_a_named_gpu_is_the_only_one_asked_and_its_backend_the_only_one_loaded(b
 def test_a_split_asks_the_devices_that_it_names_in_their_order(box: Machine) -> None:
     place = place_target("cuda:1,cuda:0", "3,1")
     assert (place.name, place.shares, box.asked) == ("cuda:1,cuda:0", (3.0, 1.0), ["CUDA1", "CUDA0"])
-    assert not place.on_cpu(-1)
-    assert place.on_cpu(7), "the CPU computes the other layers"
+    assert not place.on_cpu("auto")
+    assert place.on_cpu("7"), "the CPU computes the other layers"
 
 
 def test_auto_is_chosen_on_a_childs_answer_and_the_choice_alone_is_opened(box: Machine) -> None:

@@ -1,8 +1,8 @@
-"""The context over a tiny model: what it refuses, and what it takes of a device's memory."""
+"""The context over a tiny model: what it refuses, and what it takes of a device's memory by our reckoning too."""
 
 import ctypes
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,11 @@ from typing import Any
 import llama_cpp.llama_cpp as C
 import pytest
 
+from shared import memory, models
 from shared.llama import library
-from shared.llama.context import Context
+from shared.llama.context import Context, number_bytes
 from shared.llama.model import Model
+from shared.memory import Layout
 from shared.rows import LlamaError, Rows
 from tests import random_models
 
@@ -30,8 +32,10 @@ def told() -> Iterator[list[str]]:
         lines.append(text.decode())
 
     C.llama_log_set(log, ctypes.c_void_p(0))
-    yield lines
-    C.llama_log_set(library._log, ctypes.c_void_p(0))
+    try:
+        yield lines
+    finally:
+        C.llama_log_set(library._log, ctypes.c_void_p(0))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,12 @@ def space(model: Model, max_outputs: int) -> float:
             model, n_ctx=1024, sequences=1, unified=True, threads=1, flash_attn=True, max_outputs=max_outputs
         )
         context.close()
-    return sum(MIB * float(found) for found in re.findall(r"compute buffer size = +([\d.]+) MiB", "".join(lines)))
+    return sum_of(lines, r"compute buffer size = +([\d.]+) MiB")
+
+
+def sum_of(lines: list[str], pattern: str) -> float:
+    """Bytes of all that is told so, in MiB."""
+    return sum(MIB * float(found) for found in re.findall(pattern, "".join(lines)))
 
 
 def test_the_compute_buffer_has_room_for_the_logits_of_the_outputs_alone(model: Model) -> None:
@@ -82,3 +91,37 @@ def test_there_is_room_for_one_output_of_every_sequence_whatever_was_asked_for(m
         assert context.max_outputs == 4 * (1 + 7)
     finally:
         context.close()
+
+
+LAYOUTS = [
+    Layout(context=1024, parallel=2, outputs=72),
+    Layout(context=2048, parallel=8, outputs=264),
+    Layout(context=2048, parallel=8, outputs=264, unified=False, branches=0),
+    Layout(context=2048, parallel=4, outputs=132, swa_full=False, branches=0),
+    Layout(context=2048, parallel=4, outputs=132, swa_full=False, branches=0, unified=False),
+    Layout(context=2048, parallel=2, outputs=72, number_bytes=number_bytes("f32", "f32")),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("write", [random_models.llama, random_models.gemma3])
+def test_what_we_reckon_a_context_takes_is_what_llama_cpp_takes(
+    write: Callable[[Path], Path], layout: Layout, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "model.gguf")
+    sizes = models.sizes(path, "", "")
+    reckoned = memory.need(sizes, layout, memory.number_of_layers(sizes), on_cpu=True)
+    model = Model(path)
+    types = "f32" if layout.number_bytes > 2 else "f16"
+    with told() as lines:
+        context = Context(
+            model, n_ctx=layout.context, sequences=layout.parallel, unified=layout.unified, branches=layout.branches,
+            swa_full=layout.swa_full, max_outputs=layout.outputs, threads=1, flash_attn=True, cache_type_k=types,
+            cache_type_v=types,
+        )  # fmt: skip
+        context.close()
+    weights = model.size
+    model.close()
+    assert reckoned.weights == weights
+    assert reckoned.cache == pytest.approx(sum_of(lines, r"llama_kv_cache: size = +([\d.]+) MiB"), rel=0.12)
+    assert reckoned.compute == pytest.approx(sum_of(lines, r"compute buffer size = +([\d.]+) MiB"), rel=0.15)

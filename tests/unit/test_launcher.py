@@ -21,9 +21,11 @@ from shared.hardware import Hardware
 from shared.messages import Speculation
 from shared.names import Names
 from shared.options import CacheType, Exactness, Level, Switch
+from tests import tiny_gguf
 
-CPU = Device("CPU", "a CPU", "cpu", 1, 1)
-GPU = Device("CUDA0", "a GPU", "gpu", 2, 2)
+GB = 10**9
+CPU = Device("CPU", "a CPU", "cpu", 8 * GB, 8 * GB)
+GPU = Device("CUDA0", "a GPU", "gpu", 9 * GB, 9 * GB)
 WISHES = plan.Wishes(
     target_model=("default",),
     alias=(),
@@ -46,7 +48,7 @@ WISHES = plan.Wishes(
     cache_type_v=CacheType.AUTO,
     flash_attn=Switch.AUTO,
     exactness=Exactness.AUTO,
-    gpu_layers=-1,
+    gpu_layers="auto",
     tensor_split="",
     speculation=Speculation.AUTO,
     log_level=Level.INFO,
@@ -55,9 +57,17 @@ WISHES = plan.Wishes(
 
 def make(tmp_path: Path, *devices: Device, cores: int = 4, **wishes: object) -> plan.Plan:
     wanted = replace(WISHES, **wishes)  # type: ignore[arg-type]
-    return plan.make(
-        wanted, devices or (CPU,), cores, lambda spec, _: tmp_path / f"{spec}.gguf", tmp_path, {"HOME": "x"}
-    )
+    return plan.make(wanted, devices or (CPU,), cores, model_in(tmp_path), tmp_path, {"HOME": "x"})
+
+
+def model_in(folder: Path) -> Callable[[str, str], Path]:
+    """A tiny model for each name."""
+
+    def resolve(spec: str, _: str) -> Path:
+        path = folder / f"{spec.replace('/', '-')}.gguf"
+        return path if path.exists() else tiny_gguf.write(path)
+
+    return resolve
 
 
 def option(command: tuple[str, ...], name: str) -> str:
@@ -184,7 +194,7 @@ def test_a_fleet_in_the_local_network_has_an_address_a_key_and_a_notice(
         replace(WISHES, lan=True),
         (CPU,),
         2,
-        lambda spec, _: tmp_path / f"{spec}.gguf",
+        model_in(tmp_path),
         tmp_path,
         {api_keys.VARIABLE: "own"},
     )
@@ -281,7 +291,8 @@ def run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], i
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(hardware, "look", lambda: Hardware((CPU,)))
-    monkeypatch.setattr(fetching, "find", lambda *_: tmp_path / "m.gguf")
+    model = tiny_gguf.write(tmp_path / "m.gguf")
+    monkeypatch.setattr(fetching, "find", lambda *_: model)
 
     def run(status: int) -> int:
         async def end(_: up.Fleet) -> int:

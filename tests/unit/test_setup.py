@@ -117,11 +117,12 @@ def test_spares_are_model_drafters_of_other_machines() -> None:
 
 
 ODD = st.text(max_size=30)
+LAYERS = st.sampled_from(["auto", "0", "99"])
 
 
-@given(ODD, ODD, st.lists(st.tuples(ODD, ODD), max_size=3), st.lists(ODD, max_size=3), ODD, st.integers(-1, 99))
+@given(ODD, ODD, st.lists(st.tuples(ODD, ODD), max_size=3), st.lists(ODD, max_size=3), ODD, LAYERS)
 def test_the_file_says_what_was_decided_whatever_the_names(
-    target: str, device: str, drafts: list[tuple[str, str]], lines: Sequence[str], redis: str, layers: int
+    target: str, device: str, drafts: list[tuple[str, str]], lines: Sequence[str], redis: str, layers: str
 ) -> None:
     place = Place(target=target, device=device, gpu_layers=layers, reason="x\ny")
     content = tomllib.loads(render(Split(place=place, drafts=tuple(drafts), reason="z"), lines, redis, lines))
@@ -130,8 +131,9 @@ def test_the_file_says_what_was_decided_whatever_the_names(
         expected |= {"draft_model": [model for model, _ in drafts], "draft_device": [where for _, where in drafts]}
     if redis:
         expected["redis"] = redis
-    if layers >= 0:
-        expected |= {"gpu_layers": layers, "drafter": {"gpu_layers": -1}, "join": {"gpu_layers": -1}}
+    if layers != "auto":
+        whole = {"gpu_layers": "auto"}
+        expected |= {"gpu_layers": int(layers), "drafter": whole, "join": whole}
     assert content == expected
 
 

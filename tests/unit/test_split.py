@@ -38,14 +38,14 @@ def model(name: str, size: int) -> Candidate:
 BIG, SMALL = model("big", 16), model("small", 1)
 
 
-def first(splits: Sequence[Split]) -> tuple[str, int, str, tuple[tuple[str, str], ...]]:
+def first(splits: Sequence[Split]) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
     place = splits[0].place
     return place.device, place.gpu_layers, place.tensor_split, splits[0].drafts
 
 
 def test_an_integrated_gpu_drafts_for_the_card() -> None:
     splits = propose([gpu(0, 24), igpu(), cpu()], BIG, drafts=[SMALL])
-    assert first(splits) == ("cuda:0", -1, "", (("small", "vulkan:0"),))
+    assert first(splits) == ("cuda:0", "auto", "", (("small", "vulkan:0"),))
     assert splits[0].reasons == (
         "big fits cuda:0 (a card of 24 GB) whole, with 4096 tokens a request",
         "small drafts on vulkan:0 (graphics in the CPU), which is free",
@@ -54,21 +54,21 @@ def test_an_integrated_gpu_drafts_for_the_card() -> None:
 
 def test_of_two_unlike_gpus_the_smaller_one_drafts() -> None:
     assert first(propose([gpu(0, 8), gpu(1, 24), cpu()], BIG, drafts=[SMALL])) == (
-        *("cuda:1", -1, ""),
+        *("cuda:1", "auto", ""),
         (("small", "cuda:0"),),
     )
 
 
 def test_a_target_that_fits_no_gpu_alone_is_divided_over_them_in_their_order() -> None:
     splits = propose([gpu(0, 8), gpu(1, 12), cpu()], BIG, drafts=[SMALL])
-    assert first(splits) == ("cuda:0,cuda:1", -1, "8.0,12.0", (("small", "cpu"),))
+    assert first(splits) == ("cuda:0,cuda:1", "auto", "8.0,12.0", (("small", "cpu"),))
     assert "cuda:0 and cuda:1 together" in splits[0].place.reason
 
 
 def test_a_target_is_divided_over_the_cards_alone_and_the_integrated_gpu_drafts() -> None:
     splits = propose([igpu(10), gpu(0, 8), gpu(1, 12), cpu()], model("big", 18), drafts=[SMALL])
     divided = [split for split in splits if split.place.tensor_split]
-    assert first(divided) == ("cuda:0,cuda:1", -1, "8.0,12.0", (("small", "vulkan:0"),))
+    assert first(divided) == ("cuda:0,cuda:1", "auto", "8.0,12.0", (("small", "vulkan:0"),))
 
 
 def test_a_card_that_two_backends_list_is_no_second_card() -> None:
@@ -81,7 +81,7 @@ def test_a_card_that_two_backends_list_is_no_second_card() -> None:
 
 def test_a_target_larger_than_the_card_keeps_layers_on_the_cpu() -> None:
     splits = propose([gpu(0, 9), cpu()], BIG, drafts=[SMALL])
-    assert first(splits)[:3] == ("cuda:0", 20, "")
+    assert first(splits)[:3] == ("cuda:0", "20", "")
     assert "20 of 40 layers" in splits[0].place.reason
     assert "a smaller quantisation would be faster" in splits[0].place.reason
     assert not splits[0].drafts, "the CPU computes half of the target, so it is not free"
@@ -109,7 +109,7 @@ def test_on_the_cpu_alone_drafting_is_tried_last() -> None:
 
 
 def test_a_gpu_alone_leaves_the_cpu_to_the_drafter() -> None:
-    assert first(propose([gpu(0, 24), cpu()], BIG, drafts=[SMALL])) == ("cuda:0", -1, "", (("small", "cpu"),))
+    assert first(propose([gpu(0, 24), cpu()], BIG, drafts=[SMALL])) == ("cuda:0", "auto", "", (("small", "cpu"),))
 
 
 def test_a_draft_model_that_does_not_fit_beside_the_target_is_not_proposed() -> None:
@@ -121,7 +121,7 @@ def test_an_integrated_gpu_and_the_cpu_have_one_memory() -> None:
     """32 GB are free once, not twice: 17 for the target leave too little for 16 more."""
     assert not [split for split in propose([igpu(32), cpu(32)], BIG, drafts=[model("medium", 16)]) if split.drafts]
     splits = propose([igpu(40), cpu(40)], BIG, drafts=[SMALL])
-    assert first(splits) == ("vulkan:0", -1, "", (("small", "cpu"),))
+    assert first(splits) == ("vulkan:0", "auto", "", (("small", "cpu"),))
     assert "its memory is the target's too" in splits[0].reason
 
 

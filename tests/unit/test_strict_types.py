@@ -8,14 +8,21 @@ import pytest
 from services.verifier import load
 from services.verifier.calibrate import Exactness
 from services.verifier.load import TargetSettings
-from shared import options
+from shared import offload, options
 from shared.arriving import alone
 from shared.errors import StartError
+from shared.gguf_header import Header
+from shared.memory import Layout
+from shared.model_sizes import measure
 
 EQUAL = Exactness(single_row=0.0, rows=0.0, neighbours=0.0, cells=0.0)
 PADDED = Exactness(single_row=0.2, rows=0.0, neighbours=0.0, cells=0.0)
 DIFFERENT = Exactness(single_row=1.0, rows=1.0, neighbours=0.0, cells=0.0)
 MIXED, SAME, LAW = ("bf16", "f16"), ("bf16", "bf16"), ("f16", "f16")
+
+PLACED = offload.place(
+    measure([Header({"general.architecture": "llama"}, ())]), Layout(context=4096, parallel=8), "auto", "cpu", 1, 1
+)
 
 Types = tuple[str, str]
 
@@ -64,7 +71,7 @@ class Box:
     def load(self, **settings: Any) -> load.Loaded:
         wanted = TargetSettings(**settings)
         one = cast(Any, self)
-        return load._Loader(wanted, Path("model.gguf"), one, one, alone(1)).load()
+        return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, alone(1)).load()
 
 
 def test_values_are_f16_on_a_cpu_that_keeps_bits_equal_with_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from services.launcher.commands.redis_options import EmbeddedRedis
 from shared import options
+from shared.offload import AUTO
 
 
 def doctor(
@@ -11,7 +12,7 @@ def doctor(
     target_device: options.TargetDevice = "auto",
     draft_device: options.DraftDevices = [],  # noqa: B006
     threads: options.Threads = 0,
-    gpu_layers: options.GpuLayers = -1,
+    gpu_layers: options.GpuLayers = AUTO,
     tensor_split: options.TensorSplit = "",
     offline: options.Offline = False,
 ) -> int:

@@ -6,6 +6,7 @@ import typer
 
 from services.launcher.commands.services import same_file
 from shared import options
+from shared.offload import AUTO
 
 _OURS: Final = ("redis_url", "token", "draft_model")
 
@@ -29,7 +30,7 @@ def join(
     threads: options.Threads = 0,
     ctx: options.ContextSize = 0,
     parallel: options.Parallel = 8,
-    gpu_layers: options.GpuLayers = -1,
+    gpu_layers: options.GpuLayers = AUTO,
     offline: options.Offline = False,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> int:

@@ -6,6 +6,7 @@ import typer
 
 from services.launcher.commands.fleet_options import Up, redis_of
 from shared import options
+from shared.offload import AUTO
 
 
 def plan(
@@ -15,7 +16,7 @@ def plan(
     target_device: options.TargetDevice = "auto",
     draft_device: options.DraftDevices = [],  # noqa: B006
     threads: options.Threads = 0,
-    gpu_layers: options.GpuLayers = -1,
+    gpu_layers: options.GpuLayers = AUTO,
     tensor_split: options.TensorSplit = "",
     offline: options.Offline = False,
     temperature: Annotated[

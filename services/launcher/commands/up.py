@@ -9,6 +9,7 @@ from services.launcher.plan import Wishes
 from services.launcher.ports import LOOPBACK
 from shared import options
 from shared.messages import Speculation
+from shared.offload import AUTO
 
 SpeculationMode = Annotated[
     Speculation,
@@ -53,7 +54,7 @@ def up(
     cache_type_v: options.CacheTypeV = options.CacheType.AUTO,
     flash_attn: options.FlashAttention = options.Switch.AUTO,
     exactness: options.ExactnessLevel = options.Exactness.AUTO,
-    gpu_layers: options.GpuLayers = -1,
+    gpu_layers: options.GpuLayers = AUTO,
     tensor_split: options.TensorSplit = "",
     offline: options.Offline = False,
     speculation: SpeculationMode = Speculation.AUTO,

@@ -1,0 +1,43 @@
+"""What a model file is made for, by its metadata: whether it can answer, or guess answers, at all. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+# Architectures of llama.cpp (`llama-arch.cpp`) whose attention looks both ways.
+_ENCODERS: Final = frozenset(
+    {
+        "bert",
+        "eurobert",
+        "gemma-embedding",
+        "jina-bert-v2",
+        "jina-bert-v3",
+        "llama-embed",
+        "modern-bert",
+        "neo-bert",
+        "nomic-bert",
+        "nomic-bert-moe",
+        "t5encoder",
+    }
+)
+_DIFFUSION: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
+_RANK: Final = 4  # llama_pooling_type in llama.h; 1 to 3 make one vector of a text's
+
+
+def unfit(metadata: Mapping[str, object]) -> str:
+    """Why a model with this metadata cannot write text token by token, in a few words; empty if it can."""
+    architecture = str(metadata.get("general.architecture", ""))
+    kind = metadata.get("general.type", "model")
+    pooling = metadata.get(f"{architecture}.pooling_type", 0)
+    if kind not in ("", "model"):
+        return f"it is no model but a part of one ({kind})"
+    if architecture == "clip":
+        return "it is no model but the part of one that sees or hears"
+    if pooling == _RANK:
+        return "it is a rerank model: it judges texts and writes none"
+    if architecture in _ENCODERS or pooling in (1, 2, 3):
+        return "it is an embedding model: it makes vectors of texts and writes none"
+    if architecture == "t5":
+        return "it is an encoder and a decoder, and only models of one part are served"
+    if architecture in _DIFFUSION or metadata.get(f"{architecture}.attention.causal") is False:
+        return "it writes all of a text at once, and only models that write token by token are served"
+    return ""
