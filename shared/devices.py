@@ -99,11 +99,11 @@ def choose(name: str, devices: Sequence[D], option: str = "--target-device") -> 
 
 
 def _absence(kind: str, devices: Sequence[Device]) -> str:
-    """Why there is no device of this kind as far as is known, and what there is."""
+    """What there is, and why there is no device of this kind as far as is known."""
     reasons = [device.description for device in devices if device.kind == BROKEN and _kind(device.name) == kind]
     if not reasons and kind in ADDABLE and not any(name.partition(":")[0] == kind for name in named(devices)):
         reasons = [f"`draftmesh backend add {kind}` may bring it"]
-    return "; ".join([*reasons, f"here: {listing(devices) or 'none'}; or auto"])
+    return "; ".join([f"here: {listing(devices) or 'none'}", "or auto", *reasons])
 
 
 def choose_target(name: str, devices: Sequence[D], targets: Sequence[D], option: str = "--target-device") -> D:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.launcher import fetching, payoff, plan, stopwatch
-from services.launcher.backends import command
+from services.launcher.backends import command, hint
 from shared import devices, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
@@ -118,7 +118,7 @@ class Examination:
         present = backend_devices()
         for name, device in devices.named(present).items():
             self._good(f"device {name}: {device.description}, {devices.memory(device)}")
-        self.backends([device.kind for device in present])
+        self.backends(present)
         [device] = plan.place_targets([subject.target_device], 1, present)
         others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, [device])
         cores = devices.available_cores()
@@ -130,7 +130,7 @@ class Examination:
         ]
         return target, [draft for draft in drafts if draft]
 
-    def backends(self, kinds: Sequence[str]) -> None:
+    def backends(self, present: Sequence[BackendDevice]) -> None:
         """Can the backends that were added be used, and is there a GPU that none is for?"""
         for backend in command.added():
             release = f"backend {backend.name} {backend.version}".strip()
@@ -138,8 +138,8 @@ class Examination:
                 self._bad(f"{release}: {backend.note}")
             else:
                 self._good(f"{release}: {', '.join(backend.devices) or backend.note}")
-        if hint := command.hint(kinds):
-            self._console.print(Text(f"! {hint}", style="yellow"), soft_wrap=True)
+        if told := hint.missing(lambda: present):
+            self._console.print(Text(f"! {told}", style="yellow"), soft_wrap=True)
 
     def _find(self, spec: str, option: str, device: BackendDevice, threads: int) -> Placed | None:
         try:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -71,11 +70,6 @@ def listed() -> list[Backend]:
             if name not in here
         ),
     ]
-
-
-def hint(kinds: Collection[str]) -> str:
-    """What brings a GPU that shows on this machine but is none of its devices, of these `kinds`; empty if none is."""
-    return signs.hint(signs.look(), kinds, catalogue.offered(catalogue.this_system()))
 
 
 def added() -> list[Backend]:
