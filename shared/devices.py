@@ -173,10 +173,10 @@ def refuse(name: str, devices: Sequence[Device], option: str, broken: Mapping[st
     """Say that there is no such device, why if its backend is `broken`, and what is there. Raises `StartError`."""
     kind = kind_of(name.strip().lower())
     reasons = [reason for backend, reason in (broken or {}).items() if kind_of(backend) == kind]
-    if not reasons and kind in ADDABLE and all(kind_of(other) != kind for other in named(devices)):
+    if not reasons and kind in ADDABLE and all(kind_of(device.name) != kind for device in devices):
         reasons = [f"`draftmesh backend add {kind}` may bring it"]
     here = f"here: {listing(devices) or 'none'}; or auto"
-    raise StartError(option, name, "; ".join(["no such device", *reasons, here]))
+    raise StartError(option, name, "; ".join(["no such device", here, *reasons]))
 
 
 def parse_target(name: str, split: str, option: str = TARGET_OPTION) -> tuple[tuple[str, ...], tuple[float, ...]]:

@@ -87,7 +87,7 @@ Offline = Annotated[
     _option(
         "--offline",
         env="OFFLINE",
-        help="Use only models that are on this machine, never the network.",
+        help="Use only what is on this machine, never the network.",
         callback=_offline,
         expose_value=False,
     ),

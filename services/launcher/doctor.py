@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.launcher import fetching, payoff, plan, stopwatch
-from services.launcher.backends import command
+from services.launcher.backends import command, hint
 from services.launcher.placing import offload_target
 from shared import devices, hardware, machine, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
@@ -153,8 +153,8 @@ class Examination:
                 self._bad(f"{release}: {backend.note}")
             else:
                 self._good(f"{release}: {', '.join(backend.devices) or backend.note}")
-        if hint := command.hint(here):
-            self._console.print(Text(f"! {hint}", style="yellow"), soft_wrap=True)
+        if told := hint.missing(lambda: here):
+            self._console.print(Text(f"! {told}", style="yellow"), soft_wrap=True)
 
     def _offload(self, path: Path, target: Sequence[Device], present: Sequence[Device]) -> Offload | None:
         """Does the target fit, and which layers of it go where?"""

@@ -15,7 +15,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from services.launcher import outlook, payoff, planner, setup_file
-from services.launcher.backends import command
+from services.launcher.backends import hint
 from services.launcher.candidates import Candidates, Shelf
 from services.launcher.observed import from_cards
 from services.launcher.payoff import WORTH
@@ -71,8 +71,8 @@ def run(wishes: Wishes) -> int:
     present = here.devices
     seen = _seen(present)
     _say(console, "This machine has", seen)
-    if hint := command.hint(here):
-        console.print(Text(hint, style="yellow"), soft_wrap=True)
+    if told := hint.missing(lambda: here):
+        console.print(Text(told, style="yellow"), soft_wrap=True)
     shelf = Shelf(devices.named(present), wishes.parallel, wishes.folders, console)
     target = _absolute(wishes.target_model or _ask(wishes, "Target model", shelf.best()))
     found = shelf.candidates(target, [_absolute(model) for model in wishes.draft_models])

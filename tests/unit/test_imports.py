@@ -117,3 +117,10 @@ def test_the_shared_that_is_imported_is_ours() -> None:
 @pytest.mark.parametrize("package", ["shared", "services", *(f"services.{service}" for service in SERVICES)])
 def test_every_package_is_a_regular_one(package: str) -> None:
     assert package in MODULES
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_backends_are_reached_through_their_doors(module: str) -> None:
+    package = "services.launcher.backends"
+    inner = {name for name in imports(module) if name.startswith(f"{package}.")}
+    assert module.startswith(package) or inner <= {f"{package}.command", f"{package}.hint"}

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from services.launcher.backends import adding, catalogue, signs
 from services.launcher.display import Display
-from shared.hardware import Hardware
 from shared.llama import library, manifest, plugins, trial
 
 
@@ -71,12 +70,6 @@ def listed() -> list[Backend]:
             if name not in here
         ),
     ]
-
-
-def hint(here: Hardware) -> str:
-    """What brings a GPU that shows on this machine but is none of its devices; empty if none is, or a backend fails."""
-    kinds = {device.kind for device in here.devices}
-    return "" if here.broken else signs.hint(signs.look(), kinds, catalogue.offered(catalogue.this_system()))
 
 
 def added() -> list[Backend]:
