@@ -7,8 +7,8 @@ EXTRAS := .venv/.extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help install llama portable extras up demo lint test check soak bench versus load paced arrival pages \
-	screenshots axe vulkan clients chaos \
+.PHONY: help install llama portable extras device-kit device-check up demo lint test check soak bench versus load paced \
+	arrival pages screenshots axe vulkan clients chaos \
 	reference docs docs-serve clean clean-all
 
 help: ## list these targets
@@ -106,6 +106,13 @@ arrival: $(STAMP) ## measure running streams while a long prompt arrives
 
 pages: $(STAMP) ## measure decoding beside ten open pages
 	@exec $(BIN)/python -m bench.pages $(ARGS)
+
+device-kit: $(STAMP) ## gather what device-check needs where no network is; ARGS="--python 3.12"
+	@exec $(BIN)/python -m bench.device.kit $(ARGS)
+
+# Where draftmesh is not installed, a kit stands in for that.
+device-check: ## check draftmesh on this machine's GPU in under 8 minutes; writes device-check.json
+	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); exec $$python -m bench.device.check $(ARGS)
 
 screenshots: $(EXTRAS) ## pictures of the page for the README, from a real fleet; needs Chromium
 	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)

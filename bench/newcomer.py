@@ -57,16 +57,20 @@ def main(
     cpu = _cpu_s()
     if as_json:
         found = {"seconds": steps, "cpu_seconds": cpu, "compiled": compiled, "cores": os.cpu_count(), "load": load}
-        typer.echo(json.dumps(found | {"said": lines[-1]}, indent=2))
+        typer.echo(json.dumps(found | {"said": _verdict(lines)}, indent=2))
         return
     typer.echo("| step | seconds | since `git clone` |\n|---|---|---|")
     total = 0.0
     for step, seconds in steps.items():
         total += seconds
         typer.echo(f"| {step} | {seconds:.1f} | {total:.1f} |")
-    typer.echo(f"\n{lines[-1]}")
+    typer.echo(f"\n{_verdict(lines)}")
     origin = "was compiled" if compiled else "came from a cache"
     typer.echo(f"{os.cpu_count()} cores, load {load:.1f} before; {cpu:.0f} s of CPU; llama-cpp-python {origin}")
+
+
+def _verdict(lines: list[str]) -> str:
+    return next((line for line in reversed(lines) if line.startswith("With drafts ")), "")
 
 
 def _cpu_s() -> float:
@@ -104,6 +108,7 @@ def _first_start(repository: str, first: First, folder: Path) -> tuple[dict[str,
             reached("the plain answer")
             made.wait_for(lambda: made.said("With drafts "))
             reached("the drafted answer")
+            made.wait_for_end()
         else:
             made.wait_for(lambda: made.said("draftmesh is ready"))
             reached("it says that it is ready")
@@ -128,6 +133,10 @@ class _Program:
 
     def said(self, beginning: str) -> bool:
         return any(line.startswith(beginning) for line in self.lines)
+
+    def wait_for_end(self) -> None:
+        self._process.wait(timeout=_LIMIT_S)
+        self._reader.join()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         limit = time.monotonic() + _LIMIT_S

@@ -93,11 +93,12 @@ def _check_space(files: Sequence["_File"]) -> None:
 
 
 class _Source:
-    """A tensor of the source; its values are computed once, and only if a copy wants them."""
+    """A tensor of the source; its values, and what they become, are computed once, and only if a copy wants them."""
 
     def __init__(self, tensor: gguf_header.Tensor, weights: npt.NDArray[np.uint8]) -> None:
         self._tensor = tensor
         self._bytes = weights[tensor.start :]
+        self._made: dict[GGMLQuantizationType, npt.NDArray[np.uint8]] = {}
 
     @cached_property
     def _values(self) -> npt.NDArray[np.float32]:
@@ -110,10 +111,12 @@ class _Source:
 
     def as_kind(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
         """Its rows as bytes of type `kind`."""
-        if kind == self._tensor.kind:
-            return self._stored(kind)
-        made = np.ascontiguousarray(self._values if kind == _F32 else quantize(self._values, kind))
-        return made.view(np.uint8)
+        if kind not in self._made:
+            self._made[kind] = self._stored(kind) if kind == self._tensor.kind else self._converted(kind)
+        return self._made[kind]
+
+    def _converted(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
+        return np.ascontiguousarray(self._values if kind == _F32 else quantize(self._values, kind)).view(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)

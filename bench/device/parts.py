@@ -1,0 +1,119 @@
+"""`python -m bench.device.parts NAME FILE`: does one part of a check and writes what it found to FILE.
+
+What it needs to know comes as JSON on standard input. It prints what it is doing; the last line says why it failed.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from bench.device import answers, models, self_test
+from bench.device.answers import CTX, PARALLEL
+from bench.device.schedule import PartFailed
+from bench.device.told import Told
+from services.launcher.cores import halves
+from services.launcher.payoff import payoff
+from services.launcher.stack import StackError
+from services.launcher.streaming import AnswerError
+from services.verifier.load import Loaded, TargetSettings, load
+from shared import devices
+from shared.devices import CPU
+from shared.errors import StartError
+from shared.llama import plugins
+from shared.llama.backend_device import backend_devices
+from shared.llama.library import build_info
+from shared.options import Exactness
+from shared.rows import LlamaError
+
+_ACCEPTANCES: Final = (0.5, 0.7, 0.8, 0.9)
+
+
+def listing(told: Told) -> dict[str, Any]:
+    """What llama.cpp sees here, and which devices the other parts use. Raises `PartFailed` if there is only a CPU."""
+    present = backend_devices()
+    named = devices.named(present)
+    wanted = told.wishes["target"]
+    if wanted == devices.AUTO:
+        wanted = next((name for name, device in named.items() if device.kind != CPU), "")
+        if not wanted:
+            added = ", ".join(plugins.installed()) or "none"
+            raise PartFailed(f"there is no device besides the CPU (backends that were added: {added})")
+    target = devices.choose(wanted, present, "--device")
+    draft = devices.choose(told.wishes["draft"], present, "--draft-device")
+    return {
+        "llama_cpp": build_info(),
+        "backends": sorted(plugins.installed()),
+        "devices": [
+            {
+                "name": name,
+                "description": device.description,
+                "kind": device.kind,
+                "memory_free": device.memory_free,
+                "memory_total": device.memory_total,
+            }
+            for name, device in named.items()
+        ],
+        "target": devices.name_of(target, present),
+        "draft": devices.name_of(draft, present),
+    }
+
+
+def calibration(told: Told) -> dict[str, Any]:
+    """What rows cost on the device, with the unified cache."""
+    loaded = _loaded(told, Exactness.LAW)
+    row_ms = dict(loaded.costs.table)
+    best = {acceptance: payoff(acceptance, row_ms) for acceptance in _ACCEPTANCES}
+    return {
+        "row_ms": row_ms,
+        "steps": {rows: ms / row_ms[1] for rows, ms in row_ms.items()},
+        "payoff": {acceptance: {"drafts": found.width, "speedup": found.speedup} for acceptance, found in best.items()},
+        "noise": loaded.noise,
+    }
+
+
+def exactness(told: Told) -> dict[str, Any]:
+    """What the verifier would promise here."""
+    loaded = _loaded(told, Exactness.AUTO)
+    return {"level": loaded.level, "note": loaded.note, "noise": loaded.noise, "min_rows": loaded.min_rows}
+
+
+def _loaded(told: Told, level: Exactness) -> Loaded:
+    """The target as the fleet's verifier will load it, so that this finds what was measured here."""
+    return load(
+        TargetSettings(
+            target_model=str(told.target_model),
+            target_device=told.target,
+            ctx=CTX,
+            parallel=PARALLEL,
+            threads=len(halves()[0]),
+            exactness=level,
+        )
+    )
+
+
+PARTS: Final[Mapping[str, Callable[[Told], dict[str, Any]]]] = {
+    "devices": listing,
+    "self_test": self_test.run,
+    "models": models.run,
+    "calibration": calibration,
+    "exactness": exactness,
+    "answers": answers.run,
+}
+
+
+def main() -> int:
+    """Do the part that the command line names; the exit status."""
+    name, answer = sys.argv[1:]
+    try:
+        found = PARTS[name](Told(**json.load(sys.stdin)))
+    except (PartFailed, StartError, LlamaError, StackError, AnswerError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    Path(answer).write_text(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
