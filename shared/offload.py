@@ -1,5 +1,6 @@
 """Which layers of a model a device computes, and in one sentence why that cannot be. Pure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -10,6 +11,7 @@ from shared.memory import LEAST_CONTEXT, RESERVE, Layout, Need, Sizes, gb
 
 AUTO: Final = "auto"
 ALL: Final = "all"
+_FOR_MEMORY: Final = re.compile(r"alloc|memory")
 _UNKNOWN: Final = 1 << 62
 _CONTEXT_STEP: Final = 256  # contexts that are proposed are multiples of it
 
@@ -64,6 +66,10 @@ class Offload:
         windows = "" if self.layout.swa_full else "; sliding windows alone are kept"
         free = f", and {gb(self.free)} are free" if self.free < _UNKNOWN else ""
         return f"{share} on {self.name}{rest}: {self.need}{free}{windows}"
+
+    def failure(self, error: str) -> str:
+        """What llama.cpp refused after all, with our figures where it did so for want of memory."""
+        return f"{error}; by our reckoning it takes {self}" if _FOR_MEMORY.search(error) else error
 
     def shortage(self) -> str:
         """Why it cannot be, with figures and with what would help; empty where it can."""

@@ -51,7 +51,7 @@ class ModelDrafter:
             extra_buffers = Fitness().extra_buffers(self.path, place.devices)
             self._model = Model(self.path, devices=place.devices, gpu_layers=placed.layers, extra_buffers=extra_buffers)
         except LlamaError as error:
-            raise StartError("--draft-model", spec, str(error)) from None
+            raise StartError("--draft-model", spec, placed.failure(str(error))) from None
         if not self._model.can_roll_back:
             raise StartError("--draft-model", spec, "a recurrent or hybrid model cannot take back guesses")
         self._site = threads(placed.computes_here)
@@ -67,7 +67,7 @@ class ModelDrafter:
                 threads=self._site.threads,
             )
         except LlamaError as error:
-            raise StartError("--ctx", layout.context, f"{error}; what it takes: {placed}") from None
+            raise StartError("--ctx", layout.context, placed.failure(str(error))) from None
         probe = self._model.vocabulary.tokenize(step_costs.PROBE_TEXT)
         step_ms = step_costs.measure(self._context, probe, RANKS)
         logger.info("steps_measured", step_ms={rows: round(ms, 2) for rows, ms in step_ms.items()})

@@ -109,7 +109,7 @@ def load(
             progress=_Progress(),
         )
     except LlamaError as error:
-        raise StartError("--target-model", settings.target_model, str(error)) from None
+        raise StartError("--target-model", settings.target_model, placed.failure(str(error))) from None
     return _Loader(settings, path, model, place, placed, threads or alone(settings.threads)).load()
 
 
@@ -247,7 +247,7 @@ class _Loader:
                 flash_attn=flash,
             )
         except LlamaError as error:
-            raise StartError("--ctx", layout.context, f"{error}; what it takes: {self._placed}") from None
+            raise StartError("--ctx", layout.context, self._placed.failure(str(error))) from None
 
     def _measure(self, context: Context, layout: str, types: tuple[str, str]) -> tuple[dict[int, float], Exactness]:
         settings = self._settings

@@ -19,6 +19,7 @@ from shared.llama.backend_device import open_device
 from shared.llama.model import Model
 from shared.llama.placement import Placement, place_target
 from shared.memory import RESERVE, Layout
+from shared.rows import LlamaError
 from tests import random_models
 
 MB = 10**6
@@ -121,9 +122,20 @@ def test_a_context_longer_than_the_model_knows_is_refused_before_it_is_loaded(
         load(dataclasses.replace(settings(gemma), ctx=5000), place_target("cpu"))
 
 
+def test_a_device_that_runs_out_after_all_is_told_with_figures(gemma: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise LlamaError("unable to allocate CUDA0 buffer")
+
+    monkeypatch.setattr(Model, "__init__", refuse)
+    with pytest.raises(
+        StartError, match="unable to allocate CUDA0 buffer; by our reckoning it takes all 7 layers on cpu"
+    ):
+        load(settings(gemma), place_target("cpu"))
+
+
 def test_what_llama_cpp_refuses_is_told_in_its_own_words(tmp_path: Path) -> None:
     path = random_models.llama(tmp_path / "cut.gguf")
     data = path.read_bytes()
     path.write_bytes(data[:-5000])
-    with pytest.raises(StartError, match=r"cut.gguf as a model: .*data is not within the file bounds"):
+    with pytest.raises(StartError, match=r"cut.gguf as a model: .*data is not within the file bounds[^;]*$"):
         load(settings(path), place_target("cpu"))

@@ -20,6 +20,7 @@ MEASURING = json.dumps({"event": "calibration_started", "layout": "streams"})
         ([LOADING], "loading the model, 40 %"),
         ([LOADING, MEASURING], "measuring what rows cost here, once for this model and device"),
         ([MEASURING, '{"event": "verifier_ready"}'], "measuring what rows cost here, once for this model and device"),
+        (['{"event": "model_placed", "placed": "20 of 33 layers on cuda:0"}'], "20 of 33 layers on cuda:0"),
         (['{"event": "model_sought", "progress": "big.gguf: 3 of 40 GB"}'], "big.gguf: 3 of 40 GB"),
     ],
 )
