@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from shared.messages import Card, Chunk, Hint, Job, Proposal, Reply
+from shared.messages import Announced, Chunk, Hint, Job, Proposal, Reply
 
 VERSION: Final = 1
 # The largest honest message is a job: a million prompt tokens at five bytes each, and some room.
@@ -20,14 +20,14 @@ _job = msgspec.msgpack.Decoder(Job)
 _chunk = msgspec.msgpack.Decoder(Chunk)
 _hint = msgspec.msgpack.Decoder(Hint)
 _reply = msgspec.msgpack.Decoder(Reply)
-_card = msgspec.msgpack.Decoder(Card)
+_card = msgspec.msgpack.Decoder(Announced)
 
 
 class CodecError(ValueError):
     """The bytes are not a message of the expected type and a known version."""
 
 
-def encode(message: Job | Chunk | Hint | Reply | Card) -> bytes:
+def encode(message: Job | Chunk | Hint | Reply | Announced) -> bytes:
     """The message as bytes that any `decode_…` of its plane accepts."""
     return bytes((VERSION,)) + _encoder.encode(message)
 
@@ -66,8 +66,8 @@ def decode_reply(data: bytes) -> Reply:
     return reply
 
 
-def decode_card(data: bytes) -> Card:
-    """A card, or `CodecError`."""
+def decode_card(data: bytes) -> Announced:
+    """What a process says of itself, or `CodecError`."""
     return _decode(_card, data)
 
 

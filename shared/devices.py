@@ -1,71 +1,99 @@
-"""Device names as people write them: each name means exactly one device that is there, or an error lists what is.
+"""Device names as people write them, and which device to take: each name means exactly one device, or an error says
+what is there.
 
 ggml's own names differ by backend and release ("CUDA0", "ROCm0", "MTL0", "Metal", "RPC[host:port]"); ours are a kind
-and an index: `cpu`, `cuda:0`, `rocm:0`, `vulkan:0`, `metal`, `rpc:0`. `cuda` alone is `cuda:0`. Also divides the CPU's
-cores among processes. Choosing is pure; only what is `available_` asks the system.
+and an index: `cpu`, `cuda:0`, `rocm:0`, `vulkan:0`, `metal`, `rpc:0`. `cuda` alone is `cuda:0`. Two backends may list
+the same card: both names are good, and where devices are counted or chosen it counts once. Pure.
 """
 
 import math
-import os
 import re
-import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from shared.errors import StartError
 
 AUTO: Final = "auto"
 CPU: Final = "cpu"
-BROKEN: Final = "broken"  # the kind of what stands for a backend that cannot be used; its description says why
+ADDABLE: Final = ("cuda", "vulkan")  # the kinds whose backend can be fetched
+
+TARGET_OPTION: Final = "--target-device"
+DRAFT_OPTION: Final = "--draft-device"
+SPLIT_OPTION: Final = "--tensor-split"
+MAX_DEVICES: Final = 16  # of one model: llama_max_devices in llama.cpp
 
 
-class Device(Protocol):
-    """What choosing needs to know of a device; `shared.llama.backend_device.BackendDevice` has it."""
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as a listing shows it; memory in bytes."""
+
+    name: str  # ggml's own, such as "CUDA0"
+    description: str
+    kind: str  # "cpu", "gpu", "igpu", "accel"
+    memory_free: int
+    memory_total: int
+    id: str = ""  # where the card sits, as a PCI address; empty if the backend cannot tell
+
+
+class Named(Protocol):
+    """What a name of ours is made from."""
 
     @property
     def name(self) -> str: ...
     @property
-    def description(self) -> str: ...
-    @property
     def kind(self) -> str: ...
-    @property
-    def memory_free(self) -> int: ...
-    @property
-    def memory_total(self) -> int: ...
 
 
-D = TypeVar("D", bound=Device)
-
-ADDABLE: Final = ("cuda", "vulkan")  # kinds whose backend can be fetched
+N = TypeVar("N", bound=Named)
 
 _RANK: Final = {"gpu": 0, "igpu": 1}  # an integrated GPU reports the machine's whole memory as its own
-_BACKEND: Final = re.compile(r"([A-Za-z]+?)(?:\d+|\[.*\])?")
+_BACKEND: Final = re.compile(r"([A-Za-z]+?)(?::?\d+|\[.*\])?")
 _KINDS: Final = {"mtl": "metal", "hip": "rocm"}
+_GENERAL: Final = frozenset({"vulkan", "opencl", "webgpu"})  # backends for cards of any maker, slower than the maker's
+_ALIKE: Final = 0.1  # two backends count the memory of one card differently by less than this
 
 
-def named(devices: Sequence[D]) -> dict[str, D]:
+def named(devices: Sequence[N]) -> dict[str, N]:
     """Every device that a model can be placed on, by our name, in ggml's order."""
-    names: dict[str, D] = {}
+    names: dict[str, N] = {}
     counts: dict[str, int] = {}
     for device in devices:
         if device.kind == CPU:
             names.setdefault(CPU, device)
         elif device.kind in _RANK:
-            kind = _kind(device.name)
+            kind = kind_of(device.name)
             index = counts.get(kind, 0)
             counts[kind] = index + 1
             names["metal" if kind == "metal" and index == 0 else f"{kind}:{index}"] = device
     return names
 
 
-def name_of(device: D, devices: Sequence[D]) -> str:
+def find(name: str, devices: Sequence[N]) -> N | None:
+    """The device that a name means, or None; `auto` means none."""
+    present = named(devices)
+    wanted = name.strip().lower()
+    return present.get(wanted) or present.get(f"{wanted}:0") or (present.get("metal") if wanted == "metal:0" else None)
+
+
+def kind_of(name: str) -> str:
+    """The kind in our names, from a name of ours or of ggml's."""
+    match = _BACKEND.fullmatch(name)
+    kind = match[1].lower() if match else name.lower()
+    return _KINDS.get(kind, kind)
+
+
+def name_of(device: N, devices: Sequence[N]) -> str:
     """Our name of one of `devices`."""
     return next(name for name, candidate in named(devices).items() if candidate is device)
 
 
-def listing(devices: Sequence[D]) -> str:
+def names_of(some: Sequence[N], devices: Sequence[N]) -> str:
+    """Our names of some of `devices` as `--target-device` takes them: `cuda:0,cuda:1`."""
+    return ",".join(name_of(device, devices) for device in some)
+
+
+def listing(devices: Sequence[Device]) -> str:
     """What is there, on one line: `cpu, cuda:0 (NVIDIA L4, 22.1 of 24.0 GB free)`."""
     return ", ".join(
         name if name == CPU else f"{name} ({device.description}, {memory(device)})"
@@ -78,62 +106,144 @@ def memory(device: Device) -> str:
     return f"{device.memory_free / 1e9:.1f} of {device.memory_total / 1e9:.1f} GB free"
 
 
-def choose(name: str, devices: Sequence[D], option: str = "--target-device") -> D:
+# ---------------------------------------------------------------- one card, several devices
+
+
+def same_card(one: Device, other: Device) -> bool:
+    """Whether two devices, as any processes of one machine list them, are one card.
+
+    The card's place tells. A backend that does not know it is believed by its own name for the device, and another
+    backend's device is the same one if description and memory are alike; so of two equal cards both count as the same.
+    """
+    if one.kind not in _RANK or other.kind not in _RANK:
+        return False
+    if one.id and other.id:
+        return one.id.lower() == other.id.lower()
+    if kind_of(one.name) == kind_of(other.name):
+        return one.name == other.name
+    larger = max(one.memory_total, other.memory_total)
+    return one.description == other.description and abs(one.memory_total - other.memory_total) <= _ALIKE * larger
+
+
+def among(device: Device, others: Iterable[Device]) -> bool:
+    """Whether the device's card is one of the others'."""
+    return any(same_card(device, other) for other in others)
+
+
+def distinct(devices: Sequence[Device]) -> list[Device]:
+    """The devices with each card once: the device of its maker's backend (CUDA, ROCm, Metal) rather than Vulkan's."""
+    kept: list[Device] = []
+    for device in sorted(devices, key=lambda device: kind_of(device.name) in _GENERAL):
+        if not among(device, kept):
+            kept.append(device)
+    return [device for device in devices if any(device is one for one in kept)]
+
+
+def by_preference(devices: Sequence[Device]) -> list[Device]:
+    """The GPUs, each card once, best for a target first: discrete before integrated, then by free memory."""
+    gpus = [device for device in distinct(devices) if device.kind in _RANK]
+    return sorted(gpus, key=lambda device: (_RANK[device.kind], -device.memory_free))
+
+
+def for_a_split(devices: Sequence[Device]) -> list[Device]:
+    """The cards that share a target unless devices are named, in ggml's order: an integrated GPU only holds them up."""
+    gpus = by_preference(devices)
+    return [device for device in devices if any(device is gpu for gpu in gpus if gpu.kind == gpus[0].kind)]
+
+
+# ---------------------------------------------------------------- choosing
+
+
+def choose(name: str, devices: Sequence[Device], option: str = TARGET_OPTION) -> Device:
     """The device that `name` means; `auto` is the GPU with most memory free, discrete before integrated, else the CPU.
 
     Raises `StartError` naming `option` for anything that is not there.
     """
-    present = named(devices)
     wanted = name.strip().lower()
     if wanted == AUTO:
-        best = by_preference(present)
+        best = by_preference(devices)
         if best:
             return best[0]
         wanted = CPU
-    device = (
-        present.get(wanted) or present.get(f"{wanted}:0") or (present.get("metal") if wanted == "metal:0" else None)
-    )
-    if device is None:
-        raise StartError(option, name, f"no such device; {_absence(_kind(wanted.partition(':')[0]), devices)}")
-    return device
+    return find(wanted, devices) or refuse(name, devices, option)
 
 
-def _absence(kind: str, devices: Sequence[Device]) -> str:
-    """What there is, and why there is no device of this kind as far as is known."""
-    reasons = [device.description for device in devices if device.kind == BROKEN and _kind(device.name) == kind]
-    if not reasons and kind in ADDABLE and not any(name.partition(":")[0] == kind for name in named(devices)):
-        reasons = [f"`draftmesh backend add {kind}` may bring it"]
-    return "; ".join([f"here: {listing(devices) or 'none'}", "or auto", *reasons])
+def refuse(name: str, devices: Sequence[Device], option: str, broken: Mapping[str, str] | None = None) -> NoReturn:
+    """Say that there is no such device, why if its backend is `broken`, and what is there. Raises `StartError`."""
+    kind = kind_of(name.strip().lower())
+    reasons = [reason for backend, reason in (broken or {}).items() if kind_of(backend) == kind]
+    none = not reasons and not any(kind_of(device.name) == kind for device in devices)
+    fix = [f"`draftmesh backend add {kind}` may bring it"] if none and kind in ADDABLE else []
+    here = f"here: {listing(devices) or 'none'}; or auto"
+    raise StartError(option, name, "; ".join(["no such device", *reasons, here, *fix]))
 
 
-def choose_target(name: str, devices: Sequence[D], targets: Sequence[D], option: str = "--target-device") -> D:
-    """The device of one more target beside `targets`; `auto` is the best GPU of those with the fewest of them.
+def parse_target(name: str, split: str, option: str = TARGET_OPTION) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The names in `cuda:0,cuda:1` and their shares from `3,1`; no shares leave the division to llama.cpp.
 
-    Raises `StartError` as `choose` does.
+    Raises `StartError` for what no machine can have: shares that are not one per name, a list with the CPU or `auto`
+    in it, a name twice.
     """
-    gpus = by_preference(named(devices))
-    if name.strip().lower() != AUTO or not gpus:
-        return choose(name, devices, option)
-    return min(gpus, key=lambda device: sum(device is other for other in targets))
+    names = tuple(part.strip().lower() for part in name.split(","))
+    shares = parse_tensor_split(split)
+    if len(names) > 1 and not {AUTO, CPU}.isdisjoint(names):
+        raise StartError(option, name, "a list names GPUs only; --gpu-layers leaves the other layers to the CPU")
+    if len(set(names)) < len(names):
+        raise StartError(option, name, "names a device twice")
+    if len(names) > MAX_DEVICES:
+        raise StartError(option, name, f"llama.cpp divides a model over at most {MAX_DEVICES} devices")
+    if shares and names == (CPU,):
+        raise StartError(SPLIT_OPTION, split, f"divides GPUs, and {option} is cpu")
+    if shares and names != (AUTO,) and len(shares) != len(names):
+        raise StartError(SPLIT_OPTION, split, f"one share per device, and {option} names {', '.join(names)}")
+    return names, shares
+
+
+def choose_target(
+    name: str, split: str, devices: Sequence[Device], beside: Sequence[Device] = (), option: str = TARGET_OPTION
+) -> tuple[Device, ...]:
+    """The devices of a target; of one more target, if devices of others are `beside` it.
+
+    `auto` is the best GPU of those with the fewest others, or, with shares, every card in ggml's order. Raises
+    `StartError` as `choose` and `parse_target` do, and if the names or shares do not suit the cards that are here.
+    """
+    names, shares = parse_target(name, split, option)
+    if names == (AUTO,) and shares:
+        cards = for_a_split(devices)
+        if len(cards) != len(shares):
+            here = names_of(cards, devices) or "none"
+            raise StartError(SPLIT_OPTION, split, f"one share per GPU, and here: {here}; or name some by {option}")
+        return tuple(cards)
+    if names == (AUTO,):
+        gpus = by_preference(devices) or [choose(CPU, devices, option)]
+        return (min(gpus, key=lambda device: sum(same_card(device, other) for other in beside)),)
+    chosen = tuple(choose(one, devices, option) for one in names)
+    if any(among(device, chosen[:index]) for index, device in enumerate(chosen)):
+        raise StartError(option, name, "names a card twice")
+    return chosen
 
 
 def choose_draft(
-    name: str, devices: Sequence[D], targets: Sequence[D], drafts: Sequence[D] = (), option: str = "--draft-device"
-) -> D:
-    """A drafter's device beside the `targets` and other `drafts`.
+    name: str,
+    devices: Sequence[Device],
+    targets: Sequence[Device],
+    drafts: Sequence[Device] = (),
+    option: str = DRAFT_OPTION,
+) -> Device:
+    """A drafter's device beside the devices of `targets` and of other `drafts`.
 
-    `auto` is the GPU with the fewest drafters that is no target's, or the CPU: a drafter that shares a target's device
+    `auto` is the GPU with the fewest drafters that is no target's, or the CPU: a drafter that shares a target's card
     slows the decode it is meant to save. Raises `StartError` as `choose` does.
     """
     if name.strip().lower() != AUTO:
         return choose(name, devices, option)
-    others = [gpu for gpu in by_preference(named(devices)) if not any(gpu is target for target in targets)]
+    others = [gpu for gpu in by_preference(devices) if not among(gpu, targets)]
     if not others:
         return choose(CPU, devices, option)
-    return min(others, key=lambda device: sum(device is other for other in drafts))
+    return min(others, key=lambda device: sum(same_card(device, other) for other in drafts))
 
 
-def parse_tensor_split(text: str, option: str = "--tensor-split") -> tuple[float, ...]:
+def parse_tensor_split(text: str, option: str = SPLIT_OPTION) -> tuple[float, ...]:
     """Shares per GPU from `3,1`; empty text means no split. Raises `StartError` for anything else."""
     if not text.strip():
         return ()
@@ -143,53 +253,6 @@ def parse_tensor_split(text: str, option: str = "--tensor-split") -> tuple[float
         shares = ()
     if not shares or not all(math.isfinite(share) and share >= 0 for share in shares) or sum(shares) <= 0:
         raise StartError(option, text, "numbers of at least 0 and not all 0, such as 3,1")
+    if len(shares) > MAX_DEVICES:
+        raise StartError(option, text, f"llama.cpp divides a model over at most {MAX_DEVICES} devices")
     return shares
-
-
-def divide_threads(cores: int, target: bool, drafters: int) -> tuple[int, list[int]]:
-    """Threads for the target and for each of `drafters` on the CPU, so that they do not fight for cores.
-
-    `target` says whether the target computes on the CPU; if not, one thread feeds its device and the drafters have
-    the cores. Otherwise the drafters share a quarter: a draft model is small, and it is the target whose decodes
-    are waited for. Nobody gets less than one thread, so only more processes than cores overlap.
-    """
-    if not drafters:
-        return (max(1, cores) if target else 1), []
-    shared = max(drafters, cores // 4) if target else max(drafters, cores)
-    each, rest = divmod(shared, drafters)
-    threads = [each + (index < rest) for index in range(drafters)]
-    return (max(1, cores - shared) if target else 1), threads
-
-
-def available_cores() -> int:
-    """Cores this process may use: its affinity where the system has one, and a container's CPU quota."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else (os.cpu_count() or 1)
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return cores
-    return cores if quota == "max" else max(1, min(cores, math.ceil(int(quota) / int(period))))
-
-
-def available_memory() -> int:
-    """Bytes that processes may still take without swapping, as far as the system tells: Linux does."""
-    amounts = [sys.maxsize]
-    with suppress(OSError):
-        match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        amounts += [int(match[1]) * 1024] if match else []
-    with suppress(OSError, ValueError):  # a container's limit may be "max"
-        amounts.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(amounts)
-
-
-def _kind(name: str) -> str:
-    match = _BACKEND.fullmatch(name)
-    kind = match[1].lower() if match else name.lower()
-    return _KINDS.get(kind, kind)
-
-
-def by_preference(present: dict[str, D]) -> list[D]:
-    """The GPUs, best for a target first: discrete before integrated, then by free memory."""
-    gpus = [device for device in present.values() if device.kind in _RANK]
-    return sorted(gpus, key=lambda device: (_RANK[device.kind], -device.memory_free))

@@ -18,7 +18,7 @@ import structlog
 
 from shared.broker import DISCONNECTED, Reconnect
 from shared.errors import StartError
-from shared.messages import Card
+from shared.messages import Announced
 from shared.registry import HEARTBEAT_S, Registry
 
 logger = structlog.get_logger()
@@ -149,7 +149,7 @@ async def nothing() -> None:
 
 
 async def heartbeat(
-    registry: Registry, card: Callable[[], Card], besides: Callable[[], Awaitable[None]] = nothing
+    registry: Registry, card: Callable[[], Announced], besides: Callable[[], Awaitable[None]] = nothing
 ) -> None:
     """Publish `card()` and do what comes `besides`, for ever; Redis going away is survived and logged once."""
     reconnect = Reconnect("heartbeat")

@@ -5,9 +5,11 @@ Fields are only ever appended with a default, so that processes of two releases 
 """
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
+
+from shared.devices import Device
 
 # Ids come from outside: a negative or huge one must fail in the codec, not inside llama.cpp.
 TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
@@ -217,6 +219,21 @@ class RoundStarts(Struct, frozen=True, array_like=True, kw_only=True):
     ready: Count  # of which found drafts waiting
 
 
+class Site(Struct, frozen=True, array_like=True, kw_only=True):
+    """Where a process computes, in terms that mean the same to all processes of one machine, in containers too."""
+
+    machine: str = ""  # as `shared.machine` tells it; empty: it computes nowhere that others would notice
+    quota: str = ""  # the control group whose share of time it uses, if any
+    devices: Annotated[tuple[Device, ...], Meta(max_length=256)] = ()  # GPUs
+    cores: Annotated[str, Meta(pattern="^[0-9a-f]*$", max_length=4096)] = (
+        ""  # a mask of those it may compute on, if any
+    )
+    threads: Count = 0  # that it took of these; 0: it is choosing
+
+
+NOWHERE: Final = Site()
+
+
 class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="verifier"):
     """A verifier's heartbeat: what it serves, how, and what it counted."""
 
@@ -251,6 +268,7 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     cells: Count = 0  # tokens whose keys and values fit
     cells_used: Count = 0  # of which are held, for running requests and as prefix cache
     cells_running: Count = 0  # of which for running requests
+    site: Site = NOWHERE
 
 
 class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="drafter"):
@@ -271,6 +289,7 @@ class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="draft
     created: Count = 0  # as a verifier's
     # Of a step with one row, measured at the start; 0: not measured, or no time at all.
     step_ms: Figure = 0.0
+    site: Site = NOWHERE
 
 
 class Deserted(Struct, frozen=True, array_like=True, kw_only=True):
@@ -294,6 +313,18 @@ class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gatew
     waiting: tuple[tuple[str, Count], ...] = ()  # by model, the requests that no verifier took yet
 
 
+class Arrival(Struct, frozen=True, array_like=True, kw_only=True, tag="arrival"):
+    """A verifier or drafter that has chosen where to compute, or is about to, and does not serve yet."""
+
+    id: Name
+    host: str
+    pid: Count
+    role: Literal["verifier", "drafter"]
+    site: Site
+    created: Count = 0  # as a verifier's
+
+
 Card = VerifierCard | DrafterCard | GatewayCard
+Announced = Card | Arrival
 Hint = Open | Commit | Close
 Reply = Proposal | Hello

@@ -126,11 +126,17 @@ TargetDevices = Annotated[
     _option(
         "--target-device",
         env="TARGET_DEVICE",
-        help="Device per --target-model, in order: auto, cpu, cuda:0, rocm:0, vulkan:0, metal.",
+        help="Device per --target-model, in order: auto, cpu, cuda:0, rocm:0, vulkan:0, metal. A list such as"
+        " cuda:0,cuda:1 divides the layers.",
     ),
 ]
 TargetDevice = Annotated[
-    str, _option("--target-device", env="TARGET_DEVICE", help="auto, cpu, cuda:0, rocm:0, vulkan:0, metal.")
+    str,
+    _option(
+        "--target-device",
+        env="TARGET_DEVICE",
+        help="auto, cpu, cuda:0, rocm:0, vulkan:0, metal; a list such as cuda:0,cuda:1 divides the layers.",
+    ),
 ]
 DraftModels = Annotated[
     list[str],
@@ -140,14 +146,21 @@ DraftModel = Annotated[
     str, _option("--draft-model", env="DRAFT_MODEL", help="Model that guesses ahead; without one: lookup only.")
 ]
 DraftDevices = Annotated[
-    list[str], _option("--draft-device", env="DRAFT_DEVICE", help="Device per --draft-model, in order.")
+    list[str],
+    _option(
+        "--draft-device", env="DRAFT_DEVICE", help="Device per --draft-model, in order; auto: none of the target's."
+    ),
 ]
-DraftDevice = Annotated[str, _option("--draft-device", env="DRAFT_DEVICE", help="Device of the draft model.")]
+DraftDevice = Annotated[
+    str, _option("--draft-device", env="DRAFT_DEVICE", help="Device of the draft model; auto: none of the target's.")
+]
 ContextSize = Annotated[
     int, _option("--ctx", env="CTX", help="Tokens that one request may use; 0: the model's own, at most 4096.", min=0)
 ]
 Parallel = Annotated[int, _option("--parallel", env="PARALLEL", help="Requests served at once.", min=1, max=64)]
-Threads = Annotated[int, _option("--threads", env="THREADS", help="CPU threads; 0: a fair share.", min=0)]
+Threads = Annotated[
+    int, _option("--threads", env="THREADS", help="CPU threads; 0: a fair share among those on this machine.", min=0)
+]
 CacheTypeK = Annotated[CacheType, _option("--cache-type-k", env="CACHE_TYPE_K", help="Type of cached keys.")]
 CacheTypeV = Annotated[CacheType, _option("--cache-type-v", env="CACHE_TYPE_V", help="Type of cached values.")]
 FlashAttention = Annotated[Switch, _option("--flash-attn", env="FLASH_ATTN", help="Flash attention.")]
@@ -156,7 +169,12 @@ ExactnessLevel = Annotated[
 ]
 GpuLayers = Annotated[int, _option("--gpu-layers", env="GPU_LAYERS", help="Layers on the GPU; -1: all.", min=-1)]
 TensorSplit = Annotated[
-    str, _option("--tensor-split", env="TENSOR_SPLIT", help="Shares per GPU, such as 3,1; empty: one device.")
+    str,
+    _option(
+        "--tensor-split",
+        env="TENSOR_SPLIT",
+        help="Shares of the devices in --target-device, such as 3,1; with auto one for every GPU.",
+    ),
 ]
 TraceExport = Annotated[
     Traces,

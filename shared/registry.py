@@ -19,7 +19,7 @@ from redis.exceptions import NoPermissionError
 from shared import codec, keys
 from shared.commands import Redis
 from shared.drafts import INBOX_TTL_MS
-from shared.messages import Card, DrafterCard, GatewayCard, VerifierCard
+from shared.messages import Announced, Arrival, Card, DrafterCard, GatewayCard, VerifierCard
 from shared.vocabulary import pack, unpack, vocabulary_gguf
 
 CARD_TTL_MS: Final = 10_000
@@ -43,8 +43,8 @@ class Registry:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def beat(self, card: Card) -> None:
-        """Publish the card and keep the process's inbox alive for another while."""
+    async def beat(self, card: Announced) -> None:
+        """Publish the card, or the arrival before it, and keep the process's inbox alive for another while."""
         pipeline = self._redis.pipeline(transaction=True)  # or the set of cards might be left without its TTL
         pipeline.set(keys.card(card.id), codec.encode(card), px=CARD_TTL_MS)
         pipeline.sadd(keys.cards(), card.id)
@@ -67,14 +67,17 @@ class Registry:
         left = zip(instances, await pipeline.execute(), strict=True)
         return {instance: CARD_TTL_MS - ttl for instance, ttl in left if ttl >= 0}
 
-    async def list(self) -> list[Card]:
-        """The living, ordered by id. Cards of an unknown version, or that are another's, are left out."""
+    async def announced(self) -> list[Announced]:
+        """Those who serve and those who are about to, ordered by id.
+
+        Cards of an unknown version, or that are another's, are left out.
+        """
         members = sorted(await self._redis.smembers(keys.cards()))
         ids = [member.decode(errors="replace") for member in members]
         if not ids:
             return []
         values = await self._redis.mget([keys.card(instance) for instance in ids])
-        cards: list[Card] = []
+        cards: list[Announced] = []
         dead = []
         for member, instance, value in zip(members, ids, values, strict=True):
             if value is None:
@@ -90,6 +93,10 @@ class Registry:
             with suppress(NoPermissionError):  # whoever only looks need not tidy
                 await self._redis.srem(keys.cards(), *dead)
         return cards
+
+    async def list(self) -> list[Card]:
+        """Those of them who serve."""
+        return [card for card in await self.announced() if not isinstance(card, Arrival)]
 
     async def remember(self, card: VerifierCard) -> None:
         """Note that the names of this verifier are served now. A server whose rules know no such note gets none."""
@@ -151,13 +158,14 @@ def content_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def _is_its_kind(card: Card) -> bool:
+def _is_its_kind(card: Announced) -> bool:
     """Whether a process of the service that the id begins with may have written the card.
 
     A server's access rules let each service write cards only under its own name.
     """
-    kind = _KINDS.get(card.id.partition("-")[0])
-    return kind is None or isinstance(card, kind)
+    service = card.id.partition("-")[0]
+    kind = _KINDS.get(service)
+    return kind is None or isinstance(card, kind) or (isinstance(card, Arrival) and card.role == service)
 
 
 _KINDS: Final[dict[str, type[Card]]] = {"gateway": GatewayCard, "verifier": VerifierCard, "drafter": DrafterCard}

@@ -19,6 +19,7 @@ from services.verifier.worker import Worker
 from shared import lifecycle, logs, options, usage
 from shared.broker import connect
 from shared.llama.context import Context
+from shared.llama.placement import place_target
 from shared.messages import Sampling, Speculation
 from shared.target import Target
 
@@ -57,7 +58,7 @@ def main(
 
 
 def _load(settings: TargetSettings, curve: Curve, max_rows: int, script: Path | None) -> Loaded:
-    loaded = load(settings)
+    loaded = load(settings, place_target("auto"))
     inner: Target = loaded.context
     if script is not None:
         requests: list[dict[str, Any]] = json.loads(script.read_text())

@@ -9,7 +9,8 @@ import typer
 from services.drafter.card import introduce
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.worker import Worker
-from shared import devices, lifecycle, logs, models, options, usage
+from shared import lifecycle, logs, models, options, usage
+from shared.arriving import Arriving
 from shared.broker import check, connect
 from shared.registry import Registry, draft_keeper
 
@@ -33,7 +34,11 @@ def main(
     # What is wrong on the command line is told before Redis is asked and anything is loaded.
     check(redis)
     if draft_model:
-        _check_draft(draft_model, draft_device)
+        models.check(draft_model, "--draft-model")
+        # Only a model drafter pays for importing llama.cpp.
+        from services.drafter.place import named, place_drafter
+
+        place = named(draft_device)
 
     async def serve(stop: asyncio.Event) -> None:
         async with connect(redis) as broker:
@@ -42,25 +47,22 @@ def main(
                 lookup = LookupProposer()
                 await Worker(broker, lookup, introduce(instance, "lookup", lookup.capacity)).run(stop)
                 return
-            # Only a model drafter pays for importing llama.cpp.
             from services.drafter.load import ModelDrafter
 
-            drafter = await asyncio.to_thread(
-                ModelDrafter, draft_model, draft_device, ctx, parallel, threads, gpu_layers
-            )
-            keeper = draft_keeper(Registry(broker.redis), drafter.texts)
+            registry = Registry(broker.redis)
+            async with Arriving(registry, instance, "drafter", threads) as arriving:
+                found = await place_drafter(place, arriving, gpu_layers, stop)
+                if found is None:
+                    return
+                drafter = await asyncio.to_thread(
+                    ModelDrafter, draft_model, found, ctx, parallel, arriving.threads, gpu_layers
+                )
+            keeper = draft_keeper(registry, drafter.texts)
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
             await Worker(broker, drafter.proposer, drafter.card(instance, keeper.digest), keeper.keep).run(stop)
             drafter.close()
 
     lifecycle.run(serve)
-
-
-def _check_draft(model: str, device: str) -> None:
-    from shared.llama.backend_device import backend_devices
-
-    models.check(model, "--draft-model")
-    devices.choose(device, backend_devices(), "--draft-device")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 
-from shared.messages import DrafterCard
+from shared.messages import NOWHERE, DrafterCard, Site
 
 
 def introduce(
@@ -18,6 +18,7 @@ def introduce(
     n_vocab: int = 0,
     device: str = "cpu",
     step_ms: float = 0.0,
+    site: Site = NOWHERE,
 ) -> DrafterCard:
     """The card of this process, idle. The defaults are those of a drafter that needs no model and no vocabulary."""
     return DrafterCard(
@@ -35,4 +36,5 @@ def introduce(
         tokens_per_second=0.0,
         created=int(time.time()),
         step_ms=step_ms,
+        site=site,
     )

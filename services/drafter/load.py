@@ -5,11 +5,12 @@ import structlog
 from services.drafter import step_costs
 from services.drafter.card import introduce
 from services.drafter.model_proposer import RANKS, ModelProposer
-from shared import devices, models
+from shared import models
+from shared.arriving import Threads
 from shared.errors import StartError
-from shared.llama.backend_device import backend_devices, warn_of_broken
 from shared.llama.context import Context
 from shared.llama.model import Model
+from shared.llama.placement import Placement
 from shared.messages import DrafterCard
 from shared.rows import MAX_LEAVES, LlamaError
 from shared.speedup import RowCosts
@@ -28,19 +29,17 @@ def _tell(line: str) -> None:
 class ModelDrafter:
     """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be had."""
 
-    def __init__(self, spec: str, device: str, ctx: int, parallel: int, threads: int, gpu_layers: int) -> None:
+    def __init__(self, spec: str, place: Placement, ctx: int, parallel: int, threads: Threads, gpu_layers: int) -> None:
         self.path = models.resolve(spec, "--draft-model", _tell)
         self.name = models.model_name(self.path)
-        present = backend_devices()
-        warn_of_broken(present)
-        chosen = devices.choose(device, present, "--draft-device")
-        self.device = devices.name_of(chosen, present)
+        self.device = place.name
         try:
-            self._model = Model(self.path, device=chosen, gpu_layers=gpu_layers)
+            self._model = Model(self.path, devices=place.devices, gpu_layers=gpu_layers)
         except LlamaError as error:
             raise StartError("--draft-model", spec, str(error)) from None
         if not self._model.can_roll_back:
             raise StartError("--draft-model", spec, "a recurrent or hybrid model cannot take back guesses")
+        self._site = threads(place.on_cpu(gpu_layers))
         try:
             self._context = Context(
                 self._model,
@@ -48,7 +47,7 @@ class ModelDrafter:
                 sequences=parallel,
                 unified=True,
                 branches=MAX_LEAVES - 1,
-                threads=threads or devices.available_cores(),
+                threads=self._site.threads,
             )
         except LlamaError as error:
             raise StartError("--ctx", ctx, f"{error}; lower --ctx or --parallel") from None
@@ -73,6 +72,7 @@ class ModelDrafter:
             n_vocab=self._context.n_vocab,
             device=self.device,
             step_ms=self.step_ms,
+            site=self._site,
         )
 
     def close(self) -> None:

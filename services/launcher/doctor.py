@@ -13,11 +13,12 @@ from rich.text import Text
 
 from services.launcher import fetching, payoff, plan, stopwatch
 from services.launcher.backends import command, hint
-from shared import devices, models
+from shared import devices, hardware, machine, models
 from shared.broker import DISCONNECTED, BrokerError, check, connect
 from shared.errors import StartError
-from shared.llama.backend_device import BackendDevice, backend_devices
+from shared.hardware import Hardware
 from shared.llama.model import Model
+from shared.llama.placement import Placement, open_seen
 from shared.messages import VerifierCard
 from shared.names import resolve
 from shared.options import DEFAULT_REDIS
@@ -46,20 +47,20 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A model file and the device that it would run on."""
+    """A model file and the devices that it would run on."""
 
     name: str
     path: Path
-    device: BackendDevice
+    place: Placement
     threads: int
 
 
 def run(subject: Subject) -> int:
     """Print every check: 0, or 1 if one failed. Raises `StartError` for options that cannot work."""
-    split = devices.parse_tensor_split(subject.tensor_split)
+    devices.parse_target(subject.target_device, subject.tensor_split)
     if subject.redis:
         check(subject.redis)
-    examination = Examination(subject, split, Console(highlight=False))
+    examination = Examination(subject, Console(highlight=False))
     asyncio.run(examination.redis())
     target, drafts = examination.place()
     if target:
@@ -71,9 +72,8 @@ def run(subject: Subject) -> int:
 class Examination:
     """Checks in order, each one line; remembers whether one failed."""
 
-    def __init__(self, subject: Subject, split: Sequence[float], console: Console) -> None:
+    def __init__(self, subject: Subject, console: Console) -> None:
         self._subject = subject
-        self._split = split
         self._console = console
         self.failed = False
 
@@ -115,33 +115,35 @@ class Examination:
     def place(self) -> tuple[Placed | None, list[Placed]]:
         """Find devices and model files; what cannot be found is a failed check."""
         subject = self._subject
-        present = backend_devices()
+        here = hardware.look()
+        present = here.devices
         for name, device in devices.named(present).items():
             self._good(f"device {name}: {device.description}, {devices.memory(device)}")
-        self.backends(present)
-        [device] = plan.place_targets([subject.target_device], 1, present)
-        others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, [device])
-        cores = devices.available_cores()
-        [threads], shares = plan.divide(subject.threads, cores, subject.gpu_layers, [device], others)
-        target = self._find(subject.target_model, "--target-model", device, threads)
+        self.backends(here)
+        targets = plan.place_targets([subject.target_device], subject.tensor_split, 1, present)
+        others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, targets)
+        cores = machine.available_cores()
+        [threads], shares = plan.divide(subject.threads, cores, subject.gpu_layers, targets, others)
+        split = devices.parse_tensor_split(subject.tensor_split)
+        place = open_seen(targets[0], present, split, devices.TARGET_OPTION)
+        target = self._find(subject.target_model, "--target-model", place, threads)
         drafts = [
-            self._find(spec, "--draft-model", other, share)
+            self._find(spec, "--draft-model", open_seen([other], present), share)
             for spec, other, share in zip(subject.draft_models, others, shares, strict=True)
         ]
         return target, [draft for draft in drafts if draft]
 
-    def backends(self, present: Sequence[BackendDevice]) -> None:
+    def backends(self, here: Hardware) -> None:
         """Can the backends that were added be used, and is there a GPU that none is for?"""
+        for reason in here.broken.values():
+            self._bad(reason)
         for backend in command.added():
-            release = f"backend {backend.name} {backend.version}".strip()
-            if backend.state == "unusable":
-                self._bad(f"{release}: {backend.note}")
-            else:
-                self._good(f"{release}: {', '.join(backend.devices) or backend.note}")
-        if told := hint.missing(lambda: present):
+            if backend.name not in here.broken:
+                self._good(f"backend {backend.name} {backend.version}: {', '.join(backend.devices) or backend.note}")
+        if told := hint.missing(lambda: here):
             self._console.print(Text(f"! {told}", style="yellow"), soft_wrap=True)
 
-    def _find(self, spec: str, option: str, device: BackendDevice, threads: int) -> Placed | None:
+    def _find(self, spec: str, option: str, place: Placement, threads: int) -> Placed | None:
         try:
             path = fetching.find(spec, option, self._console)
             vocabulary = Model(path, vocab_only=True)
@@ -152,7 +154,7 @@ class Examination:
             f"model {models.model_name(path)}: readable, {vocabulary.vocabulary.n_tokens} tokens in its vocabulary"
         )
         vocabulary.close()
-        return Placed(models.model_name(path), path, device, threads)
+        return Placed(models.model_name(path), path, place, threads)
 
     def vocabularies(self, target: Placed, drafts: Sequence[Placed]) -> None:
         """Do the drafters speak the target's tokens?"""
@@ -188,9 +190,9 @@ class Examination:
         try:
             model = Model(
                 placed.path,
-                device=placed.device,
+                devices=placed.place.devices,
                 gpu_layers=self._subject.gpu_layers if is_target else -1,
-                tensor_split=self._split if is_target else (),
+                tensor_split=placed.place.shares,
             )
             try:
                 return stopwatch.row_costs(model, placed.threads, counts)

@@ -28,9 +28,9 @@ class News:
     def look(self, cards: Sequence[Card], pid: int, now: float) -> list[str]:
         """The lines for these cards; the drafter is the process `pid`, and `now` counts seconds from anywhere."""
         own = next((c for c in cards if isinstance(c, DrafterCard) and (c.host, c.pid) == (self._host, pid)), None)
-        if own is None:
-            return []
         verifiers = [card for card in cards if isinstance(card, VerifierCard)]
+        if own is None:  # it may wait for a verifier's choice of device before it makes its own
+            return list(self._departures(verifiers))
         return [
             *self._introduction(own),
             *self._departures(verifiers),

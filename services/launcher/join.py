@@ -15,13 +15,14 @@ from typing import Final
 from redis.exceptions import AuthenticationError
 from rich.console import Console
 
-from services.launcher import fetching, hardware
+from services.launcher import fetching
 from services.launcher.backends import hint
 from services.launcher.child import Child, Program, service_command
 from services.launcher.display import Display
 from services.launcher.helping import News
 from services.launcher.session import Session, with_logs
 from services.launcher.token import USER
+from shared import hardware
 from shared.broker import DISCONNECTED, connect
 from shared.errors import StartError
 from shared.registry import Registry
@@ -52,7 +53,7 @@ def run(wishes: Wishes) -> int:
     display.say(f"the fleet's Redis answers in {round_trip_ms:.1f} ms")
     model: tuple[str, ...] = ()
     if wishes.draft_model:  # fetched here: people see the download, and Ctrl-C ends it
-        if told := hint.missing(lambda: hardware.look().devices):
+        if told := hint.missing(hardware.look):
             display.say(told, "yellow")
         model = ("--draft-model", str(fetching.find(wishes.draft_model, "--draft-model", console)))
     drafter = Program(

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from services.launcher import fitting, hardware, inventory
+from services.launcher import fitting, inventory
 from services.launcher.fitting import Fit
 from services.launcher.inventory import Found
 from services.launcher.model_facts import Facts, Library, shares_vocabulary
-from shared import devices
+from shared import devices, hardware
 from shared.devices import Device
 from shared.errors import StartError
 from shared.folders import cache_folder

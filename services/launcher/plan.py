@@ -13,11 +13,11 @@ from typing import Final
 from services.launcher import embedded, lan, ports
 from services.launcher.child import Program, service_command
 from services.launcher.fleet_notice import Fleet
-from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.naming import name_targets
 from services.launcher.service_options import Handed
 from services.launcher.token import join_token
-from shared import api_keys, broker, devices, models
+from shared import api_keys, broker, devices, models, threads
+from shared.devices import Device
 from shared.errors import StartError
 from shared.folders import state_folder
 from shared.messages import Speculation
@@ -80,14 +80,16 @@ class Plan:
 
 def make(
     wishes: Wishes,
-    hardware: Hardware,
+    present: Sequence[Device],
     cores: int,
     resolve: Resolve,
     folder: Path,
     environment: Mapping[str, str],
     handed: Handed = Handed(),
 ) -> Plan:
-    """The plan for `wishes`. `resolve(spec, option)` finds models and comes last: it may download.
+    """The plan for `wishes` on the devices that are `present`.
+
+    `resolve(spec, option)` finds models and comes last: it may download.
 
     `environment` is what children get besides Redis's address, and `handed` what a file says to each. Raises
     `StartError` for the first value that cannot work.
@@ -96,8 +98,8 @@ def make(
     gateway_environment = {**handed.twins.get("gateway", {}), **environment}
     wishes, api_key = _opened(wishes, gateway_environment)
     gateway = _gateway_options(wishes, bool(api_key or gateway_environment.get(api_keys.VARIABLE)))
-    targets = place_targets(wishes.target_device, len(wishes.target_model), hardware.devices)
-    drafts = place_drafts(wishes.draft_device, len(wishes.draft_model), hardware.devices, targets)
+    targets = place_targets(wishes.target_device, wishes.tensor_split, len(wishes.target_model), present)
+    drafts = place_drafts(wishes.draft_device, len(wishes.draft_model), present, targets)
     port = ports.claim(wishes.host, wishes.port)
     server = (
         None
@@ -112,12 +114,12 @@ def make(
     aliases = name_targets(wishes.target_model, target_paths, wishes.alias)
     draft_paths = [resolve(model, "--draft-model") for model in wishes.draft_model]
 
-    threads, draft_threads = divide(wishes.threads, cores, wishes.gpu_layers, targets, drafts)
-    services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, wishes, hardware.devices)
+    target_threads, draft_threads = divide(wishes.threads, cores, wishes.gpu_layers, targets, drafts)
+    services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, wishes, present)
     return Plan(
         valkey=embedded.program(server, folder, environment) if server else None,
         gateway=services.gateway((*gateway, "--host", wishes.host, "--port", str(port)), api_key),
-        verifiers=services.verifiers(target_paths, targets, threads, aliases),
+        verifiers=services.verifiers(target_paths, targets, target_threads, aliases),
         drafters=services.drafters(draft_paths, drafts, draft_threads),
         redis=redis,
         url=f"http://{_reachable(wishes.host)}:{port}",
@@ -164,7 +166,7 @@ class _Services:
     environment: Mapping[str, str]
     handed: Handed
     wishes: Wishes
-    present: Sequence[SeenDevice]
+    present: Sequence[Device]
 
     def program(self, name: str, service: str, options: Sequence[str], stage: int) -> Program:
         command = (*service_command(service), *options, "--log-level", self.wishes.log_level)
@@ -179,7 +181,7 @@ class _Services:
     def verifiers(
         self,
         paths: Sequence[Path],
-        targets: Sequence[SeenDevice],
+        targets: Sequence[Sequence[Device]],
         threads: Sequence[int],
         aliases: Sequence[Sequence[str]],
     ) -> tuple[Program, ...]:
@@ -191,20 +193,18 @@ class _Services:
             programs.append(self.program(name, "verifier", (*options, *_target_options(self.wishes)), 1))
         return tuple(programs)
 
-    def drafters(
-        self, paths: Sequence[Path], drafts: Sequence[SeenDevice], threads: Sequence[int]
-    ) -> tuple[Program, ...]:
+    def drafters(self, paths: Sequence[Path], drafts: Sequence[Device], threads: Sequence[int]) -> tuple[Program, ...]:
         """One with lookup, and one for each model."""
         programs = [self.program("lookup drafter", "drafter", (), 2)]
         for index, path in enumerate(paths):
-            options = ("--draft-model", str(path), *self._where("draft", drafts[index], threads[index]))
+            options = ("--draft-model", str(path), *self._where("draft", [drafts[index]], threads[index]))
             programs.append(self.program(f"drafter {index + 1}", "drafter", options, 2))
         return tuple(programs)
 
-    def _where(self, role: str, device: SeenDevice, threads: int) -> tuple[str, ...]:
+    def _where(self, role: str, place: Sequence[Device], threads: int) -> tuple[str, ...]:
         """Where a model runs, and how large."""
-        place = (f"--{role}-device", devices.name_of(device, self.present), "--threads", str(threads))
-        return (*place, "--ctx", str(self.wishes.ctx), "--parallel", str(self.wishes.parallel))
+        where = (f"--{role}-device", devices.names_of(place, self.present), "--threads", str(threads))
+        return (*where, "--ctx", str(self.wishes.ctx), "--parallel", str(self.wishes.parallel))
 
 
 def _reachable(host: str) -> str:
@@ -242,21 +242,23 @@ def _gateway_options(wishes: Wishes, keys: bool) -> tuple[str, ...]:
     return (*file, *(("--no-auth",) if wishes.no_auth else ()))
 
 
-def place_targets(given: Sequence[str], count: int, present: Sequence[devices.D]) -> list[devices.D]:
-    """The devices of `count` targets; those beyond the `given` ones are placed by `auto`."""
-    targets: list[devices.D] = []
+def place_targets(given: Sequence[str], split: str, count: int, present: Sequence[Device]) -> list[tuple[Device, ...]]:
+    """The devices of `count` targets; those beyond the `given` ones are placed by `auto`. `split` divides each."""
+    targets: list[tuple[Device, ...]] = []
     for index in range(count):
-        targets.append(devices.choose_target(_asked(given, index), present, targets))
+        beside = [device for target in targets for device in target]
+        targets.append(devices.choose_target(_asked(given, index), split, present, beside))
     return targets
 
 
 def place_drafts(
-    given: Sequence[str], count: int, present: Sequence[devices.D], targets: Sequence[devices.D]
-) -> list[devices.D]:
+    given: Sequence[str], count: int, present: Sequence[Device], targets: Sequence[Sequence[Device]]
+) -> list[Device]:
     """The devices of `count` drafters beside the targets; those beyond the `given` ones are placed by `auto`."""
-    drafts: list[devices.D] = []
+    drafts: list[Device] = []
+    taken = [device for target in targets for device in target]
     for index in range(count):
-        drafts.append(devices.choose_draft(_asked(given, index), present, targets, drafts))
+        drafts.append(devices.choose_draft(_asked(given, index), present, taken, drafts))
     return drafts
 
 
@@ -265,25 +267,26 @@ def _asked(given: Sequence[str], index: int) -> str:
 
 
 def divide(
-    asked: int, cores: int, gpu_layers: int, targets: Sequence[devices.Device], drafts: Sequence[devices.Device]
+    asked: int, cores: int, gpu_layers: int, targets: Sequence[Sequence[Device]], drafts: Sequence[Device]
 ) -> tuple[list[int], list[int]]:
     """Threads for each target and each drafter.
 
-    `asked` (0: a fair share) is for every target, and drafters get the rest. Targets on the CPU share alike.
+    `asked` (0: a fair share) is for every target, and drafters get the rest. Targets on the CPU share alike; one
+    thread feeds a GPU.
     """
-    count = sum(draft.kind == devices.CPU for draft in drafts)
     # Layers that are kept off a GPU are computed by the CPU.
-    on_cpu = [target.kind == devices.CPU or gpu_layers >= 0 for target in targets]
+    on_cpu = [gpu_layers >= 0 or any(device.kind == devices.CPU for device in target) for target in targets]
+    drafts_on_cpu = [draft.kind == devices.CPU for draft in drafts]
     if asked:
-        threads = [asked] * len(targets)
-        shares = devices.divide_threads(max(1, cores - sum(threads)), False, count)[1]
+        shares = [asked] * sum(on_cpu)
+        draft_shares = threads.divide(max(1, cores - asked * len(targets)), 0, sum(drafts_on_cpu))[1]
     else:
-        together, shares = devices.divide_threads(cores, any(on_cpu), count)
-        each, rest = divmod(together, max(1, sum(on_cpu)))
-        order = [sum(on_cpu[:index]) for index in range(len(targets))]
-        threads = [max(1, each + (order[index] < rest)) if on_cpu[index] else 1 for index in range(len(targets))]
-    left = iter(shares)
-    return threads, [next(left) if draft.kind == devices.CPU else 1 for draft in drafts]
+        shares, draft_shares = threads.divide(cores, sum(on_cpu), sum(drafts_on_cpu))
+    left, draft_left = iter(shares), iter(draft_shares)
+    return (
+        [next(left) if on_cpu[index] else asked or 1 for index in range(len(targets))],
+        [next(draft_left) if computes else 1 for computes in drafts_on_cpu],
+    )
 
 
 def _target_options(wishes: Wishes) -> tuple[str, ...]:

@@ -20,13 +20,13 @@ from services.launcher.observed import observe
 from services.launcher.outlook import Outlook, Prospect
 from services.launcher.pair import build_pair
 from services.launcher.progress import Stage, building, stages
-from shared import devices, models
+from shared import devices, hardware, machine, models
 from shared.broker import check
 from shared.errors import StartError
 from shared.folders import cache_folder
-from shared.llama.backend_device import BackendDevice, backend_devices
 from shared.llama.context import Context
 from shared.llama.model import Model
+from shared.llama.placement import Placement, open_seen
 from shared.messages import Sampling
 from shared.rows import LlamaError
 from shared.vocabulary import first_difference
@@ -129,15 +129,15 @@ class _Probe:
     def __init__(self, subject: Subject, console: Console) -> None:
         self._subject = subject
         self._console = console
-        self._split = devices.parse_tensor_split(subject.tensor_split)
-        self._present = backend_devices()
-        [self._device] = plan.place_targets([subject.target_device], 1, self._present)
-        self._others = plan.place_drafts(
-            subject.draft_devices, len(subject.draft_models), self._present, [self._device]
-        )
+        split = devices.parse_tensor_split(subject.tensor_split)
+        present = hardware.look().devices
+        targets = plan.place_targets([subject.target_device], subject.tensor_split, 1, present)
+        others = plan.place_drafts(subject.draft_devices, len(subject.draft_models), present, targets)
         [self._threads], self._shares = plan.divide(
-            subject.threads, devices.available_cores(), subject.gpu_layers, [self._device], self._others
+            subject.threads, machine.available_cores(), subject.gpu_layers, targets, others
         )
+        self._place = open_seen(targets[0], present, split, devices.TARGET_OPTION)
+        self._others = [open_seen([other], present) for other in others]
 
     def run(self) -> Outlook:
         subject = self._subject
@@ -146,24 +146,21 @@ class _Probe:
         prospects: list[Prospect] = []
         with stages(self._console) as stage:
             target = self._listen(path, stage)
-            for draft, device, threads in zip(paths, self._others, self._shares, strict=True):
-                prospects += self._compare(draft, device, threads, target, stage)
+            for draft, place, threads in zip(paths, self._others, self._shares, strict=True):
+                prospects += self._compare(draft, place, threads, target, stage)
         return Outlook(
             target=target.name,
-            device=self._name(self._device),
+            device=self._place.name,
             row_ms=target.row_ms,
             round_trip_ms=subject.round_trip_ms,
             source="probe",
             prospects=prospects,
         )
 
-    def _name(self, device: BackendDevice) -> str:
-        return devices.name_of(device, self._present)
-
     def _listen(self, path: Path, stage: Stage) -> _Target:
         """Time the target's rows and let it answer every text at every temperature."""
         subject, name = self._subject, models.model_name(path)
-        with _loaded(path, "--target-model", self._device, stage, subject.gpu_layers, self._split) as model:
+        with _loaded(path, "--target-model", self._place, stage, subject.gpu_layers) as model:
             if subject.draft_models and not model.can_roll_back:
                 raise StartError(
                     "--target-model",
@@ -189,12 +186,10 @@ class _Probe:
                 context.close()
             return _Target(name, row_ms, model.vocabulary.texts(), said)
 
-    def _compare(
-        self, path: Path, device: BackendDevice, threads: int, target: _Target, stage: Stage
-    ) -> Iterator[Prospect]:
+    def _compare(self, path: Path, place: Placement, threads: int, target: _Target, stage: Stage) -> Iterator[Prospect]:
         """Time one draft model and let it read along, text by text."""
         name = models.model_name(path)
-        with _loaded(path, "--draft-model", device, stage) as model:
+        with _loaded(path, "--draft-model", place, stage) as model:
             token = first_difference(target.texts, model.vocabulary.texts())
             if token is not None:
                 raise StartError(
@@ -215,9 +210,7 @@ class _Probe:
             finally:
                 context.close()
         for temperature, agreement in found.items():
-            yield Prospect(
-                draft=name, device=self._name(device), step_ms=step_ms, temperature=temperature, agreement=agreement
-            )
+            yield Prospect(draft=name, device=place.name, step_ms=step_ms, temperature=temperature, agreement=agreement)
 
     def _context(self, model: Model, threads: int, prompt: int) -> Context:
         return Context(
@@ -234,10 +227,9 @@ class _Probe:
 def _loaded(
     path: Path,
     option: str,
-    device: BackendDevice,
+    place: Placement,
     stage: Stage,
     gpu_layers: int = -1,
-    tensor_split: Sequence[float] = (),
 ) -> Iterator[Model]:
     """A model for as long as the block; whatever llama.cpp refuses within it is an error of `option`."""
     told = stage(f"{models.model_name(path)}: loading", 100)
@@ -250,7 +242,7 @@ def _loaded(
             told()
 
     try:
-        model = Model(path, device=device, gpu_layers=gpu_layers, tensor_split=tensor_split, progress=report)
+        model = Model(path, devices=place.devices, gpu_layers=gpu_layers, tensor_split=place.shares, progress=report)
         try:
             yield model
         finally:

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from services.launcher import hardware, outlook, payoff, planner, setup_file
+from services.launcher import outlook, payoff, planner, setup_file
 from services.launcher.backends import hint
 from services.launcher.candidates import Candidates, Shelf
 from services.launcher.observed import from_cards
 from services.launcher.payoff import WORTH
 from services.launcher.split import Candidate, Place, Spare, Split, propose, title
-from shared import devices
+from shared import devices, hardware
 from shared.broker import BLOCK_MS, check, connect
 from shared.devices import Device
 from shared.errors import StartError
@@ -67,10 +67,11 @@ def run(wishes: Wishes) -> int:
         raise StartError("--output", wishes.output, "is there already; --force replaces it, --print writes nothing")
     console = Console(stderr=True, highlight=False)
     cards = _cards(wishes.redis)
-    present = hardware.look().devices
+    here = hardware.look()
+    present = here.devices
     seen = _seen(present)
     _say(console, "This machine has", seen)
-    if told := hint.missing(lambda: present):
+    if told := hint.missing(lambda: here):
         console.print(Text(told, style="yellow"), soft_wrap=True)
     shelf = Shelf(devices.named(present), wishes.parallel, wishes.folders, console)
     target = _absolute(wishes.target_model or _ask(wishes, "Target model", shelf.best()))

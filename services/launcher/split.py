@@ -100,7 +100,10 @@ def _places(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
 
 
 def _whole(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
-    for device in (*devices.by_preference(dict(named)), *(cpu for name, cpu in named.items() if name == devices.CPU)):
+    for device in (
+        *devices.by_preference(list(named.values())),
+        *(cpu for name, cpu in named.items() if name == devices.CPU),
+    ):
         name = _name(device, named)
         fit = target.fit(device.memory_free, name == devices.CPU)
         if fit.whole:
@@ -109,15 +112,16 @@ def _whole(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
 
 
 def _over_several(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
-    """A split takes every GPU that llama.cpp sees, in its order, so an integrated one among them rules it out."""
-    gpus = {name: device for name, device in named.items() if device.kind != devices.CPU}
-    if len(gpus) < 2 or any(device.kind != "gpu" for device in gpus.values()):
+    """An integrated GPU is no help: it would be the slowest, and has the system's memory."""
+    cards = devices.for_a_split(list(named.values()))
+    gpus = {_name(device, named): device for device in cards if device.kind == "gpu"}
+    if len(gpus) < 2:
         return
     fit = target.fit(sum(device.memory_free for device in gpus.values()), False)
     if fit.whole:
         yield Place(
             target=target.name,
-            device=_name(devices.by_preference(dict(named))[0], named),
+            device=",".join(gpus),
             tensor_split=",".join(f"{device.memory_free / 1e9:.1f}" for device in gpus.values()),
             reason=f"{title(target.name)} fits no GPU alone, but {' and '.join(gpus)} together",
             taken=tuple(gpus),
@@ -125,7 +129,7 @@ def _over_several(named: Mapping[str, Device], target: Candidate) -> Iterator[Pl
 
 
 def _in_part(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
-    for device in devices.by_preference(dict(named)):
+    for device in devices.by_preference(list(named.values())):
         name, fit = _name(device, named), target.fit(device.memory_free, False)
         if 0 < fit.layers < fit.of:
             yield Place(
@@ -173,7 +177,7 @@ def _rank(named: Mapping[str, Device], split: Split) -> int:
 
 def _for_drafts(named: Mapping[str, Device]) -> list[tuple[str, Device]]:
     """Every device, GPUs first."""
-    gpus = devices.by_preference(dict(named))
+    gpus = devices.by_preference(list(named.values()))
     return [(_name(device, named), device) for device in gpus] + [
         (name, device) for name, device in named.items() if name == devices.CPU
     ]

@@ -83,10 +83,11 @@ class Supervisor:
         first = True
         while True:
             code = await child.wait()
-            if first and code == BAD_OPTION:
-                raise ChildFailed(name, child.error_line(), BAD_OPTION)
+            # What was right at the first start may come back: a port, a device whose driver starts anew.
+            delay = None if first and code == BAD_OPTION else restarts.after_death()
             first = False
-            delay = restarts.after_death()
+            if delay is None and code == BAD_OPTION:
+                raise ChildFailed(name, child.error_line(), BAD_OPTION)
             if delay is None:
                 raise ChildFailed(name, f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}", 1)
             last = " | ".join(child.last_lines(3)) or "its log is empty"

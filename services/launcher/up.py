@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from rich.console import Console
 
-from services.launcher import fetching, hardware, payoff, plan, ports
+from services.launcher import fetching, payoff, plan, ports
 from services.launcher.child import Child
 from services.launcher.display import Display
 from services.launcher.plan import Plan, Wishes
@@ -25,7 +25,7 @@ from services.launcher.run_file import Run, RunFile, recorded
 from services.launcher.service_options import Handed
 from services.launcher.session import FAILED, Session, with_logs
 from services.launcher.supervisor import ChildFailed
-from shared import config, devices
+from shared import config, hardware, machine
 from shared.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
 from shared.messages import Card, VerifierCard
 from shared.names import Names, resolve
@@ -50,11 +50,10 @@ def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
         return fetching.find(spec, option, console)
 
     def live(folder: Path) -> int:
-        found = hardware.look()
-        for device in found.devices:
-            if device.kind == devices.BROKEN:
-                display.say(device.description, "yellow")
-        made = plan.make(wishes, found, devices.available_cores(), find, folder, environment, handed)
+        here = hardware.look()
+        for reason in here.broken.values():
+            display.say(reason, "yellow")
+        made = plan.make(wishes, here.devices, machine.available_cores(), find, folder, environment, handed)
         with ExitStack() as stack:
             file = _recorded(stack, made, folder, display)
             code = asyncio.run(Fleet(made, folder, display).run())

@@ -8,11 +8,13 @@ import typer
 
 from services.verifier.load import TargetSettings, load
 from services.verifier.worker import Worker
-from shared import devices, lifecycle, logs, models, options, tracing, usage
+from shared import lifecycle, logs, models, options, tracing, usage
+from shared.arriving import Arriving
 from shared.broker import check, connect
-from shared.llama.backend_device import backend_devices
+from shared.llama.placement import place_target
 from shared.messages import Speculation
 from shared.names import check_aliases
+from shared.registry import Registry
 
 logger = structlog.get_logger()
 
@@ -50,12 +52,10 @@ def main(
     # What is wrong on the command line is told before Redis is asked and anything is loaded.
     check(redis)
     models.check(target_model, "--target-model")
-    devices.choose(target_device, backend_devices(), "--target-device")
-    devices.parse_tensor_split(tensor_split)
+    place = place_target(target_device, tensor_split)
     aliases = check_aliases(alias)
     settings = TargetSettings(
         target_model=target_model,
-        target_device=target_device,
         ctx=ctx,
         parallel=parallel,
         threads=threads,
@@ -64,7 +64,6 @@ def main(
         flash_attn=flash_attn,
         exactness=exactness,
         gpu_layers=gpu_layers,
-        tensor_split=tensor_split,
         speculation=speculation,
     )
 
@@ -72,7 +71,9 @@ def main(
         instance = lifecycle.instance_name("verifier")
         with tracing.tracer(traces, "verifier", instance) as tracer:
             async with connect(redis) as broker:
-                loaded = await asyncio.to_thread(load, settings)
+                async with Arriving(Registry(broker.redis), instance, "verifier", threads) as arriving:
+                    await arriving.place([device.plain() for device in place.gpus], place.on_cpu(gpu_layers))
+                    loaded = await asyncio.to_thread(load, settings, place, arriving.threads)
                 logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
                 worker = Worker(
                     broker, loaded, speculation, instance, int(lease * 1000), tracer=tracer, aliases=aliases

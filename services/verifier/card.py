@@ -38,6 +38,7 @@ def introduce(
         created=int(time.time()),
         aliases=tuple(aliases),
         cells=target.n_ctx * target.sequences,
+        site=loaded.site,
     )
 
 

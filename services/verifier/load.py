@@ -14,14 +14,15 @@ from typing import Final
 import structlog
 
 from services.verifier.calibrate import PROBE_TEXT, Cache, Exactness, measure_exactness, measure_rows, still_holds
-from shared import devices, models, options
+from shared import models, options
+from shared.arriving import Threads, alone
 from shared.errors import StartError
 from shared.folders import cache_folder
-from shared.llama.backend_device import BackendDevice, backend_devices, warn_of_broken
 from shared.llama.context import CACHE_TYPES, Context
 from shared.llama.library import build_info
 from shared.llama.model import Model
-from shared.messages import Speculation
+from shared.llama.placement import Placement
+from shared.messages import NOWHERE, Site, Speculation
 from shared.rows import MAX_LEAVES, LlamaError
 from shared.speedup import RowCosts
 
@@ -41,7 +42,6 @@ class TargetSettings:
     """The verifier's options as given; names as on the command line."""
 
     target_model: str = models.DEFAULT
-    target_device: str = devices.AUTO
     ctx: int = 0
     parallel: int = 8
     threads: int = 0
@@ -50,7 +50,6 @@ class TargetSettings:
     flash_attn: options.Switch = options.Switch.AUTO
     exactness: options.Exactness = options.Exactness.AUTO
     gpu_layers: int = -1
-    tensor_split: str = ""
     speculation: Speculation = Speculation.AUTO
 
 
@@ -61,33 +60,35 @@ class Loaded:
     model: Model
     context: Context
     costs: RowCosts
-    device: str
+    device: str  # as `--target-device` takes it
     level: str  # "strict" or "law"
     note: str  # why, for people
     noise: float  # largest difference in logits that the probe saw
     min_rows: int
+    site: Site = NOWHERE  # what other processes may know of where it lies
 
 
 def _tell(line: str) -> None:
     logger.info("model_sought", progress=line)
 
 
-def load(settings: TargetSettings, say: Callable[[str], None] = _tell) -> Loaded:
-    """Load and measure. Raises `StartError` naming the option that cannot be had."""
+def load(
+    settings: TargetSettings, place: Placement, threads: Threads | None = None, say: Callable[[str], None] = _tell
+) -> Loaded:
+    """Load onto the place's devices and measure. Without `threads` as if there was no other process.
+
+    Raises `StartError` naming the option that cannot be had.
+    """
     for option, value in (("--cache-type-k", settings.cache_type_k), ("--cache-type-v", settings.cache_type_v)):
         if value != "auto" and value not in CACHE_TYPES:
             raise StartError(option, value, f"must be auto, {', '.join(CACHE_TYPES)}")
     path = models.resolve(settings.target_model, "--target-model", say)
-    present = backend_devices()
-    warn_of_broken(present)
-    device = devices.choose(settings.target_device, present, "--target-device")
-    split = devices.parse_tensor_split(settings.tensor_split)
+    layers = settings.gpu_layers
     try:
-        progress = _Progress()
-        model = Model(path, device=device, gpu_layers=settings.gpu_layers, tensor_split=split, progress=progress)
+        model = Model(path, devices=place.devices, gpu_layers=layers, tensor_split=place.shares, progress=_Progress())
     except LlamaError as error:
         raise StartError("--target-model", settings.target_model, str(error)) from None
-    return _Loader(settings, path, model, device, devices.name_of(device, present)).load()
+    return _Loader(settings, path, model, place, threads or alone(settings.threads)).load()
 
 
 class _Progress:
@@ -105,18 +106,15 @@ class _Progress:
 
 
 class _Loader:
-    def __init__(
-        self, settings: TargetSettings, path: Path, model: Model, device: BackendDevice, device_name: str
-    ) -> None:
+    def __init__(self, settings: TargetSettings, path: Path, model: Model, place: Placement, threads: Threads) -> None:
         self._settings = settings
         self._path = path
         self._model = model
-        self._device = device
-        self._device_name = device_name
+        self._place = place
         self._n_ctx = settings.ctx or min(model.n_ctx_train, DEFAULT_CONTEXT)
         if self._n_ctx > model.n_ctx_train:
             raise StartError("--ctx", settings.ctx, f"the model was trained for at most {model.n_ctx_train} tokens")
-        self._threads = settings.threads or devices.available_cores()
+        self._site = threads(place.on_cpu(settings.gpu_layers))
 
     def load(self) -> Loaded:
         wanted = self._settings.exactness
@@ -152,7 +150,7 @@ class _Loader:
 
     def _strict(self) -> tuple[Context, dict[int, float], Exactness]:
         """A context in streams with the first types of keys and values that hold the promise, else with the last."""
-        wanted = _STRICT_TYPES if self._device.kind == devices.CPU else _STRICT_TYPES[-1:]
+        wanted = _STRICT_TYPES if not self._place.gpus else _STRICT_TYPES[-1:]
         *others, last = dict.fromkeys(map(self._types, wanted))
         for types in others:
             context = self._context(types, strict=True)
@@ -180,7 +178,7 @@ class _Loader:
                 sequences=settings.parallel,
                 unified=not strict,
                 branches=0 if strict else MAX_LEAVES - 1,
-                threads=self._threads,
+                threads=self._site.threads,
                 cache_type_k=key,
                 cache_type_v=value,
                 flash_attn=flash,
@@ -193,13 +191,13 @@ class _Loader:
         cache = Cache(
             cache_folder() / "calibration",
             self._path,
-            device=self._device.description,
+            device=self._place.description,
             build=build_info(),
             layout=layout,
-            threads=self._threads,
+            threads=self._site.threads,
             cache_types=(*types, settings.flash_attn),
             gpu_layers=settings.gpu_layers,
-            tensor_split=settings.tensor_split,
+            tensor_split=",".join(f"{share:g}" for share in self._place.shares),
             sequences=min(settings.parallel, 2),
         )
         tokens = self._model.vocabulary.tokenize(PROBE_TEXT)
@@ -215,4 +213,5 @@ class _Loader:
     def _loaded(
         self, context: Context, rows: dict[int, float], level: str, note: str, noise: float, min_rows: int
     ) -> Loaded:
-        return Loaded(self._model, context, RowCosts(rows), self._device_name, level, note, noise, min_rows)
+        costs, device = RowCosts(rows), self._place.name
+        return Loaded(self._model, context, costs, device, level, note, noise, min_rows, self._site)

@@ -1,60 +1,119 @@
-"""The devices that this build of llama.cpp can see."""
+"""The devices of this llama.cpp: listed for those who choose, and opened, one by one, by those who compute.
+
+What a device is called costs nothing to ask. What memory it has costs a context on a GPU, so only `list_all`, which
+`shared.hardware` runs in a child, asks every device; everybody else asks the devices that it opens.
+"""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
-import structlog
-
-from shared.devices import BROKEN, CPU, available_memory
+from shared import devices, hardware
+from shared.devices import CPU, Device
+from shared.errors import StartError
+from shared.hardware import Hardware
 from shared.llama import library, plugins
+from shared.machine import available_memory
+from shared.rows import LlamaError
 
-logger = structlog.get_logger()
+_KINDS: Final = {0: CPU, 1: "gpu", 2: "igpu"}  # ggml_backend_dev_type in ggml-backend.h; the rest are accelerators
 
-_KINDS = {0: CPU, 1: "gpu", 2: "igpu"}  # ggml_backend_dev_type in ggml-backend.h; the rest are accelerators
+
+class _Properties(ctypes.Structure):
+    """`ggml_backend_dev_props` of ggml-backend.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", ctypes.c_size_t),
+        ("memory_total", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("device_id", ctypes.c_char_p),
+        ("capabilities", ctypes.c_bool * 32),  # some five now; releases add more
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class BackendDevice:
-    """A device that this build of llama.cpp can see; memory in bytes."""
+class BackendDevice(Device):
+    """A device that this process computes on."""
+
+    handle: int = 0
+    label: str = ""  # our name of it, such as "cuda:0"
+
+    def plain(self) -> Device:
+        """It as others see it: without what means something to this process only."""
+        return Device(self.name, self.description, self.kind, self.memory_free, self.memory_total, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nameplate:
+    """What can be told of a device for nothing."""
 
     handle: int
-    name: str  # ggml's own name, e.g. "CUDA0"
-    description: str
-    kind: str  # "cpu", "gpu", "igpu", "accel"; "broken": a backend that cannot be used, and the description says why
-    memory_free: int
-    memory_total: int
+    name: str
+    kind: str
 
 
-def warn_of_broken(devices: Sequence[BackendDevice]) -> None:
-    """Log a line for each backend that cannot be used."""
-    for device in devices:
-        if device.kind == BROKEN:
-            logger.warning("backend_unusable", backend=device.name, problem=device.description)
+def open_device(name: str, option: str) -> BackendDevice:
+    """The device of our name, with no other one asked and no other backend loaded.
 
-
-def backend_devices() -> list[BackendDevice]:
-    """Every ggml device in ggml's order, then one for each backend that cannot be used."""
+    Raises `StartError` naming `option` if it is not here, whatever was seen before.
+    """
     library.start()
-    problems = plugins.load_installed()
-    devices = []
+    kind = devices.kind_of(name.strip().lower())
+    try:
+        for plugin in plugins.installed():
+            if devices.kind_of(plugin) == kind:
+                plugins.load(plugin)
+    except LlamaError as error:
+        raise StartError(option, name, str(error)) from None
+    plates = list(_nameplates(kind))
+    found = devices.find(name, plates)
+    if found is None:
+        here = hardware.look()
+        devices.refuse(name, here.devices, option, here.broken)
+    return _described(found.handle, devices.name_of(found, plates))
+
+
+def list_all() -> Hardware:
+    """Every device in ggml's order; opens a context on each GPU."""
+    library.start()
+    broken = {}
+    for plugin in plugins.installed():
+        try:
+            plugins.load(plugin)
+        except LlamaError as error:
+            broken[plugin] = str(error)
+    return Hardware(tuple(_described(handle).plain() for handle in _handles()), broken)
+
+
+def _handles() -> Iterator[int]:
     for index in range(library.ggml("ggml_backend_dev_count", ctypes.c_size_t)()):
-        handle = library.ggml("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)(index)
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        memory = library.ggml("ggml_backend_dev_memory", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-        memory(handle, ctypes.byref(free), ctypes.byref(total))
-        kind = _KINDS.get(library.ggml("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)(handle), "accel")
-        devices.append(
-            BackendDevice(
-                handle=handle,
-                name=library.ggml("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)(handle).decode(),
-                description=library.ggml("ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)(
-                    handle
-                ).decode(),
-                kind=kind,
-                # ggml takes all of the machine's memory for free.
-                memory_free=min(free.value, available_memory()) if kind == CPU else free.value,
-                memory_total=total.value,
-            )
-        )
-    return devices + [BackendDevice(0, name, problem, BROKEN, 0, 0) for name, problem in problems.items()]
+        yield library.ggml("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)(index)
+
+
+def _nameplates(kind: str) -> Iterator[_Nameplate]:
+    """The devices of one kind."""
+    for handle in _handles():
+        name = library.ggml("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)(handle).decode()
+        if devices.kind_of(name) == kind:
+            number = library.ggml("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)(handle)
+            yield _Nameplate(handle, name, _KINDS.get(number, "accel"))
+
+
+def _described(handle: int, label: str = "") -> BackendDevice:
+    properties = _Properties()
+    library.ggml("ggml_backend_dev_get_props", None, ctypes.c_void_p, ctypes.c_void_p)(handle, ctypes.byref(properties))
+    kind = _KINDS.get(properties.type, "accel")
+    free = properties.memory_free
+    return BackendDevice(
+        name=properties.name.decode(),
+        description=properties.description.decode(errors="replace"),
+        kind=kind,
+        memory_free=min(free, available_memory()) if kind == CPU else free,  # ggml takes all memory for free
+        memory_total=properties.memory_total,
+        id=(properties.device_id or b"").decode(),
+        handle=handle,
+        label=label,
+    )

@@ -21,23 +21,25 @@ class Model:
         path: str | Path,
         *,
         vocab_only: bool = False,
-        device: BackendDevice | None = None,
+        devices: Sequence[BackendDevice] = (),
         gpu_layers: int = -1,
         tensor_split: Sequence[float] = (),
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        """Load `path`. `device` None means CPU. Raises `LlamaError` if it is not a model that llama.cpp can load."""
+        """Load `path` onto `devices`, the CPU without any. `tensor_split` divides the layers in the devices' order.
+
+        Raises `LlamaError` if it is not a model that llama.cpp can load.
+        """
         library.start()
         params = C.llama_model_default_params()
         params.vocab_only = vocab_only
-        params.n_gpu_layers = 0 if device is None or device.kind == "cpu" else gpu_layers
-        handles = [] if device is None or device.kind == "cpu" else [device.handle]
+        handles = [device.handle for device in devices if device.kind != "cpu"]
+        params.n_gpu_layers = gpu_layers if handles else 0
         self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles, None)
         params.devices = ctypes.cast(self._devices, ctypes.c_void_p)
         if tensor_split:
             self._split = (ctypes.c_float * C.llama_max_devices())(*tensor_split)
             params.tensor_split = ctypes.cast(self._split, ctypes.POINTER(ctypes.c_float))
-            params.devices = None  # a split over all devices, in ggml's order
 
         def report(fraction: float, _: Any) -> bool:
             if progress is not None:

@@ -34,18 +34,6 @@ def installed() -> dict[str, Path]:
 
 
 @cache
-def load_installed() -> dict[str, str]:
-    """Add the devices of every backend to this process; of each that cannot be used, why."""
-    problems = {}
-    for name in installed():
-        try:
-            load(name)
-        except LlamaError as error:
-            problems[name] = str(error)
-    return problems
-
-
-@cache
 def load(name: str) -> None:
     """Add the devices of the backend `name` to this process; later calls do nothing. Raises `LlamaError`.
 

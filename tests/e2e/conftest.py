@@ -10,6 +10,7 @@ from services.verifier.load import Loaded, TargetSettings, load
 from shared import options
 from shared.llama.context import Context
 from shared.llama.model import Model
+from shared.llama.placement import place_target
 from shared.llama.vocabulary import Vocabulary
 from tests.requantised import requantised
 
@@ -23,7 +24,7 @@ def drafts(model_path: Path) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def strict_target(model_path: Path) -> Iterator[Loaded]:
     """The target under strict exactness, for eight requests at once."""
-    loaded = load(TargetSettings(target_model=str(model_path), ctx=512, parallel=8, threads=1))
+    loaded = load(TargetSettings(target_model=str(model_path), ctx=512, parallel=8, threads=1), place_target("auto"))
     yield loaded
     loaded.context.close()
     loaded.model.close()
@@ -35,7 +36,7 @@ def law_target(model_path: Path) -> Iterator[Loaded]:
     settings = TargetSettings(
         target_model=str(model_path), ctx=512, parallel=8, threads=1, exactness=options.Exactness.LAW
     )
-    loaded = load(settings)
+    loaded = load(settings, place_target("auto"))
     yield loaded
     loaded.context.close()
     loaded.model.close()

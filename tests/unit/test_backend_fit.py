@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -12,22 +11,10 @@ from rich.console import Console
 from services.launcher.backends import adding, archive, catalogue, fetching, registries, signs
 from services.launcher.display import Display
 from shared import hub
-from shared.devices import BROKEN, choose
+from shared.devices import Device, find, refuse
 from shared.download import Download
 from shared.errors import StartError
 from shared.llama.figures import Figures, difference
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A device as a listing shows it."""
-
-    name: str
-    kind: str
-    description: str = "a device"
-    memory_free: int = 10**9
-    memory_total: int = 10**9
-
 
 OURS = Figures(
     version="0.25.3",
@@ -77,7 +64,6 @@ def test_a_gpu_that_no_backend_is_for_is_told_with_the_command() -> None:
     assert "`draftmesh backend add cuda` brings one" in signs.hint(shown, ["cpu"], offered)
     assert "docs/backends.md" in signs.hint(shown, ["cpu"], [])
     assert signs.hint(shown, ["cpu", "gpu"], offered) == ""
-    assert signs.hint(shown, ["cpu", BROKEN], offered) == ""
     assert signs.hint([], ["cpu"], offered) == ""
 
 
@@ -98,22 +84,24 @@ def test_a_backend_without_a_device_is_explained(backend: str, paths: list[str],
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("vulkan:0", "here: cpu; or auto; the backend vulkan is damaged"),
-        ("Vulkan", "here: cpu; or auto; the backend vulkan is damaged"),
-        ("cuda:0", "here: cpu; or auto; `draftmesh backend add cuda` may bring it"),
-        ("rocm:0", "--target-device rocm:0: no such device; here: cpu; or auto"),
+        ("vulkan:0", "no such device; the backend vulkan is damaged; here: cpu; or auto"),
+        ("Vulkan", "no such device; the backend vulkan is damaged; here: cpu; or auto"),
+        ("cuda:0", "no such device; here: cpu; or auto; `draftmesh backend add cuda` may bring it"),
+        ("rocm:0", "no such device; here: cpu; or auto"),
     ],
 )
 def test_a_device_that_is_not_there_is_explained(wanted: str, words: str) -> None:
-    present = [Seen("CPU", "cpu"), Seen("vulkan", BROKEN, description="the backend vulkan is damaged")]
+    present = [Device("CPU", "a CPU", "cpu", 10**9, 10**9)]
+    assert find(wanted, present) is None
     with pytest.raises(StartError) as refused:
-        choose(wanted, present)
-    assert str(refused.value).endswith(words)
+        refuse(wanted, present, "--target-device", {"vulkan": "the backend vulkan is damaged"})
+    assert str(refused.value) == f"--target-device {wanted}: {words}"
 
 
 def test_an_index_beyond_the_devices_needs_no_other_backend() -> None:
-    with pytest.raises(StartError, match=r"vulkan:1: no such device; here: cpu, vulkan:0"):
-        choose("vulkan:1", [Seen("CPU", "cpu"), Seen("Vulkan0", "gpu")])
+    present = [Device("Vulkan0", "a card", "gpu", 10**9, 10**9)]
+    with pytest.raises(StartError, match=r"^--target-device vulkan:1: no such device; here: vulkan:0 .*; or auto$"):
+        refuse("vulkan:1", present, "--target-device")
 
 
 def test_every_package_is_pinned_and_brings_the_library_of_its_backend() -> None:

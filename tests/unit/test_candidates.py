@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console
 
 from services.launcher.candidates import Shelf
-from services.launcher.hardware import SeenDevice
+from shared.devices import Device
 from shared.errors import StartError
 from tests.command_lines import forget_settings
 from tests.tiny_gguf import TOKENS, write
 
-CPU = {"cpu": SeenDevice("CPU", "a CPU", "cpu", 10**10, 10**10)}
+CPU = {"cpu": Device("CPU", "a CPU", "cpu", 10**10, 10**10)}
 
 
 @pytest.fixture

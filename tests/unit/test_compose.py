@@ -62,6 +62,14 @@ def test_models_and_devices_are_the_users_to_choose(name: str, monkeypatch: pyte
     )
 
 
+def test_threads_of_target_and_drafters_are_the_users_to_choose_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OURS:
+        role = {"verifier": "TARGET", "drafter": "DRAFT"}.get(name.partition("-")[0])
+        if role:
+            assert SERVICES[name]["environment"]["DRAFTMESH_THREADS"] == f"${{DRAFTMESH_{role}_THREADS:-0}}"
+            assert parsed(name, monkeypatch)["threads"] == 0, "a share of the cores"
+
+
 def test_without_variables_the_default_model_answers_and_the_drafter_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed("verifier", monkeypatch)["target_model"] == "default"
     assert parsed("drafter", monkeypatch)["draft_model"] == ""

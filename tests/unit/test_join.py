@@ -105,6 +105,13 @@ def test_the_only_fleet_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert discover("t", lambda _: None) == "redis://drafter:t@[fd00::1]:7072/0"
 
 
+def test_a_drafter_that_waits_for_the_first_verifier_says_so() -> None:
+    news = News("box", 1.0)
+    assert news.look([], PID, 0) == ["no verifier is there yet; waiting for one"]
+    assert news.look([], PID, 1) == []
+    assert news.look([drafter()], PID, 2) == ["drafting with tiny on cpu, 100 tokens/s alone"]
+
+
 def test_a_drafter_is_told_of_as_it_becomes_known_and_once() -> None:
     news = News("box", 1.0)
     assert news.look([verifier()], PID, 0) == []

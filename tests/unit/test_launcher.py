@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from services.launcher import embedded, fetching, hardware, lan, payoff, plan, ports, run_file, up
-from services.launcher.hardware import Hardware, SeenDevice
+from services.launcher import embedded, fetching, lan, payoff, plan, ports, run_file, up
 from services.launcher.service_options import Handed
 from services.launcher.up import announcement, qr_code
-from shared import api_keys
+from shared import api_keys, hardware
+from shared.devices import Device
 from shared.errors import StartError
+from shared.hardware import Hardware
 from shared.messages import Speculation
 from shared.names import Names
 from shared.options import CacheType, Exactness, Level, Switch
 
-CPU = SeenDevice("CPU", "a CPU", "cpu", 1, 1)
-GPU = SeenDevice("CUDA0", "a GPU", "gpu", 2, 2)
+CPU = Device("CPU", "a CPU", "cpu", 1, 1)
+GPU = Device("CUDA0", "a GPU", "gpu", 2, 2)
 WISHES = plan.Wishes(
     target_model=("default",),
     alias=(),
@@ -52,10 +53,11 @@ WISHES = plan.Wishes(
 )
 
 
-def make(tmp_path: Path, *devices: SeenDevice, cores: int = 4, **wishes: object) -> plan.Plan:
-    hardware = Hardware(devices or (CPU,))
+def make(tmp_path: Path, *devices: Device, cores: int = 4, **wishes: object) -> plan.Plan:
     wanted = replace(WISHES, **wishes)  # type: ignore[arg-type]
-    return plan.make(wanted, hardware, cores, lambda spec, _: tmp_path / f"{spec}.gguf", tmp_path, {"HOME": "x"})
+    return plan.make(
+        wanted, devices or (CPU,), cores, lambda spec, _: tmp_path / f"{spec}.gguf", tmp_path, {"HOME": "x"}
+    )
 
 
 def option(command: tuple[str, ...], name: str) -> str:
@@ -103,7 +105,7 @@ def test_several_targets_get_a_verifier_each_and_share_the_cores(tmp_path: Path)
 
 
 def test_several_targets_spread_over_the_devices_and_drafts_avoid_them(tmp_path: Path) -> None:
-    other = SeenDevice("CUDA1", "a GPU", "gpu", 1, 1)
+    other = Device("CUDA1", "a GPU", "gpu", 1, 1)
     made = make(tmp_path, CPU, GPU, other, target_model=("a", "b", "c"), draft_model=("d",))
     where = [option(program.command, "--target-device") for program in made.verifiers]
     assert where == ["cuda:0", "cuda:1", "cuda:0"]
@@ -180,7 +182,7 @@ def test_a_fleet_in_the_local_network_has_an_address_a_key_and_a_notice(
     assert api_keys.VARIABLE not in made.verifiers[0].environment
     with_keys = plan.make(
         replace(WISHES, lan=True),
-        Hardware((CPU,)),
+        (CPU,),
         2,
         lambda spec, _: tmp_path / f"{spec}.gguf",
         tmp_path,

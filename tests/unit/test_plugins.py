@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from services.launcher import hardware
-from shared.devices import BROKEN, named
+from shared import hardware
+from shared.devices import named
 from shared.llama import library, loading, manifest, plugins, trial
 from shared.rows import LlamaError
 from tests.stub import building
@@ -19,8 +19,8 @@ from tests.stub import building
 _MAPPED = """
 import json, re
 from pathlib import Path
-from shared.llama.backend_device import backend_devices
-seen = [device.name for device in backend_devices()]
+from shared.llama.backend_device import list_all
+seen = [device.name for device in list_all().devices]
 maps = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
 print(json.dumps([seen, sorted(path for path in maps if re.search("libggml-(base|stub)", path))]))
 """
@@ -130,14 +130,12 @@ def test_a_backend_whose_driver_is_not_here_is_told_apart(
 
 def test_a_broken_one_costs_no_other_device(added: Path) -> None:
     damage(added)
-    seen = hardware.look().devices
-    assert list(named(seen)) == ["cpu"]
-    (broken,) = (device for device in seen if device.kind == BROKEN)
-    assert broken.name == building.NAME
-    assert broken.description == (
-        "the backend stub is damaged: its libggml-stub.so is not what was fetched; `draftmesh backend add stub` fetches"
-        " the one for this release, `draftmesh backend remove stub` takes it away"
-    )
+    here = hardware.look()
+    assert list(named(here.devices)) == ["cpu"]
+    assert here.broken == {
+        "stub": "the backend stub is damaged: its libggml-stub.so is not what was fetched; `draftmesh backend add stub`"
+        " fetches the one for this release, `draftmesh backend remove stub` takes it away"
+    }
 
 
 def test_what_did_well_is_not_tried_again_until_a_file_changes(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.launcher import hardware, outlook, setup
+from services.launcher import outlook, setup
 from services.launcher.forecast import Agreement
-from services.launcher.hardware import Hardware, SeenDevice
 from services.launcher.outlook import Outlook, Prospect
 from services.launcher.payoff import WORTH
 from services.launcher.setup_file import render
 from services.launcher.split import Place, Spare, Split
-from shared import config, models
+from shared import config, hardware, models
+from shared.devices import Device
+from shared.hardware import Hardware
 from shared.messages import Card, GatewayCard
 from tests.command_lines import forget_settings, launch
 from tests.toys import drafter_card
@@ -143,10 +144,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     forget_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("DRAFTMESH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    cards = [
-        SeenDevice(f"CUDA{index}", "a card", "gpu", size * 10**9, size * 10**9) for index, size in ((0, 8), (1, 24))
-    ]
-    seen = (*cards, SeenDevice("CPU", "a CPU", "cpu", 16 * 10**9, 16 * 10**9))
+    cards = [Device(f"CUDA{index}", "a card", "gpu", size * 10**9, size * 10**9) for index, size in ((0, 8), (1, 24))]
+    seen = (*cards, Device("CPU", "a CPU", "cpu", 16 * 10**9, 16 * 10**9))
     monkeypatch.setattr(hardware, "look", lambda: Hardware(seen))
     return tmp_path
 
@@ -193,7 +192,7 @@ def test_a_file_that_is_there_stays_without_force(folder: Path, capfd: pytest.Ca
 def test_a_target_that_fits_nowhere_is_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hardware, "look", lambda: Hardware((SeenDevice("CPU", "a CPU", "cpu", 10**7, 10**7),)))
+    monkeypatch.setattr(hardware, "look", lambda: Hardware((Device("CPU", "a CPU", "cpu", 10**7, 10**7),)))
     code, _, errors = launch(capfd, "setup")
     assert code == 2
     assert errors.splitlines()[-1].startswith("error: --target-model default: fits nowhere: its weights are ")
@@ -204,7 +203,7 @@ def test_a_probe_measures_what_it_proposes(
     folder: Path, model_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The model as its own drafter on the one CPU agrees always; what that brings is up to the machine."""
-    monkeypatch.setattr(hardware, "look", lambda: Hardware((SeenDevice("CPU", "a CPU", "cpu", 10**11, 10**11),)))
+    monkeypatch.setattr(hardware, "look", lambda: Hardware((Device("CPU", "a CPU", "cpu", 10**11, 10**11),)))
     (folder / "twin.gguf").symlink_to(model_path)
     code, output, errors = launch(capfd, "setup", "--print", "--draft-model", "twin.gguf")
     assert code == 0, errors

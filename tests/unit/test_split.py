@@ -5,23 +5,23 @@ from collections.abc import Sequence
 import pytest
 
 from services.launcher.fitting import Fit
-from services.launcher.hardware import SeenDevice
 from services.launcher.split import Candidate, Spare, Split, propose
+from shared.devices import Device
 
 GB = 10**9
 LAYERS = 40
 
 
-def cpu(free: int = 64) -> SeenDevice:
-    return SeenDevice("CPU", "a CPU", "cpu", free * GB, free * GB)
+def cpu(free: int = 64) -> Device:
+    return Device("CPU", "a CPU", "cpu", free * GB, free * GB)
 
 
-def gpu(index: int, free: int, backend: str = "CUDA") -> SeenDevice:
-    return SeenDevice(f"{backend}{index}", f"a card of {free} GB", "gpu", free * GB, free * GB)
+def gpu(index: int, free: int, backend: str = "CUDA") -> Device:
+    return Device(f"{backend}{index}", f"a card of {free} GB", "gpu", free * GB, free * GB)
 
 
-def igpu(free: int = 32) -> SeenDevice:
-    return SeenDevice("Vulkan0", "graphics in the CPU", "igpu", free * GB, free * GB)
+def igpu(free: int = 32) -> Device:
+    return Device("Vulkan0", "graphics in the CPU", "igpu", free * GB, free * GB)
 
 
 def model(name: str, size: int) -> Candidate:
@@ -61,14 +61,22 @@ def test_of_two_unlike_gpus_the_smaller_one_drafts() -> None:
 
 def test_a_target_that_fits_no_gpu_alone_is_divided_over_them_in_their_order() -> None:
     splits = propose([gpu(0, 8), gpu(1, 12), cpu()], BIG, drafts=[SMALL])
-    assert first(splits) == ("cuda:1", -1, "8.0,12.0", (("small", "cpu"),))
+    assert first(splits) == ("cuda:0,cuda:1", -1, "8.0,12.0", (("small", "cpu"),))
     assert "cuda:0 and cuda:1 together" in splits[0].place.reason
 
 
-def test_no_target_is_divided_with_an_integrated_gpu_among_the_others() -> None:
-    """llama.cpp would give it a share too, and it would be the slowest."""
-    splits = propose([gpu(0, 8), gpu(1, 12), igpu(), cpu()], BIG)
+def test_a_target_is_divided_over_the_cards_alone_and_the_integrated_gpu_drafts() -> None:
+    splits = propose([igpu(10), gpu(0, 8), gpu(1, 12), cpu()], model("big", 18), drafts=[SMALL])
+    divided = [split for split in splits if split.place.tensor_split]
+    assert first(divided) == ("cuda:0,cuda:1", -1, "8.0,12.0", (("small", "vulkan:0"),))
+
+
+def test_a_card_that_two_backends_list_is_no_second_card() -> None:
+    twice = [gpu(0, 9), gpu(0, 9, "Vulkan"), cpu()]
+    splits = propose(twice, BIG, drafts=[SMALL])
+    assert {split.place.device for split in splits} == {"cuda:0", "cpu"}
     assert not [split for split in splits if split.place.tensor_split]
+    assert not [split for split in splits for _, device in split.drafts if device == "vulkan:0"]
 
 
 def test_a_target_larger_than_the_card_keeps_layers_on_the_cpu() -> None:

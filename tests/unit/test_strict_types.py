@@ -9,6 +9,7 @@ from services.verifier import load
 from services.verifier.calibrate import Exactness
 from services.verifier.load import TargetSettings
 from shared import options
+from shared.arriving import alone
 from shared.errors import StartError
 
 EQUAL = Exactness(single_row=0.0, rows=0.0, neighbours=0.0, cells=0.0)
@@ -23,7 +24,8 @@ class Box:
     """Whatever the loader asks for: a model, a device, contexts and what was measured with each kind of cache."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, found: dict[Types, Exactness], kind: str = "cpu") -> None:
-        self.kind = self.description = kind
+        self.name = self.description = kind
+        self.gpus, self.shares = [] if kind == "cpu" else [self], ()
         self.can_roll_back, self.n_ctx_train = True, 4096
         self.open: list[Types] = []
         self.tried: list[Types] = []
@@ -49,6 +51,9 @@ class Box:
         monkeypatch.setattr(load, "Cache", Cache)
         monkeypatch.setattr(load, "still_holds", lambda *_: True)
 
+    def on_cpu(self, _: int) -> bool:
+        return not self.gpus
+
     @property
     def vocabulary(self) -> "Box":
         return self
@@ -59,7 +64,7 @@ class Box:
     def load(self, **settings: Any) -> load.Loaded:
         wanted = TargetSettings(**settings)
         one = cast(Any, self)
-        return load._Loader(wanted, Path("model.gguf"), one, one, self.kind).load()
+        return load._Loader(wanted, Path("model.gguf"), one, one, alone(1)).load()
 
 
 def test_values_are_f16_on_a_cpu_that_keeps_bits_equal_with_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,22 @@ async def test_a_child_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     assert recorder.naps == [1.0, 2.0, 4.0, 8.0]
 
 
+async def test_an_option_that_turns_bad_between_restarts_ends_all_with_the_childs_line_in_the_end(
+    tmp_path: Path,
+) -> None:
+    """A device that vanishes: it may come back, as a driver starts anew, so the usual restarts are tried first."""
+    recorder, ran = Recorder(), tmp_path / "ran"
+    error = await failure(
+        tmp_path,
+        recorder,
+        f"import pathlib; ran = pathlib.Path({str(ran)!r}); died = ran.exists(); ran.touch()\n"
+        "if not died: raise SystemExit(1)\n"
+        "print('error: --target-device cuda:0: no such device; here: cpu; or auto'); raise SystemExit(2)",
+    )
+    assert (str(error), error.exit_code) == ("child: --target-device cuda:0: no such device; here: cpu; or auto", 2)
+    assert recorder.naps == [1.0, 2.0, 4.0, 8.0]
+
+
 async def test_a_death_is_reported_with_its_cause_and_last_lines(tmp_path: Path) -> None:
     recorder = Recorder()
     await failure(tmp_path, recorder, "print('one'); print('two'); raise SystemExit(3)")

@@ -1,14 +1,18 @@
 """What brings a GPU that shows on this machine and that no backend is for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from services.launcher.backends import catalogue, signs
-from shared.devices import Device
+from shared.hardware import Hardware
 
 
-def missing(look: Callable[[], Sequence[Device]]) -> str:
-    """One sentence with the command, or an empty text. Only where a GPU shows does it `look` at the devices."""
+def missing(look: Callable[[], Hardware]) -> str:
+    """One sentence with the command, or an empty text. Only where a GPU shows is this machine's hardware looked at."""
     paths = signs.look()
-    if not signs.suggested(paths):
+    backend = signs.suggested(paths)
+    if not backend:
         return ""
-    return signs.hint(paths, [device.kind for device in look()], catalogue.offered(catalogue.this_system()))
+    here = look()
+    if backend in here.broken:
+        return ""  # that is told by itself
+    return signs.hint(paths, [device.kind for device in here.devices], catalogue.offered(catalogue.this_system()))

@@ -4,8 +4,6 @@ import glob
 from collections.abc import Collection
 from typing import Final
 
-from shared.devices import BROKEN
-
 _NVIDIA: Final = "/dev/nvidia0"
 _RENDER: Final = "/dev/dri/renderD"  # by any kernel driver that can compute: AMD, Intel, others
 _AMD: Final = "/dev/kfd"
@@ -25,9 +23,9 @@ def suggested(paths: Collection[str]) -> str:
 
 
 def hint(paths: Collection[str], kinds: Collection[str], offered: Collection[str]) -> str:
-    """What brings a GPU of which there are signs; empty if there are none, or one of the devices' `kinds` is a GPU."""
+    """What brings a GPU of which there are signs; empty without signs, or if one of the devices' `kinds` is a GPU's."""
     backend = suggested(paths)
-    if not backend or not {"gpu", "igpu", BROKEN}.isdisjoint(kinds):
+    if not backend or not {"gpu", "igpu"}.isdisjoint(kinds):
         return ""
     if backend not in offered:
         return "a GPU shows, and this llama.cpp has no backend for it; docs/backends.md says how to build one in"

@@ -1,0 +1,46 @@
+"""How the cores of a machine are divided among the processes that compute on them. Pure."""
+
+from collections.abc import Sequence
+
+
+def divide(cores: int, targets: int, drafters: int) -> tuple[list[int], list[int]]:
+    """Threads for each target and each drafter on the CPU, so that they do not fight for cores.
+
+    Beside a target all drafters together get a quarter, or a thread each up to half: a draft model is small, and it is
+    the target whose decodes are waited for. Nobody gets less than one thread, so more processes than that overlap.
+    """
+    drafts = for_drafters(cores, targets, drafters)
+    return evenly(cores - drafts, targets), evenly(drafts, drafters)
+
+
+def for_drafters(cores: int, targets: int, drafters: int) -> int:
+    """How many of the cores all drafters together get beside so many targets."""
+    if not drafters:
+        return 0
+    return max(cores // 4, min(drafters, cores // 2)) if targets else cores
+
+
+def evenly(cores: int, count: int) -> list[int]:
+    """The cores for `count` processes alike, the first ones getting what is left over; at least one each."""
+    if not count:
+        return []
+    each, rest = divmod(max(0, cores), count)
+    return [max(1, each + (index < rest)) for index in range(count)]
+
+
+def share(cores: int, target: bool, place: int, targets: Sequence[int], drafters: Sequence[int]) -> int:
+    """Threads for a process that starts now, a target or a drafter, among all `targets` and `drafters` on the cores.
+
+    The sequences have the threads that each of the processes took, 0 for one that is choosing now, as this one is:
+    `place` is its place among those of its kind that are choosing. What was taken stays taken, but drafters that
+    started earlier never hold more against a target than what they would get beside it.
+    """
+    choosing_targets, choosing_drafters = targets.count(0), drafters.count(0)
+    if choosing_targets:
+        drafts = for_drafters(cores, len(targets), len(drafters))
+        drafts = drafts if choosing_drafters else min(drafts, sum(drafters))
+    else:
+        drafts = cores - sum(targets)
+    if target:
+        return evenly(cores - drafts - sum(targets), choosing_targets)[place]
+    return evenly(drafts - sum(drafters), choosing_drafters)[place]
