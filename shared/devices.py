@@ -46,8 +46,6 @@ class Named(Protocol):
 
 N = TypeVar("N", bound=Named)
 
-ADDABLE: Final = ("cuda", "vulkan")  # kinds whose backend can be fetched
-
 _RANK: Final = {"gpu": 0, "igpu": 1}  # an integrated GPU reports the machine's whole memory as its own
 _BACKEND: Final = re.compile(r"([A-Za-z]+?)(?::?\d+|\[.*\])?")
 _KINDS: Final = {"mtl": "metal", "hip": "rocm"}

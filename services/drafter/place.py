@@ -2,10 +2,10 @@
 
 import asyncio
 
-from shared import devices, hardware
+from shared import devices
 from shared.arriving import Arriving
 from shared.llama.backend_device import open_device
-from shared.llama.placement import Placement, open_seen
+from shared.llama.placement import Placement, look, open_seen
 
 
 def named(name: str) -> Placement | None:
@@ -23,7 +23,7 @@ async def place_drafter(
     A choice that depends on the target waits until there is one; None if `stop` was set meanwhile.
     """
     if place is None:
-        present = (await asyncio.to_thread(hardware.look)).devices
+        present = await asyncio.to_thread(look)
         if devices.by_preference(present) and not await arriving.a_verifier(stop):
             return None
         chosen = devices.choose_draft(devices.AUTO, present, await arriving.targets())

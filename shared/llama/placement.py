@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import structlog
+
 from shared import devices, hardware
 from shared.devices import AUTO, CPU, Device
 from shared.errors import StartError
 from shared.llama.backend_device import BackendDevice, open_device
+
+logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,14 @@ class Placement:
         return ", ".join(device.description for device in self.devices)
 
 
+def look() -> tuple[Device, ...]:
+    """The devices of this machine; a backend that cannot be used is told in the log, and costs no other device."""
+    here = hardware.look()
+    for backend, problem in here.broken.items():
+        logger.warning("backend_unusable", backend=backend, problem=problem)
+    return here.devices
+
+
 def place_target(name: str, split: str = "", option: str = devices.TARGET_OPTION) -> Placement:
     """The target's devices. What is named is opened, and only for `auto` is the machine looked at.
 
@@ -42,7 +54,7 @@ def place_target(name: str, split: str = "", option: str = devices.TARGET_OPTION
     """
     names, shares = devices.parse_target(name, split, option)
     if names == (AUTO,):
-        present = hardware.look().devices
+        present = look()
         return open_seen(devices.choose_target(name, split, present, option=option), present, shares, option)
     opened = tuple(open_device(one, option) for one in names)
     if any(devices.among(device, opened[:index]) for index, device in enumerate(opened)):

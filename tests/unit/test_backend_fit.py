@@ -87,10 +87,10 @@ def test_a_backend_without_a_device_is_explained(backend: str, paths: list[str],
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("vulkan:0", "here: cpu; or auto; the backend vulkan is damaged"),
-        ("Vulkan", "here: cpu; or auto; the backend vulkan is damaged"),
-        ("cuda:0", "here: cpu; or auto; `draftmesh backend add cuda` may bring it"),
-        ("rocm:0", "--target-device rocm:0: no such device; here: cpu; or auto"),
+        ("vulkan:0", "no such device; the backend vulkan is damaged; here: cpu; or auto"),
+        ("Vulkan", "no such device; the backend vulkan is damaged; here: cpu; or auto"),
+        ("cuda:0", "no such device; here: cpu; or auto; `draftmesh backend add cuda` may bring it"),
+        ("rocm:0", "no such device; here: cpu; or auto"),
     ],
 )
 def test_a_device_that_is_not_there_is_explained(wanted: str, words: str) -> None:

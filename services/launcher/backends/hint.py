@@ -9,7 +9,8 @@ from shared.hardware import Hardware
 def missing(look: Callable[[], Hardware]) -> str:
     """One sentence with the command, or an empty text. Only where a GPU shows does it `look` at the devices."""
     paths = signs.look()
-    if not signs.suggested(paths):
+    backend = signs.suggested(paths)
+    if not backend:
         return ""
     here = look()
     kinds = {device.kind for device in here.devices}

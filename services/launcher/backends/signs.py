@@ -23,7 +23,7 @@ def suggested(paths: Collection[str]) -> str:
 
 
 def hint(paths: Collection[str], kinds: Collection[str], offered: Collection[str]) -> str:
-    """What brings a GPU of which there are signs; empty if there are none, or one of the devices' `kinds` is a GPU."""
+    """What brings a GPU of which there are signs; empty without signs, or if one of the devices' `kinds` is a GPU's."""
     backend = suggested(paths)
     if not backend or not {"gpu", "igpu"}.isdisjoint(kinds):
         return ""
