@@ -46,6 +46,7 @@ class Named(Protocol):
 
 N = TypeVar("N", bound=Named)
 
+_ADDABLE: Final = ("cuda", "vulkan")  # kinds whose backend can be fetched
 _RANK: Final = {"gpu": 0, "igpu": 1}  # an integrated GPU reports the machine's whole memory as its own
 _BACKEND: Final = re.compile(r"([A-Za-z]+?)(?::?\d+|\[.*\])?")
 _KINDS: Final = {"mtl": "metal", "hip": "rocm"}
@@ -171,10 +172,10 @@ def refuse(name: str, devices: Sequence[Device], option: str, broken: Mapping[st
     """Say that there is no such device, why if its backend is `broken`, and what is there. Raises `StartError`."""
     kind = kind_of(name.strip().lower())
     reasons = [reason for backend, reason in (broken or {}).items() if kind_of(backend) == kind]
-    if not reasons and kind in ADDABLE and all(kind_of(device.name) != kind for device in devices):
-        reasons = [f"`draftmesh backend add {kind}` may bring it"]
+    addable = not reasons and kind in _ADDABLE and all(kind_of(device.name) != kind for device in devices)
+    ways = [f"`draftmesh backend add {kind}` may bring it"] if addable else []
     here = f"here: {listing(devices) or 'none'}; or auto"
-    raise StartError(option, name, "; ".join(["no such device", here, *reasons]))
+    raise StartError(option, name, "; ".join(["no such device", *reasons, here, *ways]))
 
 
 def parse_target(name: str, split: str, option: str = TARGET_OPTION) -> tuple[tuple[str, ...], tuple[float, ...]]:

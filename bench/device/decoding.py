@@ -10,8 +10,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from shared import devices
-from shared.llama.backend_device import backend_devices
+from shared import machine
+from shared.llama.backend_device import open_device
 from shared.llama.context import Context
 from shared.llama.model import Model
 from shared.rows import Rows
@@ -25,9 +25,8 @@ class Decoding:
     """A model on `device`, named as our options name it. Use it as a context manager."""
 
     def __init__(self, path: Path, device: str) -> None:
-        chosen = devices.choose(device, backend_devices(), "--device")
-        self._model = Model(path, device=chosen)
-        threads = devices.available_cores()
+        self._model = Model(path, devices=[open_device(device, "--device")])
+        threads = machine.available_cores()
         self._context = Context(self._model, n_ctx=_CTX, sequences=1, unified=True, threads=threads, max_rows=64)
 
     def __enter__(self) -> Self:

@@ -10,7 +10,8 @@ from bench.device.sizing import FIRST_FACTOR, SMALL, TINY
 from bench.device.told import Told
 from services.launcher import gguf_copy
 from services.launcher.gguf_copy import Copy
-from shared.devices import CPU, available_memory
+from shared.devices import CPU
+from shared.machine import available_memory
 
 _QUANT: Final = "Q8_0"
 

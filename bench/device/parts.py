@@ -18,12 +18,12 @@ from services.launcher.payoff import payoff
 from services.launcher.stack import StackError
 from services.launcher.streaming import AnswerError
 from services.verifier.load import Loaded, TargetSettings, load
-from shared import devices
+from shared import devices, hardware
 from shared.devices import CPU
 from shared.errors import StartError
 from shared.llama import plugins
-from shared.llama.backend_device import backend_devices
 from shared.llama.library import build_info
+from shared.llama.placement import place_target
 from shared.options import Exactness
 from shared.rows import LlamaError
 
@@ -32,7 +32,7 @@ _ACCEPTANCES: Final = (0.5, 0.7, 0.8, 0.9)
 
 def listing(told: Told) -> dict[str, Any]:
     """What llama.cpp sees here, and which devices the other parts use. Raises `PartFailed` if there is only a CPU."""
-    present = backend_devices()
+    present = hardware.look().devices
     named = devices.named(present)
     wanted = told.wishes["target"]
     if wanted == devices.AUTO:
@@ -84,12 +84,12 @@ def _loaded(told: Told, level: Exactness) -> Loaded:
     return load(
         TargetSettings(
             target_model=str(told.target_model),
-            target_device=told.target,
             ctx=CTX,
             parallel=PARALLEL,
             threads=len(halves()[0]),
             exactness=level,
-        )
+        ),
+        place_target(told.target),
     )
 
 

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from services.launcher import gguf_head, gguf_header
+from services.launcher import gguf_head
+from shared import gguf_header
 
 _F32: Final = 0  # ggml's number of the type
 _HEAD: Final = 64  # values of an attention head, as most models have at least

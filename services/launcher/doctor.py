@@ -147,8 +147,6 @@ class Examination:
 
     def backends(self, here: Hardware) -> None:
         """Can the backends that were added be used, and is there a GPU that none is for?"""
-        for reason in here.broken.values():
-            self._bad(reason)
         for backend in command.added():
             release = f"backend {backend.name} {backend.version}".strip()
             if backend.state == "unusable":

@@ -189,7 +189,7 @@ def test_a_broken_backend_is_told_where_its_device_is_wanted_and_hurts_nobody_el
     with pytest.raises(StartError) as caught:
         devices.refuse("vulkan:1", [CPU], TARGET_OPTION, hardware.look().broken)
     assert str(caught.value) == (
-        "--target-device vulkan:1: no such device; here: cpu; or auto; the backend vulkan is damaged"
+        "--target-device vulkan:1: no such device; the backend vulkan is damaged; here: cpu; or auto"
     )
 
 

@@ -9,8 +9,7 @@ from shared.hardware import Hardware
 def missing(look: Callable[[], Hardware]) -> str:
     """One sentence with the command, or an empty text. Only where a GPU shows does it `look` at the devices."""
     paths = signs.look()
-    backend = signs.suggested(paths)
-    if not backend:
+    if not signs.suggested(paths):
         return ""
     here = look()
     kinds = {device.kind for device in here.devices}
