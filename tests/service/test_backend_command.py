@@ -211,7 +211,8 @@ async def test_a_damaged_one_is_fetched_anew(machine: Machine) -> None:
     os.truncate(machine.folder / "stub" / "libggml-stub.so", 1000)
     refused = await machine.run("up", "--target-device", "stub:0")
     assert refused.code == 2
-    assert "error: --target-device stub:0: no such device; here: cpu; or auto; the backend stub is" in refused.errors
+    assert "the backend stub is damaged: its libggml-stub.so is not what was fetched" in refused.errors
+    assert error(refused).startswith("error: --target-device stub:0: no such device; here: cpu; or auto")
     assert "`draftmesh backend add stub` fetches" in refused.errors
     done = await machine.run("backend", "add", "stub")
     assert (done.code, "stub:0: a device" in done.errors) == (0, True)
