@@ -93,8 +93,8 @@ class Fitness:
         return Verdict(
             extra_buffers=False,
             note=f"llama.cpp failed its self-test on this processor ({first.what}), so it runs without the kernels for"
-            f" rearranged weights: prompts take longer, up to five times as long on a processor with AMX. To have them,"
-            f" {REBUILD}",
+            " rearranged weights: prompts take 1.5 times as long, or up to 5 times on a processor with AMX. To have"
+            f" them, {REBUILD}",
         )
 
     def _verdict(self, outcome: Outcome) -> Verdict | None:

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 Q4_0 = 2
-LOADING_S = 120.0  # the verifier measures the machine, which other tests may be using
+LOADING_S = 200.0  # the verifier measures the machine, which other tests may be using
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,8 @@ def test_the_install_says_what_is_left_out_and_what_it_costs_and_tests_once() ->
     first, second = (ended("shared.llama.fitness", crash="rows") for _ in range(2))
     sentence = (
         "llama.cpp failed its self-test on this processor (illegal instruction at 2 rows of f16 weights, strict"
-        " settings), so it runs without the kernels for rearranged weights: prompts take longer, up to five times as"
-        " long on a processor with AMX. To have them, build it anew for this processor with `make llama`, or take the"
+        " settings), so it runs without the kernels for rearranged weights: prompts take 1.5 times as long, or up to 5"
+        " times on a processor with AMX. To have them, build it anew for this processor with `make llama`, or take the"
         " container image, which runs on any"
     )
     assert (first.returncode, second.returncode) == (3, 3)
