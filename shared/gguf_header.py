@@ -45,10 +45,11 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the value of a key lies in the file, and its type as GGUF numbers them."""
+    """Where the value of a key lies in the file, from `at` to `end`, and its type as GGUF numbers them."""
 
     kind: int
     at: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ class Header:
         value = self.metadata.get(key)
         return value if isinstance(value, str) else ""
 
+    def texts(self, key: str) -> list[bytes]:
+        """The texts under `key`; empty if there are none."""
+        value = self.metadata.get(key)
+        return [one for one in value if isinstance(one, bytes)] if isinstance(value, list) else []
+
 
 def read(path: Path) -> Header:
     """The header of `path`. Raises `NotGGUF` for anything else than a GGUF, `OSError` if it cannot be read."""
@@ -116,8 +122,10 @@ class _Reader:
         places: dict[str, Place] = {}
         for _ in range(values):
             key = self._string().decode()
-            places[key] = Place(self._take("I")[0], self._at)
-            metadata[key] = self._value(places[key].kind)
+            (kind,) = self._take("I")
+            at = self._at
+            metadata[key] = self._value(kind)
+            places[key] = Place(kind, at, self._at)
         end = self._at
         return Header(metadata, self._tensors(tensors, metadata), places, end)
 

@@ -44,7 +44,8 @@ def attempt(
                 stderr=output,
                 start_new_session=True,  # so that all of it can be ended at once
             )
-            status = _ended(process, told.encode(), seconds)
+            with process:
+                status = _ended(process, told.encode(), seconds)
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-_LOG_LINES:]
         if status is None:
             raise PartFailed(f"it did not end within {seconds:.0f} s", lines)

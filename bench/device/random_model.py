@@ -5,7 +5,7 @@ mostly clear. What such a model says means nothing; what it costs is what a trai
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -13,9 +13,12 @@ from typing import Final
 import numpy as np
 
 from services.launcher import gguf_head
+from services.launcher.gguf_head import Value
 from shared import gguf_header
+from shared.gguf_header import Header
 
 _F32: Final = 0  # ggml's number of the type
+_TOKENS, _KINDS, _MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges"
 _HEAD: Final = 64  # values of an attention head, as most models have at least
 _SPREAD: Final = 5.0  # standard deviation of the logits
 _SEED: Final = 11
@@ -23,28 +26,38 @@ _SEED: Final = 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A dense model: `width` and `inner` are values of a row, outside and inside the feed-forward."""
+    """A dense model: `width` and `inner` are values of a row, outside and inside the feed-forward.
+
+    `tokens` is the most that its vocabulary may have; 0: all of it.
+    """
 
     width: int
     inner: int
     layers: int
+    tokens: int = 0
 
-    def metadata(self) -> dict[str, int]:
+    def metadata(self) -> dict[str, Value]:
         """As GGUF has it, for architecture llama."""
-        heads = self.width // _HEAD
+        heads, key_heads = self._heads
         return {
             gguf_head.FILE_TYPE: 0,
             "llama.block_count": self.layers,
             "llama.embedding_length": self.width,
             "llama.feed_forward_length": self.inner,
             "llama.attention.head_count": heads,
-            "llama.attention.head_count_kv": max(1, heads // 4),
+            "llama.attention.head_count_kv": key_heads,
             "llama.rope.dimension_count": _HEAD,
         }
 
+    @property
+    def _heads(self) -> tuple[int, int]:
+        """Of queries, and of keys and values."""
+        heads = self.width // _HEAD
+        return heads, max(1, heads // 4)
+
     def tensors(self, vocabulary: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Names and shapes, as numpy has them."""
-        keys = self.metadata()["llama.attention.head_count_kv"] * _HEAD
+        keys = self._heads[1] * _HEAD
         yield "token_embd.weight", (vocabulary, self.width)
         for layer in range(self.layers):
             yield f"blk.{layer}.attn_norm.weight", (self.width,)
@@ -74,15 +87,15 @@ class _Tensor:
 def write(path: Path, vocabulary: Path, shape: Shape) -> None:
     """Write a model of `shape` in F32 to `path`, with the vocabulary and chat template of a GGUF of type llama."""
     header = gguf_header.read(vocabulary)
-    tokens = header.metadata["tokenizer.ggml.tokens"]
-    assert isinstance(tokens, list)
+    words = header.texts(_TOKENS)[: shape.tokens or None]
+    changes = {**shape.metadata(), **_vocabulary(header, words)}
     tensors, offset = [], 0
-    for name, dimensions in shape.tensors(len(tokens)):
+    for name, dimensions in shape.tensors(len(words)):
         tensors.append(_Tensor(name, dimensions, _F32, offset))
         size = 4 * math.prod(dimensions)
         offset += size + -size % header.alignment
     with vocabulary.open("rb") as source, path.open("wb") as file:
-        file.write(gguf_head.make(source.read(header.end), header, shape.metadata(), tensors))
+        file.write(gguf_head.make(source.read(header.end), header, changes, tensors))
         start = file.tell()
         random = np.random.default_rng(_SEED)
         for tensor in tensors:
@@ -93,6 +106,17 @@ def write(path: Path, vocabulary: Path, shape: Shape) -> None:
                 values = random.standard_normal(tensor.shape, np.float32) * _scale(tensor)
             values.tofile(file)
         file.truncate(start + offset)
+
+
+def _vocabulary(header: Header, words: Sequence[bytes]) -> dict[str, Value]:
+    """The first tokens, and the merges that make them: in a vocabulary of byte pairs each merge makes a token."""
+    known = frozenset(words)
+    return {
+        _TOKENS: words,
+        _KINDS: header.numbers(_KINDS, len(words)),
+        _MERGES: [merge for merge in header.texts(_MERGES) if merge.replace(b" ", b"", 1) in known],
+        "llama.vocab_size": len(words),
+    }
 
 
 def _scale(tensor: _Tensor) -> np.float32:

@@ -4,10 +4,10 @@ from typing import Final
 
 from bench.device.random_model import Shape
 
-TINY: Final = Shape(width=64, inner=256, layers=2)
+TINY: Final = Shape(width=64, inner=256, layers=2, tokens=4096)
 SMALL: Final = Shape(width=512, inner=2048, layers=8)
 FIRST_FACTOR: Final = 8  # what the target is widened by when it is measured for the first time
-_SLOW_MS: Final = 3.0  # of a tiny model's decode: there the small one would take twenty times as long
+_SLOW_MS: Final = 3.0  # of a tiny model's decode: there the small one would take a hundred times as long
 _WANTED_MS: Final = 20.0  # of the target's decode: what a 30B model in 4 bits takes on a card of 900 GB/s
 _MOST_BYTES: Final = 24 << 30  # it has to be loaded three times
 _SHARE: Final = 0.6  # of the memory that is free
