@@ -70,6 +70,7 @@ def test_options_in_sentences_exist(page: Path) -> None:
 def test_variables_of_ours_are_read_somewhere(page: Path) -> None:
     said = set(re.findall(r"\bDRAFTMESH_[A-Z_]+\b", page.read_text()))
     sources = [*(path for folder in ("services", "shared", "bench") for path in (ROOT / folder).rglob("*.py"))]
+    sources.append(ROOT / "compose.yaml")  # which hands some on under other names
     code = "\n".join(path.read_text() for path in sources)
     options = {str(parameter.envvar) for parser in parsers().values() for parameter in parser.params}
     assert not {name for name in said - options if name not in code}
