@@ -17,13 +17,14 @@ import structlog
 
 logger = structlog.get_logger()
 
-_ERROR_LEVEL: Final = 4  # GGML_LOG_LEVEL_ERROR in ggml.h
+_SEVERITIES: Final = {2: "info", 3: "warning", 4: "error"}  # GGML_LOG_LEVEL_… in ggml.h
 
 
 @C.llama_log_callback  # type: ignore[untyped-decorator]
 def _log(level: int, text: bytes, _: Any) -> None:
-    if level == _ERROR_LEVEL:
-        logger.debug("llama_error", text=text.decode(errors="replace").strip())
+    # A command that keeps no log of its own prints none of llama.cpp's either.
+    if level in _SEVERITIES and structlog.is_configured():
+        logger.debug("llama_said", severity=_SEVERITIES[level], said=text.decode(errors="replace").strip())
 
 
 def folder() -> Path:
