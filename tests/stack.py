@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -91,9 +91,9 @@ class Client:
             async for chunk in chunks:
                 yield chunk
 
-    async def cards(self, wanted: int) -> list[Card]:
+    async def cards(self, wanted: int, within_s: float = 60.0) -> list[Card]:
         """All cards as soon as there are at least `wanted`, each drafter known to the verifier."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(within_s):
             while True:
                 cards = await self.registry.list()
                 verifiers = [card for card in cards if isinstance(card, VerifierCard)]
@@ -149,15 +149,17 @@ async def drafter(
 class Processes:
     """Services started as a user would start them, ended at the latest with the test."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, environment: Mapping[str, str] | None = None) -> None:
+        """`environment` are their variables: ours unless given."""
         self._url = url
+        self._environment = environment
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start(
         self, service: str, *options: str, log: "int | IO[bytes]" = subprocess.DEVNULL
     ) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-P", "-m", f"services.{service}", "--redis", self._url, *options]
-        process = subprocess.Popen(command, stderr=log)
+        process = subprocess.Popen(command, stderr=log, env=self._environment)
         self.running.append(process)
         return process
 

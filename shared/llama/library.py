@@ -21,16 +21,19 @@ from shared.llama import start_check
 
 logger = structlog.get_logger()
 
-_ERROR_LEVEL: Final = 4  # GGML_LOG_LEVEL_ERROR in ggml.h
+_SEVERITIES: Final = {2: "info", 3: "warning", 4: "error"}  # GGML_LOG_LEVEL_… in ggml.h
 _FUNCTION: Final = re.compile(r"^\w+: ")  # which of llama.cpp's functions speaks
 _errors: Final = deque[str](maxlen=16)  # what it said since `forget_errors`
 
 
 @C.llama_log_callback  # type: ignore[untyped-decorator]
 def _log(level: int, text: bytes, _: Any) -> None:
-    if level == _ERROR_LEVEL:
-        line = text.decode(errors="replace").strip()
-        logger.debug("llama_error", text=line)
+    severity = _SEVERITIES.get(level)
+    line = text.decode(errors="replace").strip()
+    # A command that keeps no log of its own prints none of llama.cpp's either.
+    if severity and structlog.is_configured():
+        logger.debug("llama_said", severity=severity, said=line)
+    if severity == "error":
         _errors.append(line)
 
 
