@@ -20,6 +20,10 @@ FOREIGN = {
     "--build-arg": "docker's",
     "--scale": "docker compose's",
     "--profile": "docker compose's",
+    "--first": "python -m bench.newcomer's",
+    "--backend": "make device-kit's",
+    "--leave-out": "make device-kit's",
+    "--llama-wheel": "make device-kit's",
 }
 
 
