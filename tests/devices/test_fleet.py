@@ -49,8 +49,8 @@ def record(
 
 
 def offloaded(log: Path) -> set[str]:
-    """What llama.cpp says of a model's layers on a GPU."""
-    return set(re.findall(r"offloaded (\d+/\d+) layers to GPU", log.read_text()))
+    """What llama.cpp says of a model's layers on a GPU; nothing where none lies there."""
+    return set(re.findall(r"offloaded ([1-9]\d*/\d+) layers to GPU", log.read_text()))
 
 
 @BY_PLACE
@@ -70,14 +70,6 @@ def test_a_drafter_lies_where_it_was_put(device: str, record: Record, logs: Path
 def test_a_verifier_says_what_its_target_was_found_to_be(place: Place, record: Record, targets: Targets) -> None:
     card = record.verifiers[place.name]
     assert (card.exactness, card.exactness_note) == (targets(place).facts.level, targets(place).facts.note)
-
-
-@pytest.mark.parametrize("device", DRAFT_DEVICES)
-@BY_PLACE
-def test_drafts_of_either_device_are_verified_on_either(place: Place, device: str, record: Record) -> None:
-    answers = [record.answers[Asked(place, device, law)] for law in range(len(LAWS))]
-    assert set().union(*(answer.sources for answer in answers)) == {record.drafters[device].id}
-    assert sum(answer.accepted for answer in answers) > 0
 
 
 @BY_LAW
