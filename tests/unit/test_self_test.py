@@ -20,7 +20,13 @@ STEPS = "its start\nloading q4_0 weights\n2 rows of q4_0 weights, strict setting
 PASSED = Outcome(State.PASSED)
 CRASHED = Outcome(State.FAILED, "illegal instruction at 2 rows")
 CARD = BackendDevice(
-    handle=1, name="CUDA0", description="a card", kind="gpu", memory_free=1 << 30, memory_total=1 << 30
+    handle=1,
+    name="CUDA0",
+    description="a card",
+    kind="gpu",
+    memory_free=1 << 30,
+    memory_total=1 << 30,
+    label="cuda:0",
 )
 
 
@@ -118,13 +124,13 @@ def test_a_test_that_could_not_be_made_changes_nothing_and_is_made_next_time(mod
 
 
 def test_a_device_is_tested_beside_the_processor(model: Path) -> None:
-    attempts = Attempts({("CUDA0", True): PASSED, ("", True): PASSED})
+    attempts = Attempts({("cuda:0", True): PASSED, ("", True): PASSED})
     assert [Fitness(ignore, ignore, attempts).extra_buffers(model, [CARD]) for _ in range(2)] == [True, True]
-    assert [made[1:] for made in attempts.made] == [("CUDA0", True), ("", True)]
+    assert [made[1:] for made in attempts.made] == [("cuda:0", True), ("", True)]
 
 
 def test_a_device_that_fails_is_named(model: Path) -> None:
-    attempts = Attempts({("CUDA0", True): CRASHED})
+    attempts = Attempts({("cuda:0", True): CRASHED})
     with pytest.raises(
         LlamaError, match=r"failed its self-test on a card \(illegal instruction at 2 rows\); use another"
     ):

@@ -33,7 +33,7 @@ class Box:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, found: dict[Types, Exactness], kind: str = "cpu") -> None:
         self.name = self.description = kind
         self.gpus, self.shares = [] if kind == "cpu" else [self], ()
-        self.can_roll_back, self.n_ctx_train = True, 4096
+        self.can_roll_back, self.n_ctx_train, self.extra_buffers = True, 4096, True
         self.open: list[Types] = []
         self.tried: list[Types] = []
         box = self
