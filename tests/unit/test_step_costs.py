@@ -186,5 +186,5 @@ def test_no_step_has_more_outputs_than_the_target_makes_room_for() -> None:
 def test_the_text_that_steps_stand_on_takes_no_room_for_logits() -> None:
     """One session's drafter has room for the logits of eight rows, and its probe text is longer."""
     target = ToyTarget()
-    step_costs.measure(target, range(2, 60), ranks=3)
-    assert max(sum(rows.outputs) for rows in target.decodes) == max(step_costs.ROW_COUNTS)
+    measure(target, range(2, 60), 3)
+    assert max(sum(rows.outputs) for rows in target.decodes) == 8
