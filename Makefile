@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
 .PHONY: help install llama portable extras device-kit device-check up demo lint test check soak bench versus load paced \
-	arrival pages screenshots axe vulkan clients chaos \
+	arrival pages screenshots axe vulkan test-devices clients chaos \
 	reference docs docs-serve clean clean-all
 
 help: ## list these targets
@@ -82,6 +82,9 @@ $(VULKAN): $(STAMP)
 
 test: lint axe vulkan ## everything: lint and all tests
 	$(BIN)/python -m pytest $(ARGS)
+
+test-devices: $(EXTRAS) vulkan ## a fleet over Mesa's Vulkan device and the CPU; minutes
+	DRAFTMESH_TEST_VULKAN=1 $(BIN)/python -m pytest tests/devices $(ARGS)
 
 check: lint ## the quick part, under a minute
 	$(BIN)/python -m pytest -q -m 'not model' tests/unit tests/contract $(ARGS)
