@@ -44,7 +44,7 @@ llama: ## compile llama.cpp anew, for this processor; CMAKE_ARGS=-DGGML_CUDA=ON 
 
 PORTABLE := .cache/portable
 
-portable: $(PORTABLE) ## compile llama.cpp for any processor into .cache/portable, for the tests; 15 minutes
+portable: $(PORTABLE) ## compile llama.cpp for any processor into .cache/portable, for the tests; 16 minutes
 
 $(PORTABLE): $(STAMP) constraints.txt $(wildcard install/*.*)
 	@$(BIN)/python -m install.llama --portable --unpack $@

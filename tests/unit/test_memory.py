@@ -1,31 +1,13 @@
 """How much of a model fits a device: the sum of weights, cache and working space against what is free."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from shared import memory
 from shared.memory import RESERVE, Fit, Layout, compute_bytes, fit
+from tests.sized_model import Sized
 
 GB = 10**9
 BRANCHES = 56  # cells a request has beyond its context, for the branches of its guesses
-
-
-@dataclass(frozen=True)
-class Sized:
-    """An 8B model in 4 bits: 32 layers, 4.9 GB, 128 KiB of cache per token."""
-
-    context: int = 131072
-    embedding: int = 4096
-    layers: tuple[int, ...] = (130_000_000,) * 32
-    output: int = 430_000_000
-    input: int = 300_000_000
-    tied: bool = False
-    cache: tuple[int, ...] = (2048,) * 32
-    window: int = 0
-    windowed: tuple[bool, ...] = (False,) * 32
-    n_tokens: int = 128256
-
 
 MODEL = Sized()
 WEIGHTS = 32 * 130_000_000 + 430_000_000

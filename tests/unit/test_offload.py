@@ -1,32 +1,16 @@
 """Which layers go where, and the sentence about what does not fit: the figures are right, and what it advises fits."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from shared import memory, offload
 from shared.memory import RESERVE, Layout
 from shared.offload import Offload, place
+from tests.sized_model import Sized
 
 GB = 10**9
-
-
-@dataclass(frozen=True)
-class Sized:
-    """An 8B model in 4 bits: 32 layers, 4.9 GB, 128 KiB of cache per token."""
-
-    context: int = 131072
-    embedding: int = 4096
-    layers: tuple[int, ...] = (130_000_000,) * 32
-    output: int = 430_000_000
-    input: int = 300_000_000
-    tied: bool = False
-    cache: tuple[int, ...] = (2048,) * 32
-    window: int = 0
-    windowed: tuple[bool, ...] = (False,) * 32
-    n_tokens: int = 128256
-
 
 MODEL = Sized()
 WINDOWED = Sized(window=1024, windowed=tuple(layer % 6 != 5 for layer in range(32)))
