@@ -92,8 +92,11 @@ class _Libraries(logging.Handler):
         logger.log(level, "library_said", library=record.name, said=first, exc_info=record.exc_info)
 
 
-def configure(service: str, level: str = "info") -> None:
-    """Send this process's logs to standard error, every line carrying `service`."""
+def configure(service: str, level: str = "info", cached: bool = True) -> None:
+    """Send this process's logs to standard error, every line carrying `service`.
+
+    Standard output is left to what the process prints. Loggers that are `cached` cannot be configured again.
+    """
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -106,7 +109,7 @@ def configure(service: str, level: str = "info") -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=cached,
     )
     structlog.contextvars.bind_contextvars(service=service)
     logging.basicConfig(handlers=[_Libraries()], level=logging.WARNING, force=True)

@@ -1,12 +1,15 @@
 """The services' own command lines, to hold what starts them against, and the launcher's, run within the test."""
 
 import importlib
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from typer.main import get_command
 
 from services.launcher import cli
@@ -34,12 +37,26 @@ def options(service: str, arguments: Sequence[str], monkeypatch: pytest.MonkeyPa
 
 def launch(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Run `draftmesh` in this process: its exit status, what it printed, and what it said on standard error."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, _logs_kept():
         patch.setattr("sys.argv", ["draftmesh", *arguments])
         with pytest.raises(SystemExit) as caught:
             cli.main()
     assert isinstance(caught.value.code, int)
     return caught.value.code, *capfd.readouterr()
+
+
+@contextmanager
+def _logs_kept() -> Iterator[None]:
+    """What is configured of logs within ends with it."""
+    events, root = structlog.get_config(), logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        structlog.contextvars.unbind_contextvars("service")
+        structlog.configure(**events)
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def forget_settings(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -23,6 +23,19 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """A test leaves the environment as it found it: `--offline`, say, would keep all later ones off the network."""
+    before = dict(os.environ)
+    yield
+    after = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(before)
+    for names in (before, after):
+        names.pop("PYTEST_CURRENT_TEST", None)
+    assert after == before
+
+
 @pytest.fixture(scope="session")
 def valkey_url() -> Iterator[str]:
     """A real Valkey server for the whole session; tests flush it."""

@@ -27,7 +27,8 @@ from services.launcher.commands.setup import setup
 from services.launcher.commands.status import status
 from services.launcher.commands.top import top
 from services.launcher.commands.up import up
-from shared import settings, usage
+from shared import options, settings, usage
+from shared.logs import configure
 
 
 class _TwoWords(TyperGroup):
@@ -83,4 +84,5 @@ app.command()(acl)
 
 def main() -> None:
     """The console script: runs the command and exits with its status."""
+    configure(settings.PROGRAM, options.Level.WARNING, cached=False)
     usage.run(app, settings.PROGRAM, service_options.KEYS)

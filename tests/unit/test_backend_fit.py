@@ -14,6 +14,7 @@ from shared import hub
 from shared.devices import Device, choose, refuse
 from shared.download import Download
 from shared.errors import StartError
+from shared.llama import library
 from shared.llama.figures import Figures, difference
 
 CPU = Device("CPU", "a CPU", "cpu", 10**9, 10**9)
@@ -120,6 +121,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DRAFTMESH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(catalogue, "this_system", lambda: "Linux x86_64")
     monkeypatch.setattr(hub, "is_offline", lambda: False)
+    monkeypatch.setattr(library, "backends", lambda: ["cpu"])
     return tmp_path / "data" / "draftmesh" / "backends"
 
 
