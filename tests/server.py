@@ -12,6 +12,7 @@ import redis
 
 from services.launcher import embedded
 from services.launcher.ports import LOOPBACK
+from tests.patience import HANG_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def valkey_server(host: str = LOOPBACK, *settings: str) -> Iterator[Server]:
         server = Server(place.url, process)
         try:
             with redis.Redis.from_url(place.url) as client:
-                deadline = time.monotonic() + 10
+                deadline = time.monotonic() + HANG_S
                 while time.monotonic() < deadline:
                     with suppress(redis.ConnectionError):
                         client.ping()

@@ -30,6 +30,7 @@ from shared.registry import Registry
 from tests.chaos.proxy import Proxy
 from tests.chaos.questions import N_CTX
 from tests.chaos.records import End
+from tests.patience import HANG_S
 from tests.ports import free_port
 
 LEASE_S: Final = 2.0
@@ -56,7 +57,7 @@ class Server:
     async def start(self) -> None:
         """Start with what was written down; returns when it answers."""
         await self._child.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while not await answers(self.port):  # noqa: ASYNC110 - another process starts
                 await asyncio.sleep(_POLL_S)
 

@@ -11,6 +11,7 @@ from shared.follow import BACKLOG, LogFollower, LogLost
 from shared.jobs import Append, JobStore
 from shared.messages import Chunk, Finish
 from tests.following import follow
+from tests.patience import HANG_S
 from tests.toys import job
 
 
@@ -83,7 +84,7 @@ async def test_a_log_that_went_back_in_time_is_an_error_and_no_token_comes_twice
             await commit(again, "r1", 0, (8, 9, 10))
 
     with pytest.raises(LogLost):
-        await asyncio.wait_for(read(), 10)
+        await asyncio.wait_for(read(), HANG_S)
     assert seen == [4, 5]
 
 
@@ -91,7 +92,7 @@ async def test_a_rubbish_entry_ends_the_reading_with_an_error(broker: Broker, fo
     await start(broker, "r1")
     await broker.redis.xadd(keys.log("r1"), {"c": b"rubbish"}, id="1-1")  # type: ignore[attr-defined]
     with pytest.raises(LogLost, match="undecodable"):
-        await asyncio.wait_for(tokens_of(follower, "r1"), 10)
+        await asyncio.wait_for(tokens_of(follower, "r1"), HANG_S)
 
 
 async def test_a_reader_that_leaves_is_forgotten(broker: Broker, follower: LogFollower) -> None:

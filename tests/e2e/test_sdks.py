@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 from shared import keys
 from shared.broker import connect
+from tests.patience import HANG_S
 from tests.ports import free_port
 from tests.stack import Processes
 
@@ -70,7 +71,7 @@ class Service:
 
     async def idle(self, model: str) -> None:
         """Wait until no request is admitted any more: whoever left has freed its place."""
-        async with asyncio.timeout(5), connect(self.redis) as broker:
+        async with asyncio.timeout(HANG_S), connect(self.redis) as broker:
             redis = cast(Any, broker.redis)
             while await redis.zcard(keys.admitted(model)):  # noqa: ASYNC110 - another process empties it
                 await asyncio.sleep(0.02)

@@ -10,6 +10,7 @@ import aiohttp
 from services.gateway.service import Settings, serve
 from shared import keys
 from shared.llama.model import Model
+from tests.patience import HANG_S
 from tests.service.responses_events import events, official
 from tests.service.scripted import EOG, MODEL, Script, Stack, Step, cut, fixed
 
@@ -48,7 +49,7 @@ async def poll(s: Stack, response_id: str, *, url: str = "") -> dict[str, Any]:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Ask again and again until it holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         while not await condition():  # noqa: ASYNC110 - it is another process's, as far as this test knows
             await asyncio.sleep(0.02)
 

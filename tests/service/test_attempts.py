@@ -10,6 +10,7 @@ from shared import keys
 from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job
 from shared.registry import HEARTBEAT_S
+from tests.patience import HANG_S
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, Step, speaking, stack
 
 
@@ -60,7 +61,7 @@ async def test_a_client_that_left_may_try_again_at_once(valkey_url: str, vocabul
         first.cancel()
         await asyncio.wait([first])
         redis = cast(Any, s.clients.redis)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while await redis.keys("*:attempt:*"):  # noqa: ASYNC110 - the gateway lets go of it
                 await asyncio.sleep(0.01)
 
@@ -79,7 +80,7 @@ async def test_a_gateway_that_died_holds_no_key_for_long(valkey_url: str, vocabu
         [name] = await cast(Any, s.clients.redis).keys(keys.attempt("*"))
         assert 0 < await cast(Any, s.clients.redis).pttl(name) <= TTL_MS
         await cast(Any, s.clients.redis).pexpire(name, 60_000)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while await cast(Any, s.clients.redis).pttl(name) > TTL_MS:  # noqa: ASYNC110 - until the next heartbeat
                 await asyncio.sleep(0.01)
         first.cancel()

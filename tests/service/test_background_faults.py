@@ -12,6 +12,7 @@ from shared import keys
 from shared.llama.model import Model
 from shared.messages import Chunk, Finish
 from tests.chaos.fleet import Server
+from tests.patience import HANG_S
 from tests.ports import free_port
 from tests.server import valkey_server
 from tests.service.background import (
@@ -62,7 +63,7 @@ async def test_a_gateway_that_drains_waits_for_it_and_its_readers(
             assert refused.status == 503
         halt.set()
         assert (await reader)[-1]["type"] == "response.completed"
-        await asyncio.wait_for(s.stopped.wait(), 5)
+        await asyncio.wait_for(s.stopped.wait(), HANG_S)
 
 
 async def test_a_gateway_that_has_to_stop_says_so(valkey_url: str, vocabulary: bytes, model: Model) -> None:
@@ -76,7 +77,7 @@ async def test_a_gateway_that_has_to_stop_says_so(valkey_url: str, vocabulary: b
         last = (await read(s, response_id, url=other))[-1]
         assert last["type"] == "response.failed"
         assert "shutting down" in last["response"]["error"]["message"]
-        await asyncio.wait_for(s.stopped.wait(), 10)
+        await asyncio.wait_for(s.stopped.wait(), HANG_S)
         halt.set()
 
 
@@ -109,7 +110,7 @@ async def test_a_reader_behind_the_end_does_not_wait(valkey_url: str, vocabulary
             async with redis.pipeline(transaction=True) as pipeline:
                 pipeline.delete(key).xadd(key, {"last": "event: early\n\n"}, id="3-0")
                 await pipeline.execute()
-            rest = (await asyncio.wait_for(response.text(), 10)).split("\n\n")
+            rest = (await asyncio.wait_for(response.text(), HANG_S)).split("\n\n")
         assert '"type":"response.failed"' in [part for part in rest if part][-1]
         assert "early" not in "".join(rest)
         halt.set()
@@ -138,7 +139,7 @@ async def test_a_redis_that_comes_back_empty_ends_it(vocabulary: bytes, model: M
             async with s.session.get(place, params={"stream": "true"}, headers=KEY) as response:
                 redis: Any = s.clients.redis
                 await redis.flushall()
-                last = events(await asyncio.wait_for(response.text(), 10), -1)[-1]
+                last = events(await asyncio.wait_for(response.text(), HANG_S), -1)[-1]
             assert last["type"] == "response.failed"
             assert last["response"]["error"]["message"].startswith("The response is gone")
             async with s.session.get(f"{s.url}/v1/responses/{response_id}", headers=KEY) as response:
@@ -162,7 +163,7 @@ async def test_a_redis_that_stays_away_ends_the_stream_and_not_the_response(
             ) as response:
                 await response.content.readline()
                 server.stop()
-                text = (await asyncio.wait_for(response.read(), 30)).decode()
+                text = (await asyncio.wait_for(response.read(), HANG_S)).decode()
             assert "event: error\n" in text
             assert '"code":"service_unavailable"' in text
             assert "response.failed" not in text
@@ -182,7 +183,7 @@ async def test_a_redis_that_comes_back_as_it_was_costs_nothing(vocabulary: bytes
                 await server.stop(gently=True)
                 await server.start()
                 halt.set()
-                found = events(await asyncio.wait_for(response.text(), 20), -1)
+                found = events(await asyncio.wait_for(response.text(), HANG_S), -1)
         assert texts(found) == TEXT
         assert found[-1]["type"] == "response.completed"
     finally:
@@ -202,7 +203,7 @@ async def test_a_gateway_that_is_killed_leaves_nobody_waiting(valkey_url: str, v
             await until(lambda: has(s, response_id, "in_progress"))
             reader = asyncio.create_task(read(s, response_id))
             process.kill()
-            found = await asyncio.wait_for(reader, 12)
+            found = await asyncio.wait_for(reader, HANG_S)
         finally:
             processes.end()
         assert [event["type"] for event in found if "response" in event][3:] == ["response.failed"]

@@ -17,6 +17,7 @@ from services.verifier.load import Loaded
 from shared.broker import Broker
 from shared.jobs import parse_entry
 from shared.messages import Finish
+from tests.patience import HANG_S
 from tests.service.test_verifier import until
 from tests.stack import client, verifier
 from tests.toy_loaded import toy
@@ -68,7 +69,7 @@ async def logs(broker: Broker) -> dict[str, Finish]:
 
 async def cancelled(broker: Broker, count: int = 1) -> None:
     """Wait until that many requests are cancelled in Redis."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while list((await logs(broker)).values()).count(Finish.CANCELLED) < count:  # noqa: ASYNC110 - Redis has no event
             await asyncio.sleep(0.005)
 
@@ -76,7 +77,7 @@ async def cancelled(broker: Broker, count: int = 1) -> None:
 async def jobs(broker: Broker, count: int) -> None:
     """Wait until that many requests are in Redis."""
     redis: Any = broker.redis
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while len([key async for key in redis.scan_iter("draftmesh:{*}:job")]) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

@@ -21,6 +21,7 @@ from shared.broker import Broker
 from shared.grammar import Grammars, Matcher
 from shared.messages import Finish, Job, Sampling, Speculation
 from shared.speedup import RowCosts
+from tests.patience import HANG_S
 from tests.stack import Client, client, drafter, verifier
 from tests.toys import ToyTarget, ToyVocabulary
 from tests.unit.test_constraint import PERSON, SCHEMA, reference, thinking
@@ -116,7 +117,7 @@ async def test_others_go_on_while_a_grammar_compiles(
         stream = one.stream(free)
         await anext(stream)
         waiting = asyncio.create_task(one.ask(constrained(one)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await asyncio.to_thread(compiling.wait)
             async for chunk in stream:
                 last = chunk

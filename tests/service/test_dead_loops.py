@@ -14,6 +14,7 @@ from services.verifier.worker import Worker as Verifier
 from shared.broker import Broker
 from shared.lifecycle import LoopEnded
 from shared.messages import Speculation
+from tests.patience import HANG_S
 from tests.toy_loaded import toy
 from tests.toys import drafter_card
 
@@ -46,7 +47,7 @@ async def test_a_service_ends_with_any_of_its_loops(
 ) -> None:
     before = asyncio.all_tasks()
     running = asyncio.create_task(services(valkey, valkey_url, model_path)[service]())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         found: dict[str, asyncio.Task[object]] = {}
         while not set(LOOPS[service]) <= found.keys():
             assert not running.done()

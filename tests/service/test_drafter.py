@@ -8,6 +8,7 @@ from shared.drafts import send
 from shared.jobs import JobStore
 from shared.messages import Close, Commit, Hint, Open
 from shared.registry import Registry
+from tests.patience import HANG_S
 from tests.stack import drafter
 from tests.toys import EOG, VOCABULARY, job
 
@@ -51,7 +52,7 @@ async def test_every_hint_is_acted_on_once_however_they_arrive(valkey: Broker, v
         *(Commit(request_id="r1", epoch=1, base=base, tokens=(4,), lead=8) for base in range(6)),
         Close(request_id="r1"),
     ]
-    async with drafter(valkey_url, recorder, name="d"), asyncio.timeout(10):
+    async with drafter(valkey_url, recorder, name="d"), asyncio.timeout(HANG_S):
         while not await Registry(valkey.redis).list():  # noqa: ASYNC110 - it appears in Redis
             await asyncio.sleep(0.005)  # its card says that its inbox is open
         for hint in hints:

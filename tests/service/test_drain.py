@@ -13,6 +13,7 @@ import pytest
 from shared import keys
 from shared.broker import Broker
 from shared.messages import Chunk, DrafterCard, Finish, GatewayCard, Job
+from tests.patience import HANG_S
 from tests.ports import free_port
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, Step, fixed, stack
 from tests.service.test_verifier import ENDLESS, reference
@@ -25,7 +26,7 @@ END = b"data: [DONE]\n\n"
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     """Wait for what another process, or another task, does."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while not await holds():  # noqa: ASYNC110 - other processes have no events
             await asyncio.sleep(0.01)
 
@@ -119,7 +120,7 @@ async def test_what_does_not_end_in_time_is_told_why(valkey_url: str, vocabulary
             assert text.endswith(END.decode())
         status, body = await whole
         assert (status, body["error"]["code"]) == (503, "draining")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await s.stopped.wait()
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from services.gateway.sse import EventStream, frame
 from shared import keys
 from shared.messages import Chunk, Finish, Job
+from tests.patience import HANG_S
 from tests.service.scripted import HI, MESSAGES, MODEL, Step, fixed, stack
 
 CROWD = 300
@@ -36,7 +37,7 @@ async def test_300_silent_streams_are_kept_awake_and_leave_nothing(valkey_url: s
         async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
             for _ in range(CROWD):
                 group.create_task(_two_pings(session, s.url))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while left := asyncio.all_tasks() - before:
                 await asyncio.wait(left)
         assert await cast(Any, s.clients.redis).zcard(keys.admitted(MODEL)) == 0
@@ -100,7 +101,7 @@ async def test_a_client_that_stalls_for_too_long_is_dropped() -> None:
     await site.start()
     host, port = runner.addresses[0]
     _, writer = await _ask_and_read_nothing(f"http://{host}:{port}")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         await ended.wait()
     writer.close()
     await runner.cleanup()

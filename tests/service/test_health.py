@@ -8,6 +8,7 @@ import pytest
 from services.gateway import routes
 from services.gateway.pulse import Pulse
 from shared.messages import Chunk, Finish
+from tests.patience import HANG_S
 from tests.server import valkey_server
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, fixed, stack
 
@@ -51,7 +52,7 @@ async def test_requests_that_stand_still_are_told(
         body = {"model": MODEL, "messages": MESSAGES, "stream": True}
         async with s.session.post(f"{s.url}/v1/chat/completions", json=body) as response:
             await response.content.readuntil(b"Hi")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANG_S):
                 while (await probe(s, "/health/progress"))[0] == 200:  # noqa: ASYNC110 - time passes
                     await asyncio.sleep(0.01)
             monkeypatch.setattr(routes, "STALLED_S", 60.0)
@@ -59,7 +60,7 @@ async def test_requests_that_stand_still_are_told(
             monkeypatch.setattr(routes, "STALLED_S", 0.05)
             going.set()
             await response.read()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while (await probe(s, "/health/progress"))[1]["running"]:  # noqa: ASYNC110 - it ends in the gateway
                 await asyncio.sleep(0)
         assert (await probe(s, "/health/progress"))[0] == 200

@@ -17,6 +17,7 @@ from shared.broker import Broker
 from shared.llama.model import Model
 from shared.messages import Chunk, Finish, Job, Sampling, Thinking
 from tests.hostile import wire
+from tests.patience import HANG_S
 from tests.service.scripted import HI, MODEL, VOCABULARY, Stack, card, speaking
 from tests.service.scripted import stack as scripted
 from tests.service.test_verifier import ENDLESS, reference, stack
@@ -32,7 +33,7 @@ def raw(broker: Broker) -> Any:
 
 async def works(one: Client) -> bool:
     """Whether a request is answered as ever."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         return (await one.ask(one.job([5, 6, 7], ENDLESS, 20))).tokens == reference(one, [5, 6, 7], 20)
 
 
@@ -138,7 +139,7 @@ async def test_a_damaged_log_of_a_job_that_is_taken_over_ends_it(
             await raw(valkey).xadd(log_key, {"c": chunk}, id="2-1")
             await raw(valkey).pexpire(log_key, 60_000)
         async with stack(valkey_url, model_path, toy(model_path)) as other:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANG_S):
                 while await raw(valkey).hget(job_key, "state") == b"running":  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             [(_, fields)] = await raw(valkey).xrevrange(log_key, count=1)

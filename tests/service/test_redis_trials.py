@@ -17,6 +17,7 @@ from shared.jobs import Append, Claim, JobStore, read_log
 from shared.messages import Chunk, Finish
 from shared.scripts import Outcome
 from tests.chaos.proxy import Proxy
+from tests.patience import HANG_S
 from tests.server import valkey_server
 from tests.toys import job
 
@@ -127,7 +128,7 @@ async def test_a_connection_that_died_in_silence_is_given_up_and_nothing_is_lost
         await store.ensure_group()
         proxy.part()
         asyncio.get_running_loop().call_later(2.2, proxy.heal)  # after the first try has timed out
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             assert await insist(partial(store.submit, job(), 10)) in (Outcome.OK, Outcome.DUPLICATE)
     assert await JobStore(valkey.redis, valkey.blocking, "toy").live() == ["r1"]
 

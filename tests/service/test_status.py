@@ -14,6 +14,7 @@ from services.gateway.page.routes import load
 from services.gateway.watch import Watch
 from shared.fleet import describe
 from shared.messages import Card, DrafterCounts, Job, RequestStatus, RoundStarts
+from tests.patience import HANG_S
 from tests.server import valkey_server
 from tests.service.scripted import Stack, Step, card, stack
 from tests.toys import drafter_card
@@ -35,7 +36,7 @@ class Events:
 
     async def next(self) -> dict[str, Any]:
         """The next event's data; its name is the data's type."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while True:
                 block = (await self.response.content.readuntil(b"\n\n")).decode()
                 if not block:
@@ -103,7 +104,7 @@ async def test_a_stream_begins_with_the_past_and_goes_on_every_second(valkey_url
 
 async def test_a_look_at_the_streams_headers_ends(valkey_url: str, vocabulary: bytes) -> None:
     async with stack(valkey_url, vocabulary) as s:
-        response = await asyncio.wait_for(s.session.head(f"{s.url}/status/events"), 5)
+        response = await asyncio.wait_for(s.session.head(f"{s.url}/status/events"), HANG_S)
         assert (response.status, response.content_type) == (200, "text/event-stream")
 
 

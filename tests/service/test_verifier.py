@@ -19,6 +19,7 @@ from shared.commands import Redis
 from shared.jobs import read_log
 from shared.messages import DrafterCard, Finish, Sampling, Speculation, VerifierCard
 from shared.registry import Registry, draft_keeper
+from tests.patience import HANG_S
 from tests.stack import Client, client, drafter, verifier
 from tests.toy_loaded import toy
 from tests.toys import EOG, ToyTarget, drafter_card, plain_answer
@@ -40,14 +41,14 @@ def reference(one: Client, prompt: list[int], tokens: int) -> list[int]:
     return plain_answer(one.job(prompt, ENDLESS, tokens), n_ctx=600)
 
 
-async def until(condition: Callable[[], bool], within_s: float = 10) -> None:
+async def until(condition: Callable[[], bool], within_s: float = HANG_S) -> None:
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - what is waited for happens in another thread or process
             await asyncio.sleep(0.005)
 
 
 async def verifier_card(redis: Redis, found: Callable[[VerifierCard], bool]) -> VerifierCard:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while True:
             for card in await Registry(redis).list():
                 if isinstance(card, VerifierCard) and found(card):
@@ -57,7 +58,7 @@ async def verifier_card(redis: Redis, found: Callable[[VerifierCard], bool]) -> 
 
 async def until_last(redis: Redis, request_id: str, finish: Finish) -> None:
     """Wait until a request's log ends in this way."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while (await read_log(redis, request_id))[-1][1].finish is not finish:  # noqa: ASYNC110 - Redis has no event
             await asyncio.sleep(0.02)
 
@@ -231,7 +232,7 @@ async def test_redis_losing_everything_ends_requests_and_the_next_one_works(
         with pytest.raises(RuntimeError, match="gone"):
             async for _ in stream:
                 pass
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             assert (await one.ask(one.job([8, 9], ENDLESS, 20))).tokens == reference(one, [8, 9], 20)
 
 

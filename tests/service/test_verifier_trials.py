@@ -12,6 +12,7 @@ from services.verifier import claims
 from shared import keys
 from shared.broker import Broker
 from shared.messages import Finish
+from tests.patience import HANG_S
 from tests.service.test_redis_trials import behind
 from tests.service.test_verifier import ENDLESS, reference
 from tests.stack import client, verifier
@@ -72,7 +73,7 @@ async def test_an_outage_of_three_seconds_is_a_pause(valkey: Broker, valkey_url:
         network.part()
         asyncio.get_running_loop().call_later(3.0, network.heal)
         last = Finish.NONE
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_S):
             async for chunk in stream:
                 tokens += chunk.tokens
                 last = chunk.finish

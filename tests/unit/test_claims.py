@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from services.verifier.claims import ORPHAN_CHECK_S, Claims
 from shared.jobs import Claim
+from tests.patience import HANG_S
 from tests.toys import job
 
 
@@ -68,7 +69,7 @@ async def test_a_lost_verifiers_job_comes_before_those_that_wait_when_a_slot_get
     one, store = claims(slots=2)
     store.waiting = [f"w{index}" for index in range(9)]
     loop = asyncio.create_task(one.run_new())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         await store.until(2)
         store.orphaned = ["lost"]
         one._looked -= ORPHAN_CHECK_S  # both slots were taken for so long

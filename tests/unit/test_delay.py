@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from bench.delay import DelayingProxy
+from tests.patience import HANG_S
 
 
 class Line:
@@ -52,7 +53,7 @@ async def echo(answer: bytes = b"") -> AsyncIterator[tuple[int, asyncio.Queue[by
 async def test_each_direction_takes_half_of_the_round_trip() -> None:
     line = Line()
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_S),
         echo() as (port, seen),
         DelayingProxy(port, 60.0, clock=line.clock, sleep=line.sleep) as proxy,
     ):
@@ -74,7 +75,7 @@ async def test_bytes_arrive_in_order_whatever_the_delay_becomes() -> None:
     async def at_once(seconds: float) -> None:
         await asyncio.sleep(0)
 
-    async with asyncio.timeout(10), echo() as (port, _), DelayingProxy(port, 20.0, sleep=at_once) as proxy:
+    async with asyncio.timeout(HANG_S), echo() as (port, _), DelayingProxy(port, 20.0, sleep=at_once) as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         received = asyncio.ensure_future(reader.readexactly(len(sent)))
         for start in range(0, len(sent), 10_000):
@@ -89,7 +90,7 @@ async def test_bytes_arrive_in_order_whatever_the_delay_becomes() -> None:
 
 async def test_without_delay_nothing_sleeps_and_closing_breaks_connections() -> None:
     line = Line()
-    async with asyncio.timeout(10), echo() as (port, seen):
+    async with asyncio.timeout(HANG_S), echo() as (port, seen):
         async with DelayingProxy(port, clock=line.clock, sleep=line.sleep) as proxy:
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(b"x")

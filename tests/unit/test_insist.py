@@ -5,6 +5,7 @@ import asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from shared.lifecycle import insist
+from tests.patience import HANG_S
 
 
 async def test_it_is_done_as_soon_as_redis_is_there() -> None:
@@ -26,5 +27,5 @@ async def test_whoever_is_asked_to_stop_tries_no_further() -> None:
         stop.set()
         raise RedisConnectionError
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         await insist("start", enter, stop)

@@ -9,6 +9,7 @@ from bench.gateway.latency import Window, added_ms, tokens_within, window
 from bench.gateway.report import figures
 from bench.gateway.streams import Run
 from bench.gateway.target import Commits
+from tests.patience import HANG_S
 
 MS = 1_000_000
 
@@ -49,7 +50,7 @@ async def test_a_client_counts_tokens_however_they_are_cut_into_reads(cut: int) 
     assert (stream.arrivals.frames, stream.arrivals.pings) == (2, 1)
     assert stream.flowing.done()
     stream.connection_lost(None)
-    await asyncio.wait_for(stream.ended, 1)
+    await asyncio.wait_for(stream.ended, HANG_S)
 
 
 def run(**changes: float) -> Run:

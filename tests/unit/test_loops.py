@@ -9,6 +9,7 @@ import pytest
 
 from shared import lifecycle
 from shared.lifecycle import LoopEnded, Loops
+from tests.patience import HANG_S
 
 Loop = Callable[[], Coroutine[Any, Any, None]]
 
@@ -35,7 +36,7 @@ async def errors(service: Coroutine[Any, Any, None]) -> tuple[Exception, ...]:
 @pytest.mark.parametrize(("loop", "kind"), [(returns, LoopEnded), (fails, ValueError)])
 async def test_a_loop_that_ends_ends_all(loop: Loop, kind: type[Exception]) -> None:
     async def service() -> None:
-        async with asyncio.timeout(5), Loops() as loops:
+        async with asyncio.timeout(HANG_S), Loops() as loops:
             loops.start(forever, name="other")
             loops.start(loop, name="this one")
             await forever()
@@ -47,7 +48,7 @@ async def test_a_loop_that_ends_ends_all(loop: Loop, kind: type[Exception]) -> N
 
 async def test_a_loop_that_is_cancelled_ends_all() -> None:
     async def service() -> None:
-        async with asyncio.timeout(5), Loops() as loops:
+        async with asyncio.timeout(HANG_S), Loops() as loops:
             loops.start(forever, name="other")
             victim = loops.start(forever, name="this one")
             await asyncio.sleep(0)

@@ -17,6 +17,7 @@ from services.launcher.child import Child, Program
 from services.launcher.log_rotation import LIMIT_BYTES, older
 from services.launcher.supervisor import ChildFailed, Restarts, Supervisor
 from shared.lifecycle import DRAIN_S, GRACE_S
+from tests.patience import HANG_S
 from tests.processes import runs
 
 # A child must be able to say that it is up before it is asked to stop: Python takes signals only once it runs.
@@ -48,7 +49,7 @@ class Recorder:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while not condition():  # noqa: ASYNC110 - another process does it, so no event of ours can tell
             await asyncio.sleep(0.01)
 
@@ -234,7 +235,7 @@ async def test_hurry_ends_the_waiting(tmp_path: Path) -> None:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
     supervisor.hurry()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         await supervisor.stop(grace_s=60)
     assert not child.alive
 
@@ -271,7 +272,7 @@ asyncio.run(main())
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_S
     while runs(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
