@@ -20,14 +20,14 @@ from bench.measure import CONFIGURATIONS, Bench, Measured
 from bench.raw import Raw
 from bench.report import as_json, cause_table, goal_table, remarks, speed_table
 from bench.workload import TOKENS, rendered, requests
-from services.launcher.cores import halves
-from services.launcher.pair import Pair, build_pair
-from services.launcher.progress import building
-from services.launcher.stack import Stack, StackError, run_to_end
-from services.launcher.streaming import AnswerError
-from shared import usage
+from services.launcher.clients.streaming import AnswerError
+from services.launcher.fleet.cores import halves
+from services.launcher.fleet.stack import Stack, StackError, run_to_end
+from services.launcher.models.pair import Pair, build_pair
+from services.launcher.models.progress import building
 from shared.folders import cache_folder
-from shared.llama.library import build_info
+from shared.model.llama.library import build_info
+from shared.settings import command_line
 
 RESULTS: Final = Path(__file__).parent / "results" / "latest.json"
 CTX: Final = 1024
@@ -46,7 +46,7 @@ def main(
             pair = build_pair(cache_folder(), progress)
         sys.exit(run_to_end(_measure(pair, 1 if quick else repeat, tokens)))
     except (StackError, AnswerError) as error:
-        usage.refuse(str(error))
+        command_line.refuse(str(error))
 
 
 async def _measure(pair: Pair, repetitions: int, tokens: int) -> int:
@@ -112,4 +112,4 @@ def _write(measured: Measured, pair: Pair, repetitions: int, tokens: int, row_ms
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench")
+    command_line.run(command_line.command(main), "python -m bench")

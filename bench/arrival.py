@@ -15,13 +15,14 @@ import numpy.typing as npt
 import typer
 from rich.console import Console
 
-from services.launcher.cores import one_each
-from services.launcher.pair import build_pair
-from services.launcher.progress import building
-from services.launcher.stack import Stack, StackError, run_to_end
-from services.launcher.streaming import Answer, AnswerError, follow, stream
-from shared import models, usage
+from services.launcher.clients.streaming import Answer, AnswerError, follow, stream
+from services.launcher.fleet.cores import one_each
+from services.launcher.fleet.stack import Stack, StackError, run_to_end
+from services.launcher.models.pair import build_pair
+from services.launcher.models.progress import building
 from shared.folders import cache_folder
+from shared.model import model_source
+from shared.settings import command_line
 
 CTX_BESIDE: Final = 512  # room for an answer, and for the template around the prompt
 ANSWER: Final = 300  # tokens of one answer of a running stream
@@ -77,7 +78,7 @@ def main(
 
     async def run() -> int:
         async with Stack(
-            pair.target if drafts else models.resolve("default"),
+            pair.target if drafts else model_source.resolve("default"),
             engine_cores=engine,
             side_cores=side,
             ctx=prompt + CTX_BESIDE,
@@ -92,7 +93,7 @@ def main(
     try:
         sys.exit(run_to_end(run()))
     except (StackError, AnswerError) as error:
-        usage.refuse(str(error))
+        command_line.refuse(str(error))
 
 
 async def _measure(stack: Stack, running: int, prompt: int, seconds: float) -> None:
@@ -145,4 +146,4 @@ def _shown(gaps: npt.NDArray[np.float64]) -> str:
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.arrival")
+    command_line.run(command_line.command(main), "python -m bench.arrival")

@@ -19,11 +19,11 @@ from services.drafter.proposer import Draft, Opening, Path, Proposer, join
 from services.verifier.scheduler import MAX_WIDTH
 from services.verifier.tree import rank
 from services.verifier.trie import Guess, Node, Trie
-from shared import models
-from shared.acceptance import Acceptance
-from shared.llama.model import Model
-from shared.messages import Sampling
-from shared.rows import MAX_LEAVES
+from shared.law.acceptance import Acceptance
+from shared.model import model_source
+from shared.model.llama.model import Model
+from shared.model.rows import MAX_LEAVES
+from shared.wire.messages import Sampling
 
 ROW_COST: Final = 0.05  # of one more row, in plain steps: between a flat GPU and a CPU
 _LEAD: Final = 64  # as the verifier's
@@ -194,7 +194,7 @@ def table(title: str, tallies: dict[str, Tally]) -> Table:
 
 def main() -> None:
     """Measure lookup and the plain method, and print both."""
-    model = Model(models.resolve("default"), vocab_only=True)
+    model = Model(model_source.resolve("default"), vocab_only=True)
     work = cases(model.vocabulary.tokenize)
     model.close()
     console = Console()

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-from services.launcher import gguf_copy
-from services.launcher.gguf_copy import Copy, Progress
-from services.launcher.pair import Pair
+from services.launcher.models import gguf_copy
+from services.launcher.models.gguf_copy import Copy, Progress
+from services.launcher.models.pair import Pair
 
 SLOW_FACTOR: Final = 4  # the 8-bit draft at four times its width: a token then costs about 0.16 of a target step
 

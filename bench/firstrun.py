@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from bench.machines import machines, on_machine
-from services.launcher.child import service_command
+from services.launcher.fleet.child import service_command
 
 LIMIT_S: Final = 150.0  # for each thing that is waited for
 _DRAFTER: Final = "drafter-second"  # the second machine's

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from bench.raw import Raw
 from bench.workload import Request, requests
-from services.launcher.child import Child
-from services.launcher.pair import Pair
-from services.launcher.stack import Stack
-from services.launcher.streaming import stream
-from shared.registry import HEARTBEAT_S
+from services.launcher.clients.streaming import stream
+from services.launcher.fleet.child import Child
+from services.launcher.fleet.stack import Stack
+from services.launcher.models.pair import Pair
+from shared.fleet.registry import HEARTBEAT_S
 
 RAW, PLAIN, LOOKUP, DRAFT_8BIT, DRAFT_4BIT = CONFIGURATIONS = ("raw", "plain", "lookup", "8-bit", "4-bit")
 

@@ -23,7 +23,7 @@ from typing import Annotated, Final
 
 import typer
 
-from services.launcher.ports import LOOPBACK, claim_embedded
+from services.launcher.fleet.ports import LOOPBACK, claim_embedded
 
 ROOT: Final = Path(__file__).parents[1]
 _LIMIT_S: Final = 1800.0  # with a compilation on a slow machine

@@ -15,13 +15,13 @@ from rich.console import Console
 
 from bench.gateway.processes import cpu_s
 from bench.versus.ratios import Key, Spread, mean, ratio
-from services.launcher.cores import one_each
-from services.launcher.pair import build_pair
-from services.launcher.progress import building
-from services.launcher.stack import Stack, StackError, run_to_end
-from services.launcher.streaming import AnswerError, stream
-from shared import usage
+from services.launcher.clients.streaming import AnswerError, stream
+from services.launcher.fleet.cores import one_each
+from services.launcher.fleet.stack import Stack, StackError, run_to_end
+from services.launcher.models.pair import build_pair
+from services.launcher.models.progress import building
 from shared.folders import cache_folder
+from shared.settings import command_line
 
 PROMPT: Final = "Explain to a child how a rainbow comes about, in a few paragraphs."
 CTX: Final = 1024
@@ -48,7 +48,7 @@ def main(
     try:
         sys.exit(run_to_end(run()))
     except (StackError, AnswerError) as error:
-        usage.refuse(str(error))
+        command_line.refuse(str(error))
 
 
 async def _measure(stack: Stack, pages: int, repeat: int, tokens: int) -> None:
@@ -100,4 +100,4 @@ def _shown(spread: Spread, digits: int = 1) -> str:
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.pages")
+    command_line.run(command_line.command(main), "python -m bench.pages")

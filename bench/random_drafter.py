@@ -14,11 +14,12 @@ from services.drafter.card import introduce
 from services.drafter.proposer import Draft, Opening
 from services.drafter.proposer import Path as Tokens
 from services.drafter.worker import Worker
-from shared import lifecycle, logs, options, usage
-from shared.broker import connect
-from shared.llama.model import Model
-from shared.registry import Registry, draft_keeper
-from shared.vocabulary import fingerprint
+from shared.fleet.registry import Registry, draft_keeper
+from shared.model.llama.model import Model
+from shared.model.vocabulary import fingerprint
+from shared.process import lifecycle, logs
+from shared.settings import command_line, options
+from shared.wire.broker import connect
 
 _CONFIDENCE: Final = 0.95
 _STEP_US: Final = 5000  # what it says a token takes, as a small model's does: so the verifier may wait for it
@@ -104,4 +105,4 @@ def main(
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.random_drafter")
+    command_line.run(command_line.command(main), "python -m bench.random_drafter")

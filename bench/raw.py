@@ -16,16 +16,16 @@ from typing import Annotated, Any, Protocol, Self
 
 import typer
 
-from shared.llama.context import Context
-from shared.llama.fitness import Fitness, on_stderr
-from shared.llama.model import Model
-from shared.messages import Sampling
-from shared.rows import Rows
-from shared.sampling import Logits, draw, law
+from shared.law.sampling import Logits, draw, law
+from shared.model.llama.context import Context
+from shared.model.llama.fitness import Fitness, on_stderr
+from shared.model.llama.model import Model
+from shared.model.rows import Rows
+from shared.wire.messages import Sampling
 
 
 class Decoder(Protocol):
-    """The part of `shared.llama.context.Context` that the loop uses."""
+    """The part of `shared.model.llama.context.Context` that the loop uses."""
 
     max_rows: int
 

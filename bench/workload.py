@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from shared.llama.model import Model
-from shared.llama.vocabulary import Vocabulary
+from shared.model.llama.model import Model
+from shared.model.llama.vocabulary import Vocabulary
 
 TOKENS: Final = 96
 TEMPERATURES: Final = (0.0, 1.0)

@@ -19,9 +19,10 @@ from clients.installs import Installed, NotInstalled
 from clients.results import NOT_TRIED, Result, Verdict, replaced, table
 from clients.trials import TRIALS, Task, Trial
 from clients.trying import Ground
-from services.launcher.stack import Stack, StackError, run_to_end
-from shared import models, usage
+from services.launcher.fleet.stack import Stack, StackError, run_to_end
 from shared.folders import cache_folder
+from shared.model import model_source
+from shared.settings import command_line
 
 DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "clients.md"
 PLAYED_CTX: Final = 200_000
@@ -44,7 +45,7 @@ def main(
     try:
         sys.exit(run_to_end(_run(trials, place, timeout, real, write=not only)))
     except StackError as error:
-        usage.refuse(str(error))
+        command_line.refuse(str(error))
 
 
 async def _run(trials: Sequence[Trial], folder: Path, timeout_s: float, real: bool, *, write: bool) -> int:
@@ -76,9 +77,9 @@ async def _played(
 ) -> list[Result]:
     results = []
     verifier = [sys.executable, "-m", "clients.verifier"]
-    target = models.resolve("default")
+    target = model_source.resolve("default")
     async with Stack(target, engine_cores=(), side_cores=(), ctx=PLAYED_CTX, parallel=4, verifier=verifier) as stack:
-        ground = Ground(stack=stack, model=models.model_name(target), folder=folder, timeout_s=timeout_s)
+        ground = Ground(stack=stack, model=model_source.model_name(target), folder=folder, timeout_s=timeout_s)
         for trial in trials:
             found = installed[trial.name]
             opening, text, tools = 0, Verdict(None, str(found)), NOT_TRIED
@@ -111,10 +112,10 @@ async def _real(
     timeout_s: float,
 ) -> list[Result]:
     """The results with a text turn of the default model, for those that it has the context for."""
-    target = models.resolve("default")
+    target = model_source.resolve("default")
     after = []
     async with Stack(target, engine_cores=(), side_cores=(), ctx=REAL_CTX, parallel=2) as stack:
-        ground = Ground(stack=stack, model=models.model_name(target), folder=folder, timeout_s=timeout_s)
+        ground = Ground(stack=stack, model=model_source.model_name(target), folder=folder, timeout_s=timeout_s)
         for trial, result in zip(trials, results, strict=True):
             found, verdict = installed[trial.name], NOT_TRIED
             if result.opening + _SPARE > REAL_CTX:
@@ -133,4 +134,4 @@ async def _attempt(ground: Ground, trial: Trial, kind: str, task: Task, installe
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m clients")
+    command_line.run(command_line.command(main), "python -m clients")

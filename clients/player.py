@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from shared.llama.vocabulary import Vocabulary
-from shared.rows import LlamaError, Rows
-from shared.sampling import Logits
+from shared.law.sampling import Logits
+from shared.model.llama.vocabulary import Vocabulary
+from shared.model.rows import LlamaError, Rows
 
 _SURE: Final = 60.0  # the lead of the played token in nats: at no temperature another one is drawn
 _ROWS: Final = 4096

@@ -11,8 +11,8 @@ from clients.installs import Installed
 from clients.results import Verdict
 from clients.running import Done, run
 from clients.trials import Place, Task
-from services.launcher.stack import Stack
-from shared.registry import HEARTBEAT_S
+from services.launcher.fleet.stack import Stack
+from shared.fleet.registry import HEARTBEAT_S
 
 _HEARD_S: Final = 1.5 * HEARTBEAT_S  # by then the verifier's card tells of what is over
 

@@ -10,12 +10,14 @@ from clients.player import Player
 from clients.script import answer
 from services.verifier.load import Loaded
 from services.verifier.worker import Worker
-from shared import lifecycle, logs, models, options, usage
-from shared.broker import connect
-from shared.llama.context import Context
-from shared.llama.model import Model
-from shared.messages import Speculation
-from shared.speedup import RowCosts
+from shared.law.speedup import RowCosts
+from shared.model import model_source
+from shared.model.llama.context import Context
+from shared.model.llama.model import Model
+from shared.process import lifecycle, logs
+from shared.settings import command_line, options
+from shared.wire.broker import connect
+from shared.wire.messages import Speculation
 
 TURN: Final = "<|im_start|>assistant\n"  # the default model's
 
@@ -33,7 +35,7 @@ def main(
 
     async def serve(stop: asyncio.Event) -> None:
         async with connect(redis) as broker:
-            model = Model(models.resolve(target_model), vocab_only=True)
+            model = Model(model_source.resolve(target_model), vocab_only=True)
             player = Player(model.vocabulary, answer, TURN, n_ctx=ctx, sequences=parallel)
             loaded = Loaded(
                 model=model,
@@ -52,4 +54,4 @@ def main(
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m clients.verifier")
+    command_line.run(command_line.command(main), "python -m clients.verifier")

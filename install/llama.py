@@ -46,7 +46,7 @@ VARIANTS: Final = {
     ),
 }
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
-_DEGRADED: Final = 3  # exit status of shared.llama.fitness: works, but not all of it
+_DEGRADED: Final = 3  # exit status of shared.model.llama.fitness: works, but not all of it
 _FROM_PIP: Final = "pip"  # in place of a key: a wheel that pip had cached, compiled nobody knows how
 
 
@@ -240,7 +240,7 @@ def _pip(command: str) -> list[str]:
 
 
 def _self_test() -> int:
-    return subprocess.run([sys.executable, "-P", "-m", "shared.llama.fitness"]).returncode
+    return subprocess.run([sys.executable, "-P", "-m", "shared.model.llama.fitness"]).returncode
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from typing import Any, Final, get_args, get_origin
 from typer.main import get_command
 
 from services.launcher.cli import app
-from shared import usage
-from shared.settings import PROGRAM, Settings
+from shared.settings import command_line
+from shared.settings.command_settings import PROGRAM, Settings
 
 SERVICES: Final = ("gateway", "verifier", "drafter")
 
@@ -37,7 +37,7 @@ def _walk(parser: Parser, name: str) -> Iterator[tuple[str, Parser]]:
 
 def service(name: str) -> Parser:
     """The parser of a service, which the launcher's own command only becomes."""
-    return get_command(usage.command(importlib.import_module(f"services.{name}.__main__").main))
+    return get_command(command_line.command(importlib.import_module(f"services.{name}.__main__").main))
 
 
 def options(parser: Parser) -> list[Parameter]:

@@ -4,8 +4,8 @@ from inspect import cleandoc
 
 from reference.command_lines import Parameter, Parser, allowed, arguments, commands, default, options
 from reference.markdown import code, page, table
-from shared.settings import PROGRAM
-from shared.usage import BAD_OPTION, INTERRUPTED
+from shared.settings.command_line import BAD_OPTION, INTERRUPTED
+from shared.settings.command_settings import PROGRAM
 
 _STATUSES = (
     (0, "it did what it was asked for"),

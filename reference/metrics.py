@@ -7,7 +7,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from reference.markdown import code, codes, page, table
 from reference.source import calls
-from services.gateway.metrics import Fleet, Metrics
+from services.gateway.monitoring.metrics import Fleet, Metrics
 
 
 def text() -> str:

@@ -4,7 +4,7 @@ import inspect
 from inspect import cleandoc, getdoc
 
 from reference.markdown import code, page, table
-from shared import keys
+from shared.wire import keys
 
 
 def text() -> str:

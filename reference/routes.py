@@ -5,10 +5,10 @@ from typing import Final
 
 from reference.markdown import code, codes, page, table
 from reference.source import Call, calls
-from services.gateway.fields import GenerationFields
-from services.gateway.openapi import MEANINGS, plain
-from services.gateway.route import Route
-from services.gateway.stats import MEANINGS as STATISTICS
+from services.gateway.generation.draft_statistics import MEANINGS as STATISTICS
+from services.gateway.http.openapi import MEANINGS, plain
+from services.gateway.http.route import Route
+from services.gateway.requests.fields import GenerationFields
 from services.gateway.table import ROUTES
 
 # What makes an `ApiError`, with its status (None: the first argument) and where its code stands.

@@ -4,8 +4,8 @@ from collections import defaultdict
 
 from reference.command_lines import Parameter, allowed, commands, default
 from reference.markdown import code, codes, page, table
-from shared.config import NAME
-from shared.settings import PROGRAM, keys
+from shared.settings.command_settings import PROGRAM, keys
+from shared.settings.settings_file import NAME
 
 
 def text() -> str:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from services.launcher import cli
-from shared import usage
+from shared.settings import command_line
 from tests.dialects import Fake
 
 Start = Callable[[Fake], str]
@@ -50,5 +50,5 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
     """Run `draftmesh` with these words; returns its exit status."""
     monkeypatch.setattr(sys, "argv", ["draftmesh", *words])
     with pytest.raises(SystemExit) as caught:
-        usage.run(cli.app, "draftmesh")
+        command_line.run(cli.app, "draftmesh")
     return caught.value.code

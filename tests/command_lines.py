@@ -13,14 +13,14 @@ import structlog
 from typer.main import get_command
 
 from services.launcher import cli
-from shared import usage
+from shared.settings import command_line
 
 SERVICES = ("gateway", "verifier", "drafter")
 
 
 def parser(service: str) -> Any:
     """The command-line parser of a service's own entry point."""
-    return get_command(usage.command(importlib.import_module(f"services.{service}.__main__").main))
+    return get_command(command_line.command(importlib.import_module(f"services.{service}.__main__").main))
 
 
 def variables(command: Any) -> dict[str, Any]:

@@ -8,11 +8,12 @@ import fakeredis
 import pytest
 import redis
 
-from shared import config, models
-from shared.broker import Broker, connect
+from shared.model import model_source
+from shared.settings import settings_file
+from shared.wire.broker import Broker, connect
 from tests.server import valkey_server
 
-os.environ[config.VARIABLE] = config.OFF  # no settings of this machine's user
+os.environ[settings_file.VARIABLE] = settings_file.OFF  # no settings of this machine's user
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -75,4 +76,4 @@ async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
 @pytest.fixture(scope="session")
 def model_path() -> Path:
     """The real model: SmolLM2-135M-Instruct in 4 bits."""
-    return models.resolve("default")
+    return model_source.resolve("default")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from shared.messages import DrafterCard, DrafterCounts, GatewayCard, Speculation, VerifierCard
+from shared.wire.messages import DrafterCard, DrafterCounts, GatewayCard, Speculation, VerifierCard
 
 HOST: Final = "box"
 DRAFTER: Final = DrafterCard(

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from shared.follow import LogFollower
-from shared.messages import Chunk, Finish
+from services.gateway.storage.follow import LogFollower
+from shared.wire.messages import Chunk, Finish
 
 
 async def follow(follower: LogFollower, request_id: str, offset: int = 0) -> AsyncGenerator[Chunk, None]:

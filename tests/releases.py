@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from shared import codec
+from shared.wire import codec
 
 Encode = Callable[[Any], bytes]
 

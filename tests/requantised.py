@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from services.launcher import gguf_copy
-from services.launcher.gguf_copy import Copy
+from services.launcher.models import gguf_copy
+from services.launcher.models.gguf_copy import Copy
 from shared.folders import cache_folder
 
 

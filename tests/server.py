@@ -10,8 +10,8 @@ from pathlib import Path
 
 import redis
 
-from services.launcher import embedded
-from services.launcher.ports import LOOPBACK
+from services.launcher.fleet import embedded
+from services.launcher.fleet.ports import LOOPBACK
 from tests.patience import HANG_S
 
 

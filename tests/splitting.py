@@ -14,14 +14,14 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from services.gateway.dialect import Call, Collector, Framing, Identity
 from services.gateway.errors import ApiError
-from services.gateway.generation import Choice, Event
-from services.gateway.models import Lexicon, ServedModel
-from services.gateway.parts import PlainParser
-from services.gateway.preparation import Prepared, Reading, jobs
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, TokenLogprob
+from services.gateway.formats.parts import PlainParser
+from services.gateway.generation.choice import Choice, Event
+from services.gateway.generation.preparation import Prepared, Reading, jobs
+from services.gateway.http.dialect import Call, Collector, Framing, Identity
+from services.gateway.models.served_model import Lexicon, ServedModel
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish, TokenLogprob
 from tests.toy_format import ToyFormat, ToyParser
 
 SERVED = ServedModel(

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from services.drafter.proposer import Proposer
 from services.drafter.worker import Worker as DrafterWorker
+from services.gateway.storage.follow import LogFollower
 from services.verifier.load import Loaded
 from services.verifier.worker import Worker
-from shared import models
-from shared.broker import Broker, connect
-from shared.follow import LogFollower
-from shared.jobs import JobStore
-from shared.messages import Card, Chunk, DrafterCard, Job, Sampling, Speculation, VerifierCard
-from shared.registry import Registry
-from shared.tracing import Tracer
+from shared.fleet.registry import Registry
+from shared.model import model_source
+from shared.process.spans import Tracer
+from shared.wire.broker import Broker, connect
+from shared.wire.jobs import JobStore
+from shared.wire.messages import Card, Chunk, DrafterCard, Job, Sampling, Speculation, VerifierCard
 from tests.following import follow
 from tests.toys import drafter_card
 
@@ -108,7 +108,7 @@ class Client:
 async def client(url: str, model: Path) -> AsyncIterator[Client]:
     """A client of the stack at `url`."""
     async with connect(url) as broker:
-        one = Client(broker, models.model_name(model))
+        one = Client(broker, model_source.model_name(model))
         task = asyncio.create_task(one.run())
         yield one
         task.cancel()

@@ -1,15 +1,15 @@
 """A made-up way to write thinking and calls: `<think>…</think>` and `<call NAME>{…}</call>`.
 
 It lets dialects be tested with any parts on any vocabulary. Give it to a gateway with
-`monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())`.
+`monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())`.
 """
 
 import secrets
 from collections.abc import Mapping, Sequence
 
 from services.gateway.formats.format import Span
-from services.gateway.parts import CallArguments, CallEnd, CallStart, Part, PartParser, Text, Thought
-from services.gateway.requests import Reasoning, Tool, ToolChoice
+from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, PartParser, Text, Thought
+from services.gateway.requests.types import Reasoning, Tool, ToolChoice
 
 _THINK, _THOUGHT, _CALL, _NAMED, _CALLED = "<think>", "</think>", "<call ", ">", "</call>"
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from services.verifier.load import Loaded
-from shared.speedup import RowCosts
+from shared.law.speedup import RowCosts
 from tests.toys import EOG, VOCABULARY, ToyTarget
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shared import prefix, sampling
-from shared.messages import DrafterCard, Job, Sampling
-from shared.rows import MAX_LEAVES, LlamaError, Rows
-from shared.sampling import Logits
+from shared.law import prefix, sampling
+from shared.law.sampling import Logits
+from shared.model.rows import MAX_LEAVES, LlamaError, Rows
+from shared.wire.messages import DrafterCard, Job, Sampling
 
 VOCABULARY = 64
 EOG = 1

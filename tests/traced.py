@@ -4,7 +4,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from shared.otel import SdkTracer
+from shared.process.otel import SdkTracer
 
 
 def recording(exporter: InMemorySpanExporter) -> SdkTracer:

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from bench.device.told import Told
 from bench.workload import Request, requests
-from services.launcher.child import service_command
-from services.launcher.cores import halves
-from services.launcher.stack import Stack
-from services.launcher.streaming import Answer, stream
+from services.launcher.clients.streaming import Answer, stream
+from services.launcher.fleet.child import service_command
+from services.launcher.fleet.cores import halves
+from services.launcher.fleet.stack import Stack
 
 CTX: Final = 1024
 PARALLEL: Final = 2

@@ -10,11 +10,11 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from shared import machine
-from shared.llama.backend_device import open_device
-from shared.llama.context import Context
-from shared.llama.model import Model
-from shared.rows import Rows
+from shared.machine import resources
+from shared.model.llama.backend_device import open_device
+from shared.model.llama.context import Context
+from shared.model.llama.model import Model
+from shared.model.rows import Rows
 
 _CTX: Final = 256
 _WARM_UPS: Final = 2
@@ -26,7 +26,7 @@ class Decoding:
 
     def __init__(self, path: Path, device: str) -> None:
         self._model = Model(path, devices=[open_device(device, "--device")])
-        threads = machine.available_cores()
+        threads = resources.available_cores()
         self._context = Context(self._model, n_ctx=_CTX, sequences=1, unified=True, threads=threads, max_rows=64)
 
     def __enter__(self) -> Self:

@@ -25,10 +25,10 @@ from rich.console import Console
 from bench.device import manifest, random_model
 from bench.device.check import FOLDER
 from bench.device.unpacking import BACKENDS, LIBRARIES, VOCABULARY, WHEELS
-from services.launcher.pair import default_model
-from shared import usage
+from services.launcher.models.pair import default_model
 from shared.errors import StartError
-from shared.llama import plugins
+from shared.model.llama import plugins
+from shared.settings import command_line
 
 ROOT: Final = Path(__file__).parents[2]
 WANTED_BYTES: Final = 60_000_000
@@ -173,4 +173,4 @@ def _tell(console: Console, folder: Path, kit: manifest.Kit) -> None:
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.device.kit")
+    command_line.run(command_line.command(main), "python -m bench.device.kit")

@@ -8,10 +8,10 @@ from bench.device.decoding import Decoding
 from bench.device.random_model import Shape
 from bench.device.sizing import FIRST_FACTOR, SMALL, TINY
 from bench.device.told import Told
-from services.launcher import gguf_copy
-from services.launcher.gguf_copy import Copy
-from shared.devices import CPU
-from shared.machine import available_memory
+from services.launcher.models import gguf_copy
+from services.launcher.models.gguf_copy import Copy
+from shared.machine.devices import CPU
+from shared.machine.resources import available_memory
 
 _QUANT: Final = "Q8_0"
 

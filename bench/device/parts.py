@@ -13,19 +13,20 @@ from bench.device import answers, models, self_test
 from bench.device.answers import CTX, PARALLEL
 from bench.device.schedule import PartFailed
 from bench.device.told import Told
-from services.launcher.cores import halves
-from services.launcher.payoff import payoff
-from services.launcher.stack import StackError
-from services.launcher.streaming import AnswerError
+from services.launcher.clients.streaming import AnswerError
+from services.launcher.fleet.cores import halves
+from services.launcher.fleet.stack import StackError
+from services.launcher.forecast.payoff import payoff
 from services.verifier.load import Loaded, TargetSettings, load
-from shared import devices, hardware
-from shared.devices import CPU
 from shared.errors import StartError
-from shared.llama import plugins
-from shared.llama.library import build_info
-from shared.llama.placement import place_target
-from shared.options import Exactness
-from shared.rows import LlamaError
+from shared.machine import devices
+from shared.machine.devices import CPU
+from shared.model import hardware
+from shared.model.llama import plugins
+from shared.model.llama.library import build_info
+from shared.model.llama.placement import place_target
+from shared.model.rows import LlamaError
+from shared.settings.options import Exactness
 
 _ACCEPTANCES: Final = (0.5, 0.7, 0.8, 0.9)
 

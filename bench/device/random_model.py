@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from services.launcher import gguf_head
-from services.launcher.gguf_head import Value
-from shared import gguf_header
-from shared.gguf_header import Header
+from services.launcher.models import gguf_head
+from services.launcher.models.gguf_head import Value
+from shared.model import gguf_header
+from shared.model.gguf_header import Header
 
 _F32: Final = 0  # ggml's number of the type
 _TOKENS, _KINDS, _MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges"

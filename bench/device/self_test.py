@@ -10,9 +10,9 @@ from bench.device.decoding import Decoding
 from bench.device.schedule import PartFailed
 from bench.device.sizing import TINY
 from bench.device.told import Told
-from services.launcher import gguf_copy
-from services.launcher.gguf_copy import FORMATS, Copy
-from shared.devices import CPU
+from services.launcher.models import gguf_copy
+from services.launcher.models.gguf_copy import FORMATS, Copy
+from shared.machine.devices import CPU
 
 ROWS: Final = (1, 2, 16, 64)  # ggml has kernels of their own for few and for many rows
 _EQUAL: Final = 0.9  # of the rows must have the CPU's likeliest token: other orders of adding decide close calls

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.device.unpacking import VOCABULARY
-from services.launcher.pair import default_model
+from services.launcher.models.pair import default_model
 
 
 @dataclass(frozen=True, slots=True)

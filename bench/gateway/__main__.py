@@ -15,9 +15,9 @@ from rich.console import Console
 from bench.gateway.memory import grow
 from bench.gateway.report import Report, Scenario, growth_line, run_table
 from bench.gateway.streams import Crowd, Fleet
-from services.launcher.cores import Cores, halves
-from services.launcher.stack import StackError, run_to_end
-from shared import usage
+from services.launcher.fleet.cores import Cores, halves
+from services.launcher.fleet.stack import StackError, run_to_end
+from shared.settings import command_line
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "gateway.json"
 MEMORY: Final = "memory"
@@ -48,7 +48,7 @@ def main(
     known = (*(one.name for one in SCENARIOS), MEMORY)
     for name in scenario or []:
         if name not in known:
-            usage.refuse(f"--scenario {name}: must be one of {', '.join(known)}")
+            command_line.refuse(f"--scenario {name}: must be one of {', '.join(known)}")
     if quick:
         repeat, seconds, requests = 1, 4.0, 500
     report = Report(results, {"crowds": repeat, "seconds": seconds, "requests": requests})
@@ -56,7 +56,7 @@ def main(
     try:
         sys.exit(run_to_end(_run(chosen, repeat, seconds, requests if _wants_memory(scenario) else 0, report)))
     except StackError as error:
-        usage.refuse(str(error))
+        command_line.refuse(str(error))
 
 
 def _wants_memory(scenario: list[str] | None) -> bool:
@@ -96,4 +96,4 @@ def _cores(apart: bool) -> tuple[Cores, Cores]:
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.gateway")
+    command_line.run(command_line.command(main), "python -m bench.gateway")

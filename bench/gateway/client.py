@@ -13,7 +13,7 @@ import msgspec
 import typer
 import uvloop
 
-from shared import usage
+from shared.settings import command_line
 
 _TOKENS: Final = 1_000_000  # more than come while anybody reads
 _START_SPACING_S: Final = 0.002  # a real crowd does not knock within one millisecond
@@ -127,7 +127,7 @@ async def _all(port: int, streams: int, stalled: int, seconds: float, first: int
     for transport, _ in opened:
         transport.abort()
     if early:
-        usage.refuse(f"{early} streams ended early")
+        command_line.refuse(f"{early} streams ended early")
     return [reader.arrivals for reader in readers]
 
 
@@ -145,4 +145,4 @@ def main(
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.gateway.client")
+    command_line.run(command_line.command(main), "python -m bench.gateway.client")

@@ -9,7 +9,7 @@ import aiohttp
 
 from bench.gateway.client import body
 from bench.gateway.processes import resident_bytes
-from services.launcher.stack import StackError
+from services.launcher.fleet.stack import StackError
 
 WARM_UP: Final = 1000  # requests after which pools, caches and the allocator have found their size
 _AT_ONCE: Final = 48

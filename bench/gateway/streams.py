@@ -17,10 +17,10 @@ from bench.gateway.client import Arrivals
 from bench.gateway.latency import Window, added_ms, tokens_within, window
 from bench.gateway.processes import cpu_s
 from bench.gateway.target import Commits
-from services.launcher.child import Child, Program
-from services.launcher.cores import Cores, forking_on
-from services.launcher.pair import default_model
-from services.launcher.stack import Stack, StackError
+from services.launcher.fleet.child import Child, Program
+from services.launcher.fleet.cores import Cores, forking_on
+from services.launcher.fleet.stack import Stack, StackError
+from services.launcher.models.pair import default_model
 
 MAX_REQUESTS: Final = 2000  # of the gateway: nothing here is refused
 _SAMPLE_S: Final = 0.25

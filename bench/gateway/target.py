@@ -17,14 +17,15 @@ import msgspec
 import structlog
 import typer
 
-from shared import lifecycle, logs, options, usage
-from shared.broker import Broker, connect
-from shared.jobs import Append, Claim, JobStore
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Speculation, VerifierCard
-from shared.models import resolve
-from shared.registry import Registry, target_keeper
-from shared.scripts import Outcome
+from shared.fleet.registry import Registry, target_keeper
+from shared.model.llama.model import Model
+from shared.model.model_source import resolve
+from shared.process import lifecycle, logs
+from shared.settings import command_line, options
+from shared.wire.broker import Broker, connect
+from shared.wire.jobs import Append, Claim, JobStore
+from shared.wire.messages import Chunk, Finish, Speculation, VerifierCard
+from shared.wire.scripts import Outcome
 
 logger = structlog.get_logger()
 
@@ -214,4 +215,4 @@ def _card(model: Model, vocabulary: str, ctx: int, slots: int, exactness: str) -
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.gateway.target")
+    command_line.run(command_line.command(main), "python -m bench.gateway.target")

@@ -21,13 +21,13 @@ from bench.files import float_copy
 from bench.paced.emulation import SCENARIOS, Emulation, Scenario
 from bench.versus.results import ResultFile, finding_table
 from bench.versus.tasks import prompts
-from services.launcher.cores import halves
-from services.launcher.pair import build_pair, default_model
-from services.launcher.progress import building
-from services.launcher.stack import StackError, run_to_end
-from services.launcher.streaming import AnswerError
-from shared import usage
+from services.launcher.clients.streaming import AnswerError
+from services.launcher.fleet.cores import halves
+from services.launcher.fleet.stack import StackError, run_to_end
+from services.launcher.models.pair import build_pair, default_model
+from services.launcher.models.progress import building
 from shared.folders import cache_folder
+from shared.settings import command_line
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "paced.json"
 
@@ -47,7 +47,7 @@ def main(
     known = {one.name: one for one in SCENARIOS}
     for name in scenario or []:
         if name not in known:
-            usage.refuse(f"--scenario {name}: must be one of {', '.join(known)}")
+            command_line.refuse(f"--scenario {name}: must be one of {', '.join(known)}")
     chosen = [one for one in SCENARIOS if not scenario or one.name in scenario]
     with building(console) as progress:
         pair = build_pair(cache_folder(), progress)
@@ -77,7 +77,7 @@ def main(
         try:
             sys.exit(run_to_end(_run(emulation, chosen, file, lambda: bar.advance(steps))))
         except (StackError, AnswerError) as error:
-            usage.refuse(str(error))
+            command_line.refuse(str(error))
 
 
 async def _run(emulation: Emulation, chosen: list[Scenario], file: ResultFile, done: Callable[[], object]) -> int:
@@ -92,4 +92,4 @@ async def _run(emulation: Emulation, chosen: list[Scenario], file: ResultFile, d
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.paced")
+    command_line.run(command_line.command(main), "python -m bench.paced")

@@ -16,10 +16,10 @@ from bench.versus.results import CellResult, Finding
 from bench.versus.setup import warm_up, warming
 from bench.versus.speed import counters
 from bench.versus.tasks import Author, Task
-from services.launcher.cores import halves
-from services.launcher.pair import Pair, default_model
-from services.launcher.stack import Stack
-from shared.messages import VerifierCard
+from services.launcher.fleet.cores import halves
+from services.launcher.fleet.stack import Stack
+from services.launcher.models.pair import Pair, default_model
+from shared.wire.messages import VerifierCard
 
 CTX: Final = 1024
 IDEAL_WANTED: Final = 0.92

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shared import prefix
-from shared.messages import Sampling
-from shared.rows import LlamaError, Rows
-from shared.sampling import Logits, draw, law
-from shared.target import Target
+from shared.law import prefix
+from shared.law.sampling import Logits, draw, law
+from shared.model.rows import LlamaError, Rows
+from shared.model.target import Target
+from shared.wire.messages import Sampling
 
 _MAX_ROWS: Final = 512
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shared.errors import StartError
-from shared.rows import Rows
-from shared.speedup import RowCosts
-from shared.target import Target
+from shared.law.speedup import RowCosts
+from shared.model.rows import Rows
+from shared.model.target import Target
 
 _MOST_ROWS: Final = 512
 _EARLY_S: Final = 0.0002  # sleeps end about a tenth of a millisecond late; the rest is spent yielding

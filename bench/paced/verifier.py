@@ -16,12 +16,13 @@ from bench.paced.scripted import Recording, Scripted, record
 from bench.paced.target import Curve, Paced, parse_curve
 from services.verifier.load import Loaded, TargetSettings, load
 from services.verifier.worker import Worker
-from shared import lifecycle, logs, options, usage
-from shared.broker import connect
-from shared.llama.context import Context
-from shared.llama.placement import place_target
-from shared.messages import Sampling, Speculation
-from shared.target import Target
+from shared.model.llama.context import Context
+from shared.model.llama.placement import place_target
+from shared.model.target import Target
+from shared.process import lifecycle, logs
+from shared.settings import command_line, options
+from shared.wire.broker import connect
+from shared.wire.messages import Sampling, Speculation
 
 logger = structlog.get_logger()
 
@@ -86,4 +87,4 @@ def _load(settings: TargetSettings, curve: Curve, max_rows: int, script: Path | 
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.paced.verifier")
+    command_line.run(command_line.command(main), "python -m bench.paced.verifier")

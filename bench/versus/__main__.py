@@ -21,15 +21,15 @@ from bench.versus.cells import CELLS, Cell, cells_named
 from bench.versus.peers import Binaries, PeerError
 from bench.versus.results import ResultFile, finding_table
 from bench.versus.setup import Setup
-from services.launcher.cores import one_each
-from services.launcher.pair import build_pair, default_model
-from services.launcher.progress import building
-from services.launcher.stack import StackError, run_to_end
-from services.launcher.streaming import AnswerError
-from shared import usage
+from services.launcher.clients.streaming import AnswerError
+from services.launcher.fleet.cores import one_each
+from services.launcher.fleet.stack import StackError, run_to_end
+from services.launcher.models.pair import build_pair, default_model
+from services.launcher.models.progress import building
 from shared.errors import StartError
 from shared.folders import cache_folder
-from shared.llama.library import build_info
+from shared.model.llama.library import build_info
+from shared.settings import command_line
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "versus.json"
 
@@ -63,7 +63,7 @@ def main(
     try:
         chosen = cells_named(cell or [])
     except ValueError as error:
-        usage.refuse(str(error))
+        command_line.refuse(str(error))
     binaries = Binaries(llama_server=llama_server, xllamacpp_python=xllamacpp_python)
     binaries.check()
     if not binaries.engines and any(one.peers for one in chosen):
@@ -99,7 +99,7 @@ def main(
         try:
             sys.exit(run_to_end(_run(setup, chosen, file, lambda: bar.advance(steps))))
         except (StackError, AnswerError, PeerError) as error:
-            usage.refuse(f"{error} (what is done is kept in {results}; logs of peers: {logs})")
+            command_line.refuse(f"{error} (what is done is kept in {results}; logs of peers: {logs})")
 
 
 async def _run(setup: Setup, cells: list[Cell], file: ResultFile, done: Callable[[], object]) -> int:
@@ -132,4 +132,4 @@ def _head(binaries: Binaries, repetitions: int, prompts: int, tokens: int) -> di
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m bench.versus")
+    command_line.run(command_line.command(main), "python -m bench.versus")

@@ -11,7 +11,7 @@ from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup, warm_up
 from bench.versus.tasks import QUESTIONS, Author
 from bench.workload import TEMPERATURES
-from services.launcher.stack import Stack
+from services.launcher.fleet.stack import Stack
 
 DELAYS_MS: Final[Mapping[float, float]] = {20.0: 0.9, 60.0: 0.75}  # round trip, and the ratio that is wanted
 NOT_SLOWER: Final = 0.97

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 
 from bench.versus.tasks import Task
-from services.launcher.streaming import Answer, AnswerError
+from services.launcher.clients.streaming import Answer, AnswerError
 
 
 async def complete(http: aiohttp.ClientSession, task: Task) -> Answer:

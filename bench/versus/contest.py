@@ -9,8 +9,8 @@ from bench.versus.completion import complete
 from bench.versus.peers import PeerServer
 from bench.versus.ratios import Key, Rounds
 from bench.versus.tasks import Task
-from services.launcher.stack import Stack
-from services.launcher.streaming import Answer, stream
+from services.launcher.clients.streaming import Answer, stream
+from services.launcher.fleet.stack import Stack
 
 OURS: Final = "draftmesh"
 OURS_PLAIN: Final = "draftmesh plain"

@@ -16,10 +16,10 @@ from typing import Final, Self
 
 import aiohttp
 
-from services.launcher.child import Child, Program
-from services.launcher.cores import Cores, forking_on
-from services.launcher.ports import LOOPBACK, claim
-from services.launcher.stack import POLL_S, START_S
+from services.launcher.fleet.child import Child, Program
+from services.launcher.fleet.cores import Cores, forking_on
+from services.launcher.fleet.ports import LOOPBACK, claim
+from services.launcher.fleet.stack import POLL_S, START_S
 from shared.errors import StartError
 
 _SCRIPT: Final = Path(__file__).with_name("xllamacpp_server.py")

@@ -11,9 +11,9 @@ from bench.versus.contest import Contestant, Runs, Theirs, Work, do
 from bench.versus.peers import Binaries, Engine, PeerServer, Setting
 from bench.versus.ratios import best
 from bench.versus.tasks import Task
-from services.launcher.cores import Cores
-from services.launcher.pair import Pair
-from services.launcher.stack import Stack
+from services.launcher.fleet.cores import Cores
+from services.launcher.fleet.stack import Stack
+from services.launcher.models.pair import Pair
 
 CTX: Final = 1024
 AUDITION_TOKENS: Final = 32

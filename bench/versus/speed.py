@@ -17,10 +17,10 @@ from bench.versus.results import CellResult, Finding
 from bench.versus.setup import AUDITION_TOKENS, Setup, opponent, warm_up, winners
 from bench.versus.tasks import QUESTIONS, Author, prompts
 from bench.workload import TEMPERATURES
-from services.launcher.stack import Stack
-from shared.messages import VerifierCard
-from shared.registry import HEARTBEAT_S
-from shared.speedup import RowCosts
+from services.launcher.fleet.stack import Stack
+from shared.fleet.registry import HEARTBEAT_S
+from shared.law.speedup import RowCosts
+from shared.wire.messages import VerifierCard
 
 IDEAL_WANTED = 0.92
 

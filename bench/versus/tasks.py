@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from services.gateway.template import ChatTemplate
-from shared.llama.model import Model
+from services.gateway.prompts.template import ChatTemplate
+from shared.model.llama.model import Model
 
 Messages = tuple[dict[str, str], ...]
 

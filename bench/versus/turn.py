@@ -15,8 +15,8 @@ from bench.versus.ratios import Key, mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup
 from bench.versus.tasks import Author, Messages, Task
-from services.launcher.stack import Stack
-from services.launcher.streaming import Answer, stream
+from services.launcher.clients.streaming import Answer, stream
+from services.launcher.fleet.stack import Stack
 
 WANTED: Final = 1.1
 OURS_LAW: Final = f"{OURS} law"

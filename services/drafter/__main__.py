@@ -9,11 +9,13 @@ import typer
 from services.drafter.card import introduce
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.worker import Worker
-from shared import lifecycle, logs, models, options, usage
-from shared.arriving import Arriving
-from shared.broker import check, connect
-from shared.offload import AUTO
-from shared.registry import Registry, draft_keeper
+from shared.fleet.arriving import Arriving
+from shared.fleet.registry import Registry, draft_keeper
+from shared.model import model_source
+from shared.model.offload import AUTO
+from shared.process import lifecycle, logs
+from shared.settings import command_line, options
+from shared.wire.broker import check, connect
 
 logger = structlog.get_logger()
 
@@ -35,7 +37,7 @@ def main(
     # What is wrong on the command line is told before Redis is asked and anything is loaded.
     check(redis)
     if draft_model:
-        models.check(draft_model, "--draft-model")
+        model_source.check(draft_model, "--draft-model")
         # Only a model drafter pays for importing llama.cpp.
         from services.drafter.place import named, place_drafter
 
@@ -67,4 +69,4 @@ def main(
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "draftmesh drafter")
+    command_line.run(command_line.command(main), "draftmesh drafter")

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 
-from shared.messages import NOWHERE, DrafterCard, Site
+from shared.wire.messages import NOWHERE, DrafterCard, Site
 
 
 def introduce(

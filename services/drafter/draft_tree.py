@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shared import prefix
+from shared.law import prefix
 
 
 class Candidate(NamedTuple):

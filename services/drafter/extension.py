@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from services.drafter.copier import Copier
 from services.drafter.draft_tree import Node
 from services.drafter.proposer import Opening
-from shared import prefix
+from shared.law import prefix
 
 _SURE: Final = 0.7  # of its first token; a shorter match is rarely better than what the model will say by itself
 _FAINTEST: Final = 0.1  # probability that the target gets to a token, below which it is not worth telling

@@ -5,18 +5,19 @@ import structlog
 from services.drafter import step_costs
 from services.drafter.card import introduce
 from services.drafter.model_proposer import MOST, RANKS, ModelProposer
-from shared import machine, models, offload
-from shared.arriving import Threads
 from shared.errors import StartError
-from shared.llama.context import Context
-from shared.llama.fitness import Fitness
-from shared.llama.model import Model
-from shared.llama.placement import Placement
-from shared.memory import Layout
-from shared.messages import DrafterCard
-from shared.rows import LlamaError
-from shared.speedup import RowCosts
-from shared.vocabulary import fingerprint
+from shared.fleet.arriving import Threads
+from shared.law.speedup import RowCosts
+from shared.machine import resources
+from shared.model import model_source, offload
+from shared.model.llama.context import Context
+from shared.model.llama.fitness import Fitness
+from shared.model.llama.model import Model
+from shared.model.llama.placement import Placement
+from shared.model.memory import Layout
+from shared.model.rows import LlamaError
+from shared.model.vocabulary import fingerprint
+from shared.wire.messages import DrafterCard
 
 logger = structlog.get_logger()
 
@@ -32,10 +33,10 @@ class ModelDrafter:
     """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be had."""
 
     def __init__(self, spec: str, place: Placement, ctx: int, parallel: int, threads: Threads, gpu_layers: str) -> None:
-        self.path = models.resolve(spec, "--draft-model", _tell)
-        self.name = models.model_name(self.path)
+        self.path = model_source.resolve(spec, "--draft-model", _tell)
+        self.name = model_source.model_name(self.path)
         self.device = place.name
-        sizes = models.sizes(self.path, spec, "--draft-model")
+        sizes = model_source.sizes(self.path, spec, "--draft-model")
         layout = Layout(
             context=min(ctx or DEFAULT_CONTEXT, sizes.context or DEFAULT_CONTEXT),
             parallel=parallel,
@@ -43,7 +44,7 @@ class ModelDrafter:
         )
         free = offload.room(place.devices)
         layout = offload.windows_or_all(sizes, layout, self.device, free)
-        placed = offload.place(sizes, layout, gpu_layers, self.device, free, machine.available_memory())
+        placed = offload.place(sizes, layout, gpu_layers, self.device, free, resources.available_memory())
         if shortage := placed.shortage():
             raise StartError("--draft-model", spec, shortage)
         logger.info("model_placed", placed=str(placed))

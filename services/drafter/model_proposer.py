@@ -17,13 +17,13 @@ from services.drafter.draft_tree import Candidate, Node
 from services.drafter.extension import Continuation
 from services.drafter.proposer import Draft, Opening
 from services.drafter.session import Session
-from shared import sampling
-from shared.acceptance import Acceptance
-from shared.drafts import burst
-from shared.rows import Rows
-from shared.sequences import Sequences
-from shared.speedup import RowCosts
-from shared.target import Target
+from shared.law import sampling
+from shared.law.acceptance import Acceptance
+from shared.law.speedup import RowCosts
+from shared.model.rows import Rows
+from shared.model.sequences import Sequences
+from shared.model.target import Target
+from shared.wire.drafts import burst
 
 # Prompt rows per step while other sessions draft; a long prompt must not silence them.
 _SHARED_PREFILL_ROWS: Final = 64

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from shared import devices
-from shared.arriving import Arriving
-from shared.llama.backend_device import open_device
-from shared.llama.placement import Placement, look, open_seen
+from shared.fleet.arriving import Arriving
+from shared.machine import devices
+from shared.model.llama.backend_device import open_device
+from shared.model.llama.placement import Placement, look, open_seen
 
 
 def named(name: str) -> Placement | None:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
-from shared import prefix
-from shared.messages import Sampling
+from shared.law import prefix
+from shared.wire.messages import Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from services.drafter.draft_tree import DraftTree, Node
 from services.drafter.extension import Extension
 from services.drafter.proposer import Opening
-from shared import sampling
-from shared.sequences import Sequences, Slot
-from shared.target import Target
+from shared.law import sampling
+from shared.model.sequences import Sequences, Slot
+from shared.model.target import Target
 
 
 @dataclass(slots=True, eq=False)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from shared import sampling
-from shared.messages import Sampling
-from shared.rows import Rows
-from shared.target import Target
+from shared.law import sampling
+from shared.model.rows import Rows
+from shared.model.target import Target
+from shared.wire.messages import Sampling
 
 ROW_COUNTS: Final = (1, 2, 4, 8)
 # Any text will do; a mixture of experts reads more of itself for real text than for repetitions.

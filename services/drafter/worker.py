@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
 from services.drafter.proposer import Draft, Opening, Proposer, join
-from shared import codec, drafts, keys, lifecycle
-from shared.broker import DISCONNECTED, Broker, Reconnect
-from shared.jobs import read_job, read_log
-from shared.messages import Close, Commit, DrafterCard, Hello, Hint, Open, Proposal, Reply, VerifierCard
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.process import lifecycle
+from shared.wire import codec, drafts, keys
+from shared.wire.broker import DISCONNECTED, Broker, Reconnect
+from shared.wire.jobs import read_job, read_log
+from shared.wire.messages import Close, Commit, DrafterCard, Hello, Hint, Open, Proposal, Reply, VerifierCard
 
 logger = structlog.get_logger()
 

@@ -5,9 +5,10 @@ from typing import Annotated, Final
 
 import typer
 
-from services.gateway.absences import GRACE_S
+from services.gateway.generation.lost_models import GRACE_S
 from services.gateway.service import Settings, serve
-from shared import api_keys, lifecycle, logs, options, usage
+from shared.process import api_keys, lifecycle, logs
+from shared.settings import command_line, options
 
 _COLLECT_AFTER: Final = 50_000  # objects made and not freed: a few MB
 
@@ -119,4 +120,4 @@ def _settle() -> None:
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "draftmesh gateway")
+    command_line.run(command_line.command(main), "draftmesh gateway")

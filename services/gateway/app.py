@@ -12,11 +12,11 @@ from aiohttp.typedefs import Handler
 from redis.exceptions import RedisError
 
 from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, unavailable
-from services.gateway.gateway import ANSWER_ID, CALLER, DOCUMENT, GATEWAY, REQUEST_ID, Gateway
-from services.gateway.openapi import document
-from services.gateway.shapes import shape
+from services.gateway.http.error_shapes import shape
+from services.gateway.http.gateway import ANSWER_ID, CALLER, DOCUMENT, GATEWAY, REQUEST_ID, Gateway
+from services.gateway.http.openapi import document
 from services.gateway.table import ROUTES
-from shared.broker import DISCONNECTED
+from shared.wire.broker import DISCONNECTED
 
 logger = structlog.get_logger()
 

@@ -6,8 +6,8 @@ Dialects turn it into their own shape; nothing here knows HTTP libraries.
 import random
 from typing import Final
 
-from shared.names import LATEST
-from shared.registry import LastServed
+from shared.fleet.model_names import LATEST
+from shared.fleet.registry import LastServed
 
 # Clients that were refused together must not come back together.
 RETRY_AFTER_S: Final = (1.0, 3.0)

@@ -14,33 +14,35 @@ import structlog
 from aiohttp import web
 from redis.exceptions import RedisError
 
-from services.gateway.absences import GRACE_S, Absences
-from services.gateway.activity import Activity
 from services.gateway.app import build
-from services.gateway.attempts import Attempts
-from services.gateway.background import Background
-from services.gateway.directory import ModelDirectory
-from services.gateway.gateway import Gateway
-from services.gateway.generator import Generator
-from services.gateway.guard import Guard
-from services.gateway.keys_file import KeysFile, watch
-from services.gateway.limits import Limits
-from services.gateway.metrics import Metrics
-from services.gateway.pulse import Contact, Pulse
-from services.gateway.responses.record_follower import RecordFollower
-from services.gateway.responses.recorders import Recorders
-from services.gateway.responses.records import RecordStore
-from services.gateway.responses.store import ResponseStore
-from services.gateway.sse import HEARTBEAT_S
-from services.gateway.stores import Stores
-from services.gateway.turns import TurnStore
-from services.gateway.watch import Watch
-from shared import api_keys, broker, lifecycle, tracing
+from services.gateway.dialects.responses.recorders import Recorders
+from services.gateway.generation.generator import Generator
+from services.gateway.generation.limits import Limits
+from services.gateway.generation.lost_models import GRACE_S, Absences
+from services.gateway.http.activity import Activity
+from services.gateway.http.attempts import Attempts
+from services.gateway.http.background_work import Background
+from services.gateway.http.gateway import Gateway
+from services.gateway.http.guard import Guard
+from services.gateway.http.keys_file import KeysFile, watch
+from services.gateway.http.sse import HEARTBEAT_S, event
+from services.gateway.models.directory import ModelDirectory
+from services.gateway.monitoring.loop_health import Contact, Pulse
+from services.gateway.monitoring.metrics import Metrics
+from services.gateway.monitoring.watch import Watch
+from services.gateway.storage.follow import LogFollower
+from services.gateway.storage.kept_turns import TurnStore
+from services.gateway.storage.record_follower import RecordFollower
+from services.gateway.storage.records import RecordStore
+from services.gateway.storage.response_store import ResponseStore
+from services.gateway.storage.stores import Stores
 from shared.errors import StartError
-from shared.follow import LogFollower
-from shared.messages import GatewayCard
-from shared.options import Traces
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.process import api_keys, lifecycle, tracing
+from shared.process.spans import Tracer
+from shared.settings.options import Traces
+from shared.wire import broker
+from shared.wire.messages import GatewayCard
 
 logger = structlog.get_logger()
 
@@ -83,7 +85,7 @@ async def _serve(
     instance: str,
     guard: Guard,
     file: KeysFile | None,
-    tracer: tracing.Tracer,
+    tracer: Tracer,
     stop: asyncio.Event,
     started: "asyncio.Future[str] | None",
 ) -> None:
@@ -129,7 +131,7 @@ def _assemble(
     settings: Settings,
     instance: str,
     guard: Guard,
-    tracer: tracing.Tracer,
+    tracer: Tracer,
     clients: broker.Broker,
     registry: Registry,
     follower: LogFollower,
@@ -160,7 +162,7 @@ def _assemble(
         attempts=Attempts(clients.redis),
         background=Background(instance),
         record_follower=RecordFollower(follower),
-        watch=Watch(directory.cards),
+        watch=Watch(directory.cards, event),
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,

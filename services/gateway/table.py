@@ -2,25 +2,25 @@
 
 from typing import Final
 
-from services.gateway import model_routes, routes, server_routes, status_routes, token_routes
-from services.gateway.chat.call import ChatCall
-from services.gateway.chat.request import ChatRequest
-from services.gateway.completions.call import CompletionCall
-from services.gateway.completions.request import CompletionRequest
-from services.gateway.counting import TokenCount
-from services.gateway.dialect import Dialect
-from services.gateway.messages.call import MessagesCall
-from services.gateway.messages.request import MessagesRequest
-from services.gateway.ollama import routes as ollama_routes
-from services.gateway.ollama.call import NDJSON, OllamaEndpoint, chat_call, generate_call
-from services.gateway.ollama.models import Shown
-from services.gateway.ollama.request import ChatBody, GenerateBody
+from services.gateway.dialects.chat.call import ChatCall
+from services.gateway.dialects.chat.request import ChatRequest
+from services.gateway.dialects.completions.call import CompletionCall
+from services.gateway.dialects.completions.request import CompletionRequest
+from services.gateway.dialects.counting import TokenCount
+from services.gateway.dialects.messages.call import MessagesCall
+from services.gateway.dialects.messages.request import MessagesRequest
+from services.gateway.dialects.ollama import routes as ollama_routes
+from services.gateway.dialects.ollama.call import NDJSON, OllamaEndpoint, chat_call, generate_call
+from services.gateway.dialects.ollama.models import Shown
+from services.gateway.dialects.ollama.request import ChatBody, GenerateBody
+from services.gateway.dialects.responses import routes as response_routes
+from services.gateway.dialects.responses.call import ResponsesCall
+from services.gateway.dialects.responses.recording import ResponsesEndpoint
+from services.gateway.dialects.responses.request import ResponsesRequest
+from services.gateway.http.dialect import Dialect
+from services.gateway.http.route import Route, both, generates, get, post
 from services.gateway.page import routes as page_routes
-from services.gateway.responses import routes as response_routes
-from services.gateway.responses.call import ResponsesCall
-from services.gateway.responses.recording import ResponsesEndpoint
-from services.gateway.responses.request import ResponsesRequest
-from services.gateway.route import Route, both, generates, get, post
+from services.gateway.views import health, models, server, status, tokens
 
 _OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}
 _GONE: Final[dict[str, object]] = {"refusals": (400,), "refused": True}
@@ -82,49 +82,49 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     # Which models there are
     get(
-        model_routes.list_models,
+        models.list_models,
         "The served models",
         *both("/models"),
-        response=model_routes.ModelList,
+        response=models.ModelList,
         query={"client_version": "Codex's; adds its catalogue, which is empty"},
     ),
     get(
-        model_routes.get_model,
+        models.get_model,
         "One served model",
         *both("/models/{id:.+}"),
-        response=model_routes.ModelEntry,
+        response=models.ModelEntry,
         refusals=(404,),
     ),
     get(
-        model_routes.list_loaded,
+        models.list_loaded,
         "The served models, for LM Studio's clients",
         "/api/v0/models",
-        response=model_routes.LoadedList,
+        response=models.LoadedList,
     ),
     # Tokens and prompts
     post(
-        token_routes.tokenize,
-        token_routes.Tokenize,
+        tokens.tokenize,
+        tokens.Tokenize,
         "Text or a conversation to token ids",
         "/tokenize",
         "/v1/tokenize",
-        response=token_routes.Tokens,
+        response=tokens.Tokens,
     ),
     post(
-        token_routes.detokenize,
-        token_routes.Detokenize,
+        tokens.detokenize,
+        tokens.Detokenize,
         "Token ids to text",
         "/detokenize",
         "/v1/detokenize",
-        response=token_routes.Text,
+        response=tokens.Text,
     ),
     post(
-        token_routes.apply_template,
+        tokens.apply_template,
         ChatRequest,
         "The prompt of a chat request, as text",
         "/apply-template",
         "/v1/apply-template",
-        response=token_routes.Prompt,
+        response=tokens.Prompt,
     ),
     # What Ollama's clients ask beside
     get(ollama_routes.version, "The like release of Ollama", "/api/version", response=ollama_routes.Version),
@@ -176,36 +176,36 @@ ROUTES: Final[tuple[Route, ...]] = (
         open=True,
     ),
     get(
-        status_routes.status,
+        status.status,
         "The fleet: every process, what it is worth, and what runs",
         "/status",
-        response=status_routes.FleetStatus,
+        response=status.FleetStatus,
     ),
     get(
-        status_routes.events,
+        status.events,
         "The same as server-sent events, one a second, after a first one with the last minutes' totals",
         "/status/events",
         media="text/event-stream",
     ),
-    get(routes.live, "Whether the process does its work", "/livez", "/health", refusals=(503,), open=True),
-    get(routes.ready, "Whether a request sent now would be served", "/readyz", "/ready", refusals=(503,), open=True),
-    get(routes.progress, "Whether what runs here gets on", "/health/progress", refusals=(503,), open=True),
-    get(routes.metrics, "Prometheus' metrics", "/metrics", media="text/plain", open=True),
+    get(health.live, "Whether the process does its work", "/livez", "/health", refusals=(503,), open=True),
+    get(health.ready, "Whether a request sent now would be served", "/readyz", "/ready", refusals=(503,), open=True),
+    get(health.progress, "Whether what runs here gets on", "/health/progress", refusals=(503,), open=True),
+    get(health.metrics, "Prometheus' metrics", "/metrics", media="text/plain", open=True),
     get(
-        server_routes.properties,
+        server.properties,
         "A model's context, slots, template and exactness",
         "/props",
-        response=server_routes.Properties,
+        response=server.Properties,
         query=_MODEL,
         refusals=(404,),
     ),
     get(
-        server_routes.slots,
+        server.slots,
         "What runs on the verifiers",
         "/slots",
-        response=server_routes.Slots,
+        response=server.Slots,
         query=_MODEL,
         refusals=(404,),
     ),
-    get(routes.openapi, "This document", "/openapi.json", open=True),
+    get(health.openapi, "This document", "/openapi.json", open=True),
 )

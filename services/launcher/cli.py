@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from services.launcher import service_options
 from services.launcher.commands.acl import acl
 from services.launcher.commands.backend import backend
 from services.launcher.commands.bench import bench, compare
@@ -27,8 +26,9 @@ from services.launcher.commands.setup import setup
 from services.launcher.commands.status import status
 from services.launcher.commands.top import top
 from services.launcher.commands.up import up
-from shared import options, settings, usage
-from shared.logs import configure
+from services.launcher.settings import service_options
+from shared.process.logs import configure
+from shared.settings import command_line, command_settings, options
 
 
 class _TwoWords(TyperGroup):
@@ -84,5 +84,5 @@ app.command()(acl)
 
 def main() -> None:
     """The console script: runs the command and exits with its status."""
-    configure(settings.PROGRAM, options.Level.WARNING, cached=False)
-    usage.run(app, settings.PROGRAM, service_options.KEYS)
+    configure(command_settings.PROGRAM, options.Level.WARNING, cached=False)
+    command_line.run(app, command_settings.PROGRAM, service_options.KEYS)

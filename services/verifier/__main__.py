@@ -8,14 +8,16 @@ import typer
 
 from services.verifier.load import TargetSettings, load
 from services.verifier.worker import Worker
-from shared import lifecycle, logs, models, options, tracing, usage
-from shared.arriving import Arriving
-from shared.broker import check, connect
-from shared.llama.placement import place_target
-from shared.messages import Speculation
-from shared.names import check_aliases
-from shared.offload import AUTO
-from shared.registry import Registry
+from shared.fleet.arriving import Arriving
+from shared.fleet.model_names import check_aliases
+from shared.fleet.registry import Registry
+from shared.model import model_source
+from shared.model.llama.placement import place_target
+from shared.model.offload import AUTO
+from shared.process import lifecycle, logs, tracing
+from shared.settings import command_line, options
+from shared.wire.broker import check, connect
+from shared.wire.messages import Speculation
 
 logger = structlog.get_logger()
 
@@ -52,7 +54,7 @@ def main(
     logs.configure("verifier", log_level)
     # What is wrong on the command line is told before Redis is asked and anything is loaded.
     check(redis)
-    models.check(target_model, "--target-model")
+    model_source.check(target_model, "--target-model")
     place = place_target(target_device, tensor_split)
     aliases = check_aliases(alias)
     settings = TargetSettings(
@@ -87,4 +89,4 @@ def main(
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "draftmesh verifier")
+    command_line.run(command_line.command(main), "draftmesh verifier")

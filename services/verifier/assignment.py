@@ -6,7 +6,7 @@ from typing import Final
 
 from services.verifier.drafters import Drafter, Drafters
 from services.verifier.generation import Generation, Session
-from shared.messages import Speculation
+from shared.wire.messages import Speculation
 
 # Two model drafters per request: their union in the trie already catches most of what either knows, and a third
 # would rather help another request.

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 import structlog
 
-from shared.rows import Rows
-from shared.sampling import Logits
-from shared.target import Target
+from shared.law.sampling import Logits
+from shared.model.rows import Rows
+from shared.model.target import Target
 
 logger = structlog.get_logger()
 

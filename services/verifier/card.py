@@ -11,8 +11,8 @@ from services.verifier.engine import Engine
 from services.verifier.introductions import Introductions
 from services.verifier.load import Loaded
 from services.verifier.speed import Speed
-from shared import models
-from shared.messages import Speculation, VerifierCard
+from shared.model import model_source
+from shared.wire.messages import Speculation, VerifierCard
 
 
 def introduce(
@@ -24,7 +24,7 @@ def introduce(
         id=instance,
         host=socket.gethostname(),
         pid=os.getpid(),
-        model=models.model_name(loaded.model.path),
+        model=model_source.model_name(loaded.model.path),
         fingerprint=introductions.fingerprint,
         vocabulary=introductions.vocabulary,
         n_vocab=target.n_vocab,

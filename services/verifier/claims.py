@@ -10,13 +10,13 @@ from typing import Final
 import structlog
 
 from services.verifier.constraint import Constraint
-from shared import codec
-from shared.broker import BLOCK_MS, DISCONNECTED, Reconnect
-from shared.commands import Redis
-from shared.grammar import GrammarError
-from shared.jobs import Claim, JobStore, read_log
-from shared.messages import Job
-from shared.scripts import Outcome
+from shared.law.grammar import GrammarError
+from shared.wire import codec
+from shared.wire.broker import BLOCK_MS, DISCONNECTED, Reconnect
+from shared.wire.commands import Redis
+from shared.wire.jobs import Claim, JobStore, read_log
+from shared.wire.messages import Job
+from shared.wire.scripts import Outcome
 
 logger = structlog.get_logger()
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from services.verifier.generation import Generation
-from shared.broker import DISCONNECTED, Reconnect
-from shared.jobs import Append, JobStore, Renewal
-from shared.messages import Hint
-from shared.scripts import Outcome
+from shared.wire.broker import DISCONNECTED, Reconnect
+from shared.wire.jobs import Append, JobStore, Renewal
+from shared.wire.messages import Hint
+from shared.wire.scripts import Outcome
 
 logger = structlog.get_logger()
 

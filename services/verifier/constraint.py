@@ -11,9 +11,9 @@ import structlog
 
 from services.verifier.thinking import ThinkingBudget
 from services.verifier.trie import Node, Verdict
-from shared.grammar import GrammarError, Grammars, Matcher
-from shared.messages import Job
-from shared.sampling import Mask
+from shared.law.grammar import GrammarError, Grammars, Matcher
+from shared.law.sampling import Mask
+from shared.wire.messages import Job
 
 logger = structlog.get_logger()
 

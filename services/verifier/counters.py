@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.verifier.scheduler import MAX_WIDTH
-from shared.messages import RoundStarts
+from shared.wire.messages import RoundStarts
 
 PLAIN: Final = "plain"
 ACCEPTED: Final = "accepted"

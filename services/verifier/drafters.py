@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared.acceptance import Acceptance
-from shared.messages import DrafterCard, DrafterCounts
+from shared.law.acceptance import Acceptance
+from shared.wire.messages import DrafterCard, DrafterCounts
 
 # What a drafter's step must be worth. On the target's own memory a step slows the target by some seventh of its time
 # (measured on two cores); elsewhere it costs only what a better guess would have been drafted in.

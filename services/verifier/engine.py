@@ -19,11 +19,11 @@ from services.verifier.round import QUIET_ROUNDS, Entry, Planner, Round
 from services.verifier.scheduler import MAX_WIDTH, Arrival
 from services.verifier.trie import Node
 from services.verifier.walk import Walk, walk
-from shared.jobs import Claim
-from shared.messages import Chunk, Finish, Job, Proposal, Speculation
-from shared.sequences import Sequences
-from shared.speedup import RowCosts
-from shared.target import Target
+from shared.law.speedup import RowCosts
+from shared.model.sequences import Sequences
+from shared.model.target import Target
+from shared.wire.jobs import Claim
+from shared.wire.messages import Chunk, Finish, Job, Proposal, Speculation
 
 # How often and how long resting drafters try again: their guesses are judged without rows, so a probe costs the
 # verifier nothing.

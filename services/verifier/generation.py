@@ -12,11 +12,11 @@ from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Node, Trie
 from services.verifier.walk import ANYTHING, Rule
-from shared.acceptance import COPIED
-from shared.jobs import Claim
-from shared.messages import Job, Proposal, RequestStatus, Speculation
-from shared.sampling import History, needs_history
-from shared.sequences import Slot
+from shared.law.acceptance import COPIED
+from shared.law.sampling import History, needs_history
+from shared.model.sequences import Slot
+from shared.wire.jobs import Claim
+from shared.wire.messages import Job, Proposal, RequestStatus, Speculation
 
 # Two hops through Redis on one host; refined per drafter by what is seen.
 FIRST_HOP_MS = 1.0

@@ -8,10 +8,10 @@ from typing import Final
 import structlog
 
 from services.verifier.drafters import Drafters
-from shared.llama.vocabulary import Vocabulary
-from shared.messages import DrafterCard
-from shared.registry import Registry, target_keeper
-from shared.vocabulary import fingerprint, first_difference
+from shared.fleet.registry import Registry, target_keeper
+from shared.model.llama.vocabulary import Vocabulary
+from shared.model.vocabulary import fingerprint, first_difference
+from shared.wire.messages import DrafterCard
 
 logger = structlog.get_logger()
 

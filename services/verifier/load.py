@@ -23,21 +23,23 @@ from services.verifier.calibrate import (
     still_holds,
 )
 from services.verifier.scheduler import most_outputs
-from shared import machine, models, offload, options
-from shared.arriving import Threads, alone
 from shared.errors import StartError
+from shared.fleet.arriving import Threads, alone
 from shared.folders import cache_folder
-from shared.llama.context import CACHE_TYPES, Context, number_bytes
-from shared.llama.fitness import Fitness
-from shared.llama.library import build_info
-from shared.llama.model import Model
-from shared.llama.placement import Placement
-from shared.memory import Layout
-from shared.messages import NOWHERE, Site, Speculation
-from shared.model_sizes import ModelSizes
-from shared.offload import Offload
-from shared.rows import MAX_LEAVES, LlamaError
-from shared.speedup import RowCosts
+from shared.law.speedup import RowCosts
+from shared.machine import resources
+from shared.model import model_source, offload
+from shared.model.llama.context import CACHE_TYPES, Context, number_bytes
+from shared.model.llama.fitness import Fitness
+from shared.model.llama.library import build_info
+from shared.model.llama.model import Model
+from shared.model.llama.placement import Placement
+from shared.model.memory import Layout
+from shared.model.model_sizes import ModelSizes
+from shared.model.offload import Offload
+from shared.model.rows import MAX_LEAVES, LlamaError
+from shared.settings import options
+from shared.wire.messages import NOWHERE, Site, Speculation
 
 logger = structlog.get_logger()
 
@@ -54,7 +56,7 @@ _LAW_TYPES: Final = ("f16", "f16")
 class TargetSettings:
     """The verifier's options as given; names as on the command line."""
 
-    target_model: str = models.DEFAULT
+    target_model: str = model_source.DEFAULT
     ctx: int = 0
     parallel: int = 8
     threads: int = 0
@@ -95,8 +97,8 @@ def load(
     for option, value in (("--cache-type-k", settings.cache_type_k), ("--cache-type-v", settings.cache_type_v)):
         if value != "auto" and value not in CACHE_TYPES:
             raise StartError(option, value, f"must be auto, {', '.join(CACHE_TYPES)}")
-    path = models.resolve(settings.target_model, "--target-model", say)
-    sizes = models.sizes(path, settings.target_model, "--target-model")
+    path = model_source.resolve(settings.target_model, "--target-model", say)
+    sizes = model_source.sizes(path, settings.target_model, "--target-model")
     placed = _offload(settings, sizes, place)
     logger.info("model_placed", placed=str(placed))
     try:
@@ -130,7 +132,7 @@ def _offload(settings: TargetSettings, sizes: ModelSizes, place: Placement) -> O
     free = offload.room(place.devices)
     if not strict:  # whose promise a cache that wraps around does not keep: cells then lie in another order
         layout = offload.windows_or_all(sizes, layout, place.name, free)
-    placed = offload.place(sizes, layout, settings.gpu_layers, place.name, free, machine.available_memory())
+    placed = offload.place(sizes, layout, settings.gpu_layers, place.name, free, resources.available_memory())
     if shortage := placed.shortage():
         raise StartError("--target-model", settings.target_model, shortage)
     return placed

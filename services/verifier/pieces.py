@@ -7,7 +7,7 @@ that read prompts are measured too, and what they take beyond the table is expec
 from collections.abc import Sequence
 from typing import Final
 
-from shared.speedup import RowCosts
+from shared.law.speedup import RowCosts
 
 # A piece may take this long: leases, cancellations and newcomers wait for the end of a decode.
 PREFILL_MS: Final = 2000.0

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import structlog
 
-from shared.jobs import JobStore
-from shared.registry import Registry
-from shared.silence import AWAY_S, SILENT_S, Silence, watch
+from shared.fleet.liveness import AWAY_S, SILENT_S, Silence, watch
+from shared.fleet.registry import Registry
+from shared.wire.jobs import JobStore
 
 logger = structlog.get_logger()
 

@@ -8,8 +8,8 @@ from typing import Final
 import structlog
 
 from services.verifier.generation import Generation
-from shared.messages import Chunk, Finish
-from shared.tracing import Span, Tracer
+from shared.process.spans import Span, Tracer
+from shared.wire.messages import Chunk, Finish
 
 logger = structlog.get_logger()
 

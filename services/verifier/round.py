@@ -16,11 +16,11 @@ from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate, Choice, c
 from services.verifier.tree import sequences
 from services.verifier.trie import Node
 from services.verifier.walk import Walk
-from shared.messages import Speculation
-from shared.rows import MAX_LEAVES, Rows
-from shared.sequences import Sequences
-from shared.speedup import RowCosts
-from shared.target import Target
+from shared.law.speedup import RowCosts
+from shared.model.rows import MAX_LEAVES, Rows
+from shared.model.sequences import Sequences
+from shared.model.target import Target
+from shared.wire.messages import Speculation
 
 # Rounds without a verified draft after which a request's model drafters rest.
 QUIET_ROUNDS: Final = 16

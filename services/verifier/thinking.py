@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shared.messages import Thinking
+from shared.wire.messages import Thinking
 
 
 class _State(NamedTuple):

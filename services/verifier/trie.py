@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from shared import prefix
-from shared.acceptance import COPIED
+from shared.law import prefix
+from shared.law.acceptance import COPIED
 
 
 class Guess(NamedTuple):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from services.verifier.trie import Node
-from shared import sampling
-from shared.messages import Sampling, TokenLogprob
+from shared.law import sampling
+from shared.wire.messages import Sampling, TokenLogprob
 
 
 class Rule(Protocol):

@@ -27,14 +27,17 @@ from services.verifier.readers import Readers
 from services.verifier.records import Records
 from services.verifier.round import Round
 from services.verifier.speed import Speed
-from shared import codec, drafts, lifecycle, models
-from shared.broker import DISCONNECTED, Broker, Reconnect
-from shared.grammar import Grammars
-from shared.jobs import Append, Claim, JobStore, Renewal
-from shared.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
-from shared.registry import HEARTBEAT_S, Registry
-from shared.scripts import Outcome
-from shared.tracing import NoTracer, Tracer
+from shared.fleet.registry import HEARTBEAT_S, Registry
+from shared.law.grammar import Grammars
+from shared.model import model_source
+from shared.process import lifecycle
+from shared.process.spans import Tracer
+from shared.process.tracing import NoTracer
+from shared.wire import codec, drafts
+from shared.wire.broker import DISCONNECTED, Broker, Reconnect
+from shared.wire.jobs import Append, Claim, JobStore, Renewal
+from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
+from shared.wire.scripts import Outcome
 
 logger = structlog.get_logger()
 
@@ -67,7 +70,7 @@ class Worker:
         self._redis = broker.redis
         self._loaded = loaded
         self._instance = instance
-        model = models.model_name(loaded.model.path)
+        model = model_source.model_name(loaded.model.path)
         vocabulary = loaded.model.vocabulary
         self._engine = Engine(
             loaded.context,

@@ -8,9 +8,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 from playwright.async_api import Page, expect
 
-from shared.llama.model import Model
-from shared.messages import Card, Chunk, DrafterCounts, Finish, RequestStatus, TokenLogprob, VerifierCard
-from shared.registry import HEARTBEAT_S
+from shared.fleet.registry import HEARTBEAT_S
+from shared.model.llama.model import Model
+from shared.wire.messages import Card, Chunk, DrafterCounts, Finish, RequestStatus, TokenLogprob, VerifierCard
 from tests.service.scripted import Script, Stack, Step, card, stack
 from tests.toys import drafter_card
 

@@ -14,11 +14,11 @@ from typing import Any, Final
 from playwright.async_api import Browser, expect
 from rich.console import Console
 
-from services.launcher.cores import halves
-from services.launcher.pair import build_pair
-from services.launcher.progress import building
-from services.launcher.stack import Stack, run_to_end
-from services.launcher.streaming import AnswerError, stream
+from services.launcher.clients.streaming import AnswerError, stream
+from services.launcher.fleet.cores import halves
+from services.launcher.fleet.stack import Stack, run_to_end
+from services.launcher.models.pair import build_pair
+from services.launcher.models.progress import building
 from shared.folders import cache_folder
 from tests.browser.chromium import MISSING, executable, launched
 from tests.browser.fleets import ask, ready

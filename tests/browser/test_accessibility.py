@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from shared.llama.model import Model
+from shared.model.llama.model import Model
 from tests.browser.conftest import Visit
 from tests.browser.fleets import VERIFIER, ask, fleet, guessed, helper, ready
 from tests.service.scripted import fixed

@@ -6,8 +6,8 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish
 from tests.browser.conftest import Visit
 from tests.browser.fleets import DRAFTER, ask, fleet, guessed, helper, ready
 from tests.service.scripted import HI, fixed, speaking

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from services.launcher.cores import halves
-from services.launcher.stack import Stack
+from services.launcher.fleet.cores import halves
+from services.launcher.fleet.stack import Stack
 from tests.browser.conftest import Visit
 from tests.browser.fleets import ask, ready
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from playwright.async_api import Page, Response, expect
 
-from shared.llama.model import Model
+from shared.model.llama.model import Model
 from tests.browser.conftest import Visit
 from tests.browser.fleets import DRAFTER, VERIFIER, ask, fleet, guessed, helper, ready
 from tests.ports import free_port
@@ -129,7 +129,7 @@ async def test_a_gateway_that_was_away_is_found_again(valkey_url: str, vocabular
 async def test_a_connection_that_fell_silent_is_made_anew(
     valkey_url: str, vocabulary: bytes, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.gateway.watch.PERIOD_S", 60.0)
+    monkeypatch.setattr("services.gateway.monitoring.watch.PERIOD_S", 60.0)
     async with fleet(valkey_url, vocabulary, heartbeat_s=60.0) as s:
         page = await visit(s.url, lambda page: page.clock.install())
         await ready(page)

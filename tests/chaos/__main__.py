@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from services.launcher.stack import run_to_end
-from shared import models, usage
+from services.launcher.fleet.stack import run_to_end
+from shared.model import model_source
+from shared.settings import command_line
 from tests.chaos.report import fault_table, summary
 from tests.chaos.run import Plan, run
 from tests.requantised import requantised
@@ -28,7 +29,7 @@ def main(
 
 
 async def _run(seconds: float, seed: int, clients: int) -> int:
-    target = models.resolve("default")
+    target = model_source.resolve("default")
     plan = Plan(target=target, draft=requantised(target, "Q8_0"), seconds=seconds, seed=seed, clients=clients)
     folder = Path(tempfile.mkdtemp(prefix="draftmesh-chaos-"))
     broken = True
@@ -48,4 +49,4 @@ async def _run(seconds: float, seed: int, clients: int) -> int:
 
 
 if __name__ == "__main__":
-    usage.run(usage.command(main), "python -m tests.chaos")
+    command_line.run(command_line.command(main), "python -m tests.chaos")

@@ -6,8 +6,8 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
-from shared.jobs import read_log
-from shared.messages import Finish
+from shared.wire.jobs import read_log
+from shared.wire.messages import Finish
 from tests.chaos.fleet import LEASE_S, START_S, Fleet, Service
 from tests.chaos.records import Fault, Kind
 

@@ -17,16 +17,16 @@ from typing import Any, Final, Self, cast
 import aiohttp
 from redis.exceptions import RedisError
 
-from services.launcher import embedded
-from services.launcher.child import Child, Program, service_command
-from services.launcher.ports import LOOPBACK, answers
-from services.launcher.readiness import is_ready
-from shared.broker import Broker, connect
-from shared.jobs import JobStore
-from shared.lifecycle import GRACE_S
-from shared.messages import Card, VerifierCard
-from shared.models import model_name
-from shared.registry import Registry
+from services.launcher.fleet import embedded
+from services.launcher.fleet.child import Child, Program, service_command
+from services.launcher.fleet.ports import LOOPBACK, answers
+from services.launcher.fleet.readiness import is_ready
+from shared.fleet.registry import Registry
+from shared.model.model_source import model_name
+from shared.process.lifecycle import GRACE_S
+from shared.wire.broker import Broker, connect
+from shared.wire.jobs import JobStore
+from shared.wire.messages import Card, VerifierCard
 from tests.chaos.proxy import Proxy
 from tests.chaos.questions import N_CTX
 from tests.chaos.records import End

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shared.llama.model import Model
-from shared.messages import Sampling
+from shared.model.llama.model import Model
+from shared.wire.messages import Sampling
 from tests.e2e.plain import PlainLoop
 
 N_CTX: Final = 256  # of a request: the longest prompt and answer take half of it

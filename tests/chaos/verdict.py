@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shared import usage
+from shared.settings import command_line
 from tests.chaos.questions import Reference
 from tests.chaos.records import End, Ending, Fault, Kind, Request
 
@@ -42,7 +42,7 @@ def deaths(ends: Sequence[End], faults: Sequence[Fault]) -> list[str]:
     return [
         f"{end.name} ended by itself with {end.status}: {end.said}"
         for end in ends
-        if end.status != usage.BAD_OPTION
+        if end.status != command_line.BAD_OPTION
         or not any(fault.kind in _REDIS and fault.began <= end.moment <= fault.ended + AFTER_S for fault in faults)
     ]
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from shared.messages import Finish
-from shared.scripts import MAX_SILENT, Outcome
+from shared.wire.messages import Finish
+from shared.wire.scripts import MAX_SILENT, Outcome
 
 Logged = tuple[int, tuple[int, ...], Finish]  # base, tokens, finish
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared import keys
-from shared.broker import Broker
-from shared.jobs import Admission, Append, Claim, JobStore
-from shared.messages import Chunk, Finish
-from shared.scripts import SHARE, Outcome
+from shared.wire import keys
+from shared.wire.broker import Broker
+from shared.wire.jobs import Admission, Append, Claim, JobStore
+from shared.wire.messages import Chunk, Finish
+from shared.wire.scripts import SHARE, Outcome
 from tests.toys import job
 
 OWNER = "verifier-1"

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared import codec, keys
-from shared.broker import Broker
-from shared.follow import BACKLOG, LogFollower, LogLost
-from shared.jobs import Append, JobStore
-from shared.messages import Chunk, Finish
+from services.gateway.storage.follow import BACKLOG, LogFollower, LogLost
+from shared.wire import codec, keys
+from shared.wire.broker import Broker
+from shared.wire.jobs import Append, JobStore
+from shared.wire.messages import Chunk, Finish
 from tests.following import follow
 from tests.patience import HANG_S
 from tests.toys import job
@@ -109,7 +109,7 @@ async def test_a_reader_that_leaves_is_forgotten(broker: Broker, follower: LogFo
 async def test_a_lost_log_is_noticed_while_others_go_on(
     broker: Broker, follower: LogFollower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.follow.BLOCK_MS", 50)
+    monkeypatch.setattr("services.gateway.storage.follow.BLOCK_MS", 50)
     lost, busy = await start(broker, "lost"), await start(broker, "busy")
     await commit(lost, "lost", 0, (4,))
     reader = asyncio.create_task(tokens_of(follower, "lost"))

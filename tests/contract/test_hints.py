@@ -5,11 +5,11 @@ import zlib
 import msgspec
 import pytest
 
-from shared import codec, drafts, keys
-from shared.broker import Broker
-from shared.drafts import Inbox, send
-from shared.messages import Close, Commit, GatewayCard, Hello, Hint, Proposal, Reply
-from shared.registry import SERVED_TTL_MS, Registry, VocabularyKeeper, content_digest, draft_keeper
+from shared.fleet.registry import SERVED_TTL_MS, Registry, VocabularyKeeper, content_digest, draft_keeper
+from shared.wire import codec, drafts, keys
+from shared.wire.broker import Broker
+from shared.wire.drafts import Inbox, send
+from shared.wire.messages import Close, Commit, GatewayCard, Hello, Hint, Proposal, Reply
 from tests.service.scripted import card
 from tests.toys import drafter_card
 
@@ -91,7 +91,7 @@ async def test_vocabularies_are_stored_deflated_and_bounded(broker: Broker, monk
         await keeper.keep()
         assert await registry.fetch_vocabulary(keeper.digest) == gguf
     assert len(await broker.redis.get(keys.vocabulary(keeper.digest)) or b"") < 1000
-    monkeypatch.setattr("shared.registry.MAX_VOCABULARY_BYTES", 1000)
+    monkeypatch.setattr("shared.fleet.registry.MAX_VOCABULARY_BYTES", 1000)
     with pytest.raises(ValueError, match="beyond"):
         await registry.fetch_vocabulary(keeper.digest)
 

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from shared import codec, drafts, keys
-from shared.broker import Broker
-from shared.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
-from shared.messages import Chunk, Close, Finish
-from shared.registry import Registry
-from shared.scripts import Outcome
+from shared.fleet.registry import Registry
+from shared.wire import codec, drafts, keys
+from shared.wire.broker import Broker
+from shared.wire.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
+from shared.wire.messages import Chunk, Close, Finish
+from shared.wire.scripts import Outcome
 from tests.toys import drafter_card, job
 
 OWNER, OTHER = "verifier-1", "verifier-2"

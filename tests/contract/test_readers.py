@@ -1,11 +1,11 @@
 """Requests whose gateway died are freed, waiting or held; those of the living are left alone."""
 
 from services.verifier.readers import Readers
-from shared.broker import Broker
-from shared.jobs import Append, Claim, JobStore, read_log
-from shared.messages import Chunk, Finish, GatewayCard
-from shared.registry import Registry
-from shared.scripts import Outcome
+from shared.fleet.registry import Registry
+from shared.wire.broker import Broker
+from shared.wire.jobs import Append, Claim, JobStore, read_log
+from shared.wire.messages import Chunk, Finish, GatewayCard
+from shared.wire.scripts import Outcome
 from tests.toys import job
 
 

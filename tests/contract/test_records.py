@@ -6,14 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.gateway.background import Background
-from services.gateway.responses.framing import numbered, told
-from services.gateway.responses.recorders import Recorders
-from services.gateway.responses.records import ENDED_TTL_MS, Origin, RecordStore, Written
-from shared import keys
-from shared.broker import Broker
-from shared.messages import GatewayCard
-from shared.registry import Registry
+from services.gateway.dialects.responses.framing import numbered, told
+from services.gateway.dialects.responses.recorders import Recorders
+from services.gateway.http.background_work import Background
+from services.gateway.storage.records import ENDED_TTL_MS, Origin, RecordStore, Written
+from shared.fleet.registry import Registry
+from shared.wire import keys
+from shared.wire.broker import Broker
+from shared.wire.messages import GatewayCard
 
 ORIGIN = Origin("gateway-1", "toy", "req-1")
 ID = "resp_1"

@@ -3,9 +3,9 @@
 import random
 from typing import Any, cast
 
-from services.gateway.responses.store import TTL_MS, ResponseStore, StoredResponse
-from shared import keys
-from shared.broker import Broker
+from services.gateway.storage.response_store import TTL_MS, ResponseStore, StoredResponse
+from shared.wire import keys
+from shared.wire.broker import Broker
 
 
 def stored(number: int, size: int = 10) -> StoredResponse:

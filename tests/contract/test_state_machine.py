@@ -28,11 +28,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from shared import keys
-from shared.broker import Broker, connect
-from shared.jobs import Admission, Append, Claim, JobStore, Renewal, read_log
-from shared.messages import Chunk, Finish
-from shared.scripts import Outcome
+from shared.wire import keys
+from shared.wire.broker import Broker, connect
+from shared.wire.jobs import Admission, Append, Claim, JobStore, Renewal, read_log
+from shared.wire.messages import Chunk, Finish
+from shared.wire.scripts import Outcome
 from tests.contract.job_model import Logged, Request, answer, assert_sound
 from tests.toys import job
 

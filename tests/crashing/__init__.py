@@ -8,7 +8,7 @@ from typing import Final
 
 import llama_cpp.llama_cpp as C
 
-from shared.llama import library
+from shared.model.llama import library
 
 VARIABLE: Final = "TEST_CRASH"  # where: "rows", "always" or "start"
 COMPILER: Final = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

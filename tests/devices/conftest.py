@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.llama.model import Model
-from shared.llama.vocabulary import Vocabulary
+from shared.model.llama.model import Model
+from shared.model.llama.vocabulary import Vocabulary
 from tests import tiny_models
 from tests.devices import driver
 from tests.devices.far import FarTarget

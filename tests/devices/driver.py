@@ -31,7 +31,8 @@ def lacking(variables: dict[str, str]) -> str:
     """What is missing for the device to be there; empty if nothing is."""
     if not (Path(variables["XDG_DATA_HOME"]) / "draftmesh/backends/vulkan/libggml-vulkan.so").exists():
         return "no Vulkan backend here; `make vulkan` fetches it with npm"
-    script = "from shared import devices, hardware; print(*devices.named(hardware.look().devices))"
+    imports = "from shared.machine import devices; from shared.model import hardware"
+    script = f"{imports}; print(*devices.named(hardware.look().devices))"
     found = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=60)
     if DEVICE in found.stdout.split():
         return ""

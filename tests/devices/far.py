@@ -10,9 +10,9 @@ from typing import NamedTuple
 from services.verifier import load
 from services.verifier.load import Loaded, TargetSettings
 from shared.errors import StartError
-from shared.llama.placement import place_target
-from shared.rows import Rows
-from shared.sampling import Logits
+from shared.law.sampling import Logits
+from shared.model.llama.placement import place_target
+from shared.model.rows import Rows
 
 _loaded: list[Loaded] = []  # in the far process: the one target
 

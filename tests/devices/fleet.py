@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from shared.messages import Card, DrafterCard, Sampling, Speculation, VerifierCard
+from shared.wire.messages import Card, DrafterCard, Sampling, Speculation, VerifierCard
 from tests.devices.driver import DEVICE
 from tests.devices.places import CTX, PLACES, Place
 from tests.stack import Answer, Processes, client

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from shared import sampling
-from shared.messages import Sampling
+from shared.law import sampling
+from shared.wire.messages import Sampling
 from tests.devices.far import FarTarget, Run
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from services.verifier.load import TargetSettings
-from shared.options import Exactness
+from shared.settings.options import Exactness
 from tests.devices.driver import DEVICE
 
 CTX: Final = 256

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.llama.vocabulary import Vocabulary
-from shared.options import Exactness
-from shared.sampling import Logits
+from shared.law.sampling import Logits
+from shared.model.llama.vocabulary import Vocabulary
+from shared.settings.options import Exactness
 from tests.devices.conftest import Targets
 from tests.devices.far import FarTarget, Refused, Run
 from tests.devices.places import CPU, PLACES, VULKAN, Place

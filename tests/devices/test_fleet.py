@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from shared.llama.vocabulary import Vocabulary
-from shared.messages import Finish
+from shared.model.llama.vocabulary import Vocabulary
+from shared.wire.messages import Finish
 from tests.devices import fleet
 from tests.devices.conftest import Targets
 from tests.devices.driver import DEVICE

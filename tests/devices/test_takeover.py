@@ -10,11 +10,11 @@ from typing import Any
 import aiohttp
 import redis.asyncio as asyncio_redis
 
-from shared import keys
-from shared.broker import Broker
-from shared.follow import LogFollower
-from shared.llama.vocabulary import Vocabulary
-from shared.messages import Sampling
+from services.gateway.storage.follow import LogFollower
+from shared.model.llama.vocabulary import Vocabulary
+from shared.wire import keys
+from shared.wire.broker import Broker
+from shared.wire.messages import Sampling
 from tests.devices import fleet
 from tests.devices.conftest import Targets
 from tests.devices.judge import shortfalls

@@ -10,7 +10,7 @@ from typing import Any, Final
 from typer.exceptions import Exit
 
 from reference.command_lines import commands
-from shared.settings import PROGRAM
+from shared.settings.command_settings import PROGRAM
 
 _MAKES: Final = ("up", "demo")  # targets whose ARGS are those of the command with the same name
 _ASSIGNMENT: Final = re.compile(r"[A-Z_]+=")

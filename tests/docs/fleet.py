@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.launcher.ports import claim_embedded
+from services.launcher.fleet.ports import claim_embedded
 from shared.folders import cache_folder
 from tests.docs.blocks import ROOT
 

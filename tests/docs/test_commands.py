@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shared import config, hub
-from shared.settings import PROGRAM
+from shared.model import hub
+from shared.settings import settings_file
+from shared.settings.command_settings import PROGRAM
 from tests.docs.blocks import BLOCKS, LANGUAGES, PAGES, ROOT, Block, prose
 from tests.docs.command_text import calls, flags, parse, parsers, split
 
@@ -45,7 +46,7 @@ def test_a_block_is_of_a_known_language(block: Block) -> None:
 def test_a_command_of_ours_would_take_what_a_block_gives_it(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in {parameter.envvar for parser in parsers().values() for parameter in parser.params}:
         monkeypatch.delenv(str(variable), raising=False)
-    monkeypatch.setenv(config.VARIABLE, config.OFF)
+    monkeypatch.setenv(settings_file.VARIABLE, settings_file.OFF)
     monkeypatch.setenv(hub.OFFLINE, "0")  # reading `--offline` changes it
     for line in block.commands():
         for words in calls(line):

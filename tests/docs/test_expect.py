@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from services.launcher.payoff import payoff
+from services.launcher.forecast.payoff import payoff
 from tests.docs.blocks import ROOT
 
 TEXT = (ROOT / "docs/expect.md").read_text()

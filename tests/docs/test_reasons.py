@@ -33,8 +33,8 @@ def test_a_reason_is_explained(reason: str) -> None:
 
 
 def verdicts() -> Iterator[str]:
-    """What `shared.verdict` may say is wrong, as far as it is written out there."""
-    for node in ast.walk(ast.parse((ROOT / "shared/verdict.py").read_text())):
+    """What `shared.fleet.verdict` may say is wrong, as far as it is written out there."""
+    for node in ast.walk(ast.parse((ROOT / "shared/fleet/verdict.py").read_text())):
         if isinstance(node, ast.Return) and isinstance(node.value, ast.Constant):
             yield str(node.value.value)
 

@@ -4,8 +4,8 @@ import pytest
 
 from reference.command_lines import commands
 from reference.pages import FOLDER, PAGES
-from services.gateway.stats import MEANINGS, DraftStatistics
-from shared.settings import PROGRAM
+from services.gateway.generation.draft_statistics import MEANINGS, DraftStatistics
+from shared.settings.command_settings import PROGRAM
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -11,10 +11,10 @@ import yaml
 from typer.main import get_command
 
 from reference.command_lines import service
-from services.launcher import service_options
 from services.launcher.cli import app
-from shared import config
-from shared.settings import PROGRAM, Settings
+from services.launcher.settings import service_options
+from shared.settings import settings_file
+from shared.settings.command_settings import PROGRAM, Settings
 from tests.docs.blocks import BLOCKS, Block
 from tests.docs.fleet import Walker, walker
 
@@ -58,15 +58,15 @@ def test_documented_data_is_well_formed(block: Block, tmp_path: Path) -> None:
         case "yaml":
             yaml.safe_load(block.text)
         case "toml":
-            file = tmp_path / config.NAME
+            file = tmp_path / settings_file.NAME
             file.write_text(block.text)
             file.chmod(0o600)
-            check(config.read(file))
+            check(settings_file.read(file))
 
 
-def check(file: config.ConfigFile) -> None:
+def check(file: settings_file.ConfigFile) -> None:
     """As `draftmesh config check`: every key is known, and every value allowed. Raises what that says."""
-    given = (config.OPTION, str(file.path))
+    given = (settings_file.OPTION, str(file.path))
     launcher = Settings(get_command(app), PROGRAM, service_options.KEYS)
     launcher.attach()
     for command in launcher.known():
@@ -78,8 +78,8 @@ def check(file: config.ConfigFile) -> None:
 
 
 def test_a_setting_that_does_not_exist_is_noticed(tmp_path: Path) -> None:
-    file = tmp_path / config.NAME
+    file = tmp_path / settings_file.NAME
     for text, wrong in (('target_modle = "x"', "target_modle"), ("[gateway]\nport = 99999999", "65535")):
         file.write_text(text)
         with pytest.raises(Exception, match=wrong):
-            check(config.read(file))
+            check(settings_file.read(file))

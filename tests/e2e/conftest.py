@@ -7,11 +7,11 @@ import pytest
 
 from services.drafter.model_proposer import ModelProposer
 from services.verifier.load import Loaded, TargetSettings, load
-from shared import options
-from shared.llama.context import Context
-from shared.llama.model import Model
-from shared.llama.placement import place_target
-from shared.llama.vocabulary import Vocabulary
+from shared.model.llama.context import Context
+from shared.model.llama.model import Model
+from shared.model.llama.placement import place_target
+from shared.model.llama.vocabulary import Vocabulary
+from shared.settings import options
 from tests.requantised import requantised
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import llama_cpp.llama_cpp as C
 import numpy as np
 
-from shared import sampling
-from shared.messages import Sampling
+from shared.law import sampling
+from shared.wire.messages import Sampling
 
 BF16, F16 = 30, 1
 

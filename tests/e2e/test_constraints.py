@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from services.drafter.lookup_proposer import LookupProposer
-from services.gateway.grammars import Composer
-from services.gateway.requests import Output
+from services.gateway.formats.grammars import Composer
+from services.gateway.requests.types import Output
 from services.verifier.engine import GRAMMAR
 from services.verifier.load import Loaded
-from shared.broker import Broker
-from shared.grammar import Grammars
-from shared.llama.vocabulary import Vocabulary
-from shared.messages import Finish, Job, Sampling, Speculation
+from shared.law.grammar import Grammars
+from shared.model.llama.vocabulary import Vocabulary
+from shared.wire.broker import Broker
+from shared.wire.messages import Finish, Job, Sampling, Speculation
 from tests.stack import Client, client, drafter, verifier
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]

@@ -14,9 +14,9 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.proposer import Draft, Opening
 from services.drafter.proposer import Path as DraftPath
 from services.verifier.load import Loaded
-from shared.broker import Broker
-from shared.llama.vocabulary import Vocabulary
-from shared.messages import Sampling, Speculation
+from shared.model.llama.vocabulary import Vocabulary
+from shared.wire.broker import Broker
+from shared.wire.messages import Sampling, Speculation
 from tests.e2e.conftest import DraftModel
 from tests.e2e.plain import PlainLoop, Reference
 from tests.stack import Client, Processes, client, drafter, verifier

@@ -24,8 +24,8 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
-from shared import keys
-from shared.broker import connect
+from shared.wire import keys
+from shared.wire.broker import connect
 from tests.patience import HANG_S
 from tests.ports import free_port
 from tests.stack import Processes

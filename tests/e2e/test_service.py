@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI
 
-from shared.broker import Broker
-from shared.llama.vocabulary import Vocabulary
-from shared.messages import Sampling, VerifierCard
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.model.llama.vocabulary import Vocabulary
+from shared.wire.broker import Broker
+from shared.wire.messages import Sampling, VerifierCard
 from tests.e2e.plain import PlainLoop
 from tests.ports import free_port
 from tests.stack import Processes, client

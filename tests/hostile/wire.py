@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from shared import codec
-from shared.messages import Chunk, Close, Commit, DrafterCard, GatewayCard, Hello, Job, Open, Proposal, Sampling
+from shared.wire import codec
+from shared.wire.messages import Chunk, Close, Commit, DrafterCard, GatewayCard, Hello, Job, Open, Proposal, Sampling
 from tests.service.scripted import card
 
 HONEST: Final[dict[str, Any]] = {

@@ -8,8 +8,8 @@ from typing import Any
 import aiohttp
 
 from services.gateway.service import Settings, serve
-from shared import keys
-from shared.llama.model import Model
+from shared.model.llama.model import Model
+from shared.wire import keys
 from tests.patience import HANG_S
 from tests.service.responses_events import events, official
 from tests.service.scripted import EOG, MODEL, Script, Stack, Step, cut, fixed

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.llama.model import Model
-from shared.vocabulary import vocabulary_gguf
+from shared.model.llama.model import Model
+from shared.model.vocabulary import vocabulary_gguf
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 
-from shared.registry import HEARTBEAT_S
+from shared.fleet.registry import HEARTBEAT_S
 from tests.service.scripted import Script, card, stack
 
 

@@ -14,20 +14,21 @@ from openai import AsyncOpenAI
 from redis.exceptions import RedisError
 
 from services.gateway.service import Settings, serve
-from shared import broker, keys, models
-from shared.api_keys import digest
-from shared.jobs import Append, Claim, JobStore, parse_entry
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Job, Speculation, VerifierCard
-from shared.registry import Registry, VocabularyKeeper, content_digest
-from shared.scripts import Outcome
-from shared.vocabulary import vocabulary_gguf
+from shared.fleet.registry import Registry, VocabularyKeeper, content_digest
+from shared.model import model_source
+from shared.model.llama.model import Model
+from shared.model.vocabulary import vocabulary_gguf
+from shared.process.api_keys import digest
+from shared.wire import broker, keys
+from shared.wire.jobs import Append, Claim, JobStore, parse_entry
+from shared.wire.messages import Chunk, Finish, Job, Speculation, VerifierCard
+from shared.wire.scripts import Outcome
 
 Step = Chunk | asyncio.Event
 Script = Callable[[Job], Sequence[Step]]
 
 MODEL = "smol"
-VOCABULARY = content_digest(vocabulary_gguf(models.resolve("default")))
+VOCABULARY = content_digest(vocabulary_gguf(model_source.resolve("default")))
 EOG = 2
 HI = 26_843  # "Hi"
 TEXTS = ["Hello 😀😀 world", "漢字とかな", "🇩🇪🇫🇷 👨‍👩‍👧 é", "", "plain"]

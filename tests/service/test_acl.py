@@ -10,14 +10,14 @@ import pytest
 import redis
 from openai import AsyncOpenAI, NotFoundError
 
-from services.launcher import acl
-from services.launcher.readiness import is_ready
-from shared import acl as rules
-from shared import keys
-from shared.broker import connect
+from services.launcher.fleet import access_rules as rules
+from services.launcher.fleet import acl
+from services.launcher.fleet.readiness import is_ready
 from shared.errors import StartError
-from shared.messages import VerifierCard
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.wire import keys
+from shared.wire.broker import connect
+from shared.wire.messages import VerifierCard
 from tests.ports import free_port
 from tests.server import valkey_server
 from tests.stack import Processes

@@ -8,18 +8,21 @@ from msgspec.structs import replace
 
 from services.drafter import place as drafter_place
 from services.drafter.place import place_drafter
-from shared import arriving, hardware, keys, machine, neighbours
-from shared.arriving import Arriving
-from shared.broker import Broker
-from shared.devices import Device
 from shared.errors import StartError
-from shared.hardware import Hardware
-from shared.llama.backend_device import BackendDevice
-from shared.llama.placement import Placement
-from shared.machine import Quota
-from shared.messages import Announced, Arrival, Site
-from shared.neighbours import is_verifier
-from shared.registry import CARD_TTL_MS, Registry
+from shared.fleet import arriving, neighbours
+from shared.fleet.arriving import Arriving
+from shared.fleet.neighbours import is_verifier
+from shared.fleet.registry import CARD_TTL_MS, Registry
+from shared.machine import resources
+from shared.machine.devices import Device
+from shared.machine.resources import Quota
+from shared.model import hardware
+from shared.model.hardware import Hardware
+from shared.model.llama.backend_device import BackendDevice
+from shared.model.llama.placement import Placement
+from shared.wire import keys
+from shared.wire.broker import Broker
+from shared.wire.messages import Announced, Arrival, Site
 from tests.fleet_cards import VERIFIER
 
 ONE = Device("CUDA0", "NVIDIA L4", "gpu", 22 * 10**9, 24 * 10**9, "0000:01:00.0")
@@ -31,9 +34,9 @@ CPU = Device("CPU", "a CPU", "cpu", 10**10, 10**10)
 @pytest.fixture(autouse=True)
 def box(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with eight cores."""
-    monkeypatch.setattr(machine, "identity", lambda: "boot-1")
-    monkeypatch.setattr(machine, "cores", lambda: frozenset(range(8)))
-    monkeypatch.setattr(machine, "quota", Quota)
+    monkeypatch.setattr(resources, "identity", lambda: "boot-1")
+    monkeypatch.setattr(resources, "cores", lambda: frozenset(range(8)))
+    monkeypatch.setattr(resources, "quota", Quota)
     monkeypatch.setattr(arriving, "_LOOK_S", 0.0)
     monkeypatch.setattr(arriving, "HEARTBEAT_S", 0.0)
 

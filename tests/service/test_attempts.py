@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from services.gateway.attempts import TTL_MS
-from shared import keys
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Job
-from shared.registry import HEARTBEAT_S
+from services.gateway.http.attempts import TTL_MS
+from shared.fleet.registry import HEARTBEAT_S
+from shared.model.llama.model import Model
+from shared.wire import keys
+from shared.wire.messages import Chunk, Finish, Job
 from tests.patience import HANG_S
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, Step, speaking, stack
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from anthropic import AsyncAnthropic
 
-from shared.llama.model import Model
-from shared.messages import RequestStatus
+from shared.model.llama.model import Model
+from shared.wire.messages import RequestStatus
 from tests.service.scripted import HI, MODEL, Stack, card, speaking, stack
 
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]

@@ -23,7 +23,7 @@ import pytest
 from aiohttp import web
 
 from services.launcher.backends.catalogue import Package, Prebuilt
-from shared import config
+from shared.settings import settings_file
 from tests.service.fake_hub import FakeHub, Served
 from tests.stub import building, command
 
@@ -81,7 +81,7 @@ class Machine:
                 command.VARIABLE: msgspec.json.encode((self.backend,)).decode(),
                 "XDG_DATA_HOME": str(self.home / "data"),
                 "DRAFTMESH_CACHE": str(self.home / "cache"),
-                config.VARIABLE: config.OFF,
+                settings_file.VARIABLE: settings_file.OFF,
                 "COLUMNS": "200",
                 **self.environment,
                 **more,

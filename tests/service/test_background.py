@@ -7,9 +7,9 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from shared.api_keys import digest
-from shared.llama.model import Model
-from shared.scripts import Outcome
+from shared.model.llama.model import Model
+from shared.process.api_keys import digest
+from shared.wire.scripts import Outcome
 from tests.service.background import (
     KEY,
     TEXT,

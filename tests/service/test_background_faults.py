@@ -7,10 +7,11 @@ from typing import Any
 import openai
 import pytest
 
-from services.gateway.responses import following, records
-from shared import keys
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish
+from services.gateway.dialects.responses import following
+from services.gateway.storage import records
+from shared.model.llama.model import Model
+from shared.wire import keys
+from shared.wire.messages import Chunk, Finish
 from tests.chaos.fleet import Server
 from tests.patience import HANG_S
 from tests.ports import free_port

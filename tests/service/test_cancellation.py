@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from services.gateway.service import Settings, serve
 from services.verifier.load import Loaded
-from shared.broker import Broker
-from shared.jobs import parse_entry
-from shared.messages import Finish
+from shared.wire.broker import Broker
+from shared.wire.jobs import parse_entry
+from shared.wire.messages import Finish
 from tests.patience import HANG_S
 from tests.service.test_verifier import until
 from tests.stack import client, verifier

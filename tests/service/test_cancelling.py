@@ -8,16 +8,16 @@ from typing import Any, cast
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from services.gateway import cancelling
-from services.gateway.cancelling import Cancellations
-from services.gateway.generator import Generator
-from services.gateway.limits import Limits
-from services.gateway.preparation import Prepared, Reading
-from shared.broker import Broker
-from shared.follow import LogFollower
-from shared.jobs import JobStore, read_log
-from shared.messages import Finish, Job
-from shared.scripts import Outcome
+from services.gateway.generation import cancelling
+from services.gateway.generation.cancelling import Cancellations
+from services.gateway.generation.generator import Generator
+from services.gateway.generation.limits import Limits
+from services.gateway.generation.preparation import Prepared, Reading
+from services.gateway.storage.follow import LogFollower
+from shared.wire.broker import Broker
+from shared.wire.jobs import JobStore, read_log
+from shared.wire.messages import Finish, Job
+from shared.wire.scripts import Outcome
 from tests.splitting import SERVED
 from tests.toys import job
 

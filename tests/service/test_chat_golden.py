@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.gateway.chat.call import ChatCall
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, TokenLogprob
+from services.gateway.dialects.chat.call import ChatCall
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish, TokenLogprob
 from tests import golden
 from tests.service.scripted import EOG, MESSAGES, Script, cut, fixed, speaking, stack
 from tests.splitting import answer, streamed, toy_lexicon
@@ -18,7 +18,7 @@ TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"ty
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
 
 
 async def chat(valkey_url: str, vocabulary: bytes, script: Script, **fields: Any) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.gateway.template import ChatTemplate
-from shared.llama.model import Model
+from services.gateway.prompts.template import ChatTemplate
+from shared.model.llama.model import Model
 from tests import claude_code, templates
 from tests.service.scripted import Stack, card, speaking, stack
 from tests.toy_format import ToyFormat
@@ -23,12 +23,14 @@ HEADERS = {
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
     use_template(monkeypatch, templates.HERMES)
 
 
 def use_template(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    monkeypatch.setattr("services.gateway.models.ChatTemplate", lambda _, **tokens: ChatTemplate(source, **tokens))
+    monkeypatch.setattr(
+        "services.gateway.models.served_model.ChatTemplate", lambda _, **tokens: ChatTemplate(source, **tokens)
+    )
 
 
 async def ask(s: Stack, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from services.gateway.completions.call import CompletionCall
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, TokenLogprob
+from services.gateway.dialects.completions.call import CompletionCall
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish, TokenLogprob
 from tests import golden
 from tests.service.scripted import Script, cut, fixed, speaking, stack
 from tests.splitting import answer, streamed, toy_lexicon

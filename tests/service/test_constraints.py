@@ -17,14 +17,14 @@ from services.drafter.model_proposer import ModelProposer
 from services.verifier.constraint import DOES_NOT_COMPILE
 from services.verifier.engine import GRAMMAR
 from services.verifier.load import Loaded
-from shared.broker import Broker
-from shared.grammar import Grammars, Matcher
-from shared.messages import Finish, Job, Sampling, Speculation
-from shared.speedup import RowCosts
+from shared.law.grammar import Grammars, Matcher
+from shared.law.speedup import RowCosts
+from shared.wire.broker import Broker
+from shared.wire.messages import Finish, Job, Sampling, Speculation
 from tests.patience import HANG_S
 from tests.stack import Client, client, drafter, verifier
 from tests.toys import ToyTarget, ToyVocabulary
-from tests.unit.test_constraint import PERSON, SCHEMA, reference, thinking
+from tests.unit.verifier.test_constraint import PERSON, SCHEMA, reference, thinking
 
 TOY = ToyVocabulary()
 LAW = Sampling(seed=5)

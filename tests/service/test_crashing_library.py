@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.broker import connect
-from shared.llama.self_test import Outcome, State, run
-from shared.messages import VerifierCard
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.model.llama.self_test import Outcome, State, run
+from shared.wire.broker import connect
+from shared.wire.messages import VerifierCard
 from tests import crashing
 
 pytestmark = [
@@ -64,7 +64,7 @@ def ended(module: str, *arguments: str, crash: str) -> "subprocess.CompletedProc
 
 @pytest.mark.usefixtures("environment")
 def test_the_install_says_what_is_left_out_and_what_it_costs_and_tests_once() -> None:
-    first, second = (ended("shared.llama.fitness", crash="rows") for _ in range(2))
+    first, second = (ended("shared.model.llama.fitness", crash="rows") for _ in range(2))
     sentence = (
         "llama.cpp failed its self-test on this processor (illegal instruction at 2 rows of f16 weights, strict"
         " settings), so it runs without the kernels for rearranged weights: prompts take 1.5 times as long, or up to 5"
@@ -117,7 +117,7 @@ def test_a_verifier_that_cannot_work_at_all_says_why_in_one_line(valkey_url: str
 
 
 def test_a_library_for_another_processor_is_refused_before_it_ends_the_process(environment: dict[str, str]) -> None:
-    found = ended("shared.llama.fitness", crash="start")
+    found = ended("shared.model.llama.fitness", crash="start")
     assert found.returncode == 1
     assert found.stderr == (
         f"error: llama.cpp {environment['LLAMA_CPP_LIB_PATH']}: it does not start on this processor (illegal"

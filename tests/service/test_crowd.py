@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from services.gateway.service import Settings, serve
-from shared import keys, models
-from shared.broker import Broker
-from shared.jobs import JobStore
+from shared.model import model_source
+from shared.wire import keys
+from shared.wire.broker import Broker
+from shared.wire.jobs import JobStore
 from tests.patience import HANG_S
 from tests.stack import client, verifier
 from tests.toy_loaded import toy
@@ -96,7 +97,7 @@ async def place(url: str, path: Path, redis: Broker) -> AsyncIterator[Place]:
         gateway = asyncio.create_task(serve(settings, stop, started))
         address = await started
         await one.cards(2)
-        there = Place(address, redis, models.model_name(path))
+        there = Place(address, redis, model_source.model_name(path))
         try:
             yield there
         finally:

@@ -11,9 +11,9 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.worker import Worker as Drafter
 from services.gateway.service import Settings, serve
 from services.verifier.worker import Worker as Verifier
-from shared.broker import Broker
-from shared.lifecycle import LoopEnded
-from shared.messages import Speculation
+from shared.process.lifecycle import LoopEnded
+from shared.wire.broker import Broker
+from shared.wire.messages import Speculation
 from tests.patience import HANG_S
 from tests.toy_loaded import toy
 from tests.toys import drafter_card

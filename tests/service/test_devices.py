@@ -11,14 +11,15 @@ import llama_cpp.llama_cpp as llama
 import pytest
 from msgspec.structs import replace
 
-from shared import hardware, machine
-from shared.broker import Broker
-from shared.devices import Device
-from shared.llama import library
-from shared.llama.model import Model
-from shared.llama.placement import Placement, place_target
-from shared.messages import Arrival, DrafterCard, Site, VerifierCard
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.machine import resources
+from shared.machine.devices import Device
+from shared.model import hardware
+from shared.model.llama import library
+from shared.model.llama.model import Model
+from shared.model.llama.placement import Placement, place_target
+from shared.wire.broker import Broker
+from shared.wire.messages import Arrival, DrafterCard, Site, VerifierCard
 from tests import tiny_models
 from tests.fleet_cards import VERIFIER
 from tests.stack import Processes
@@ -87,7 +88,7 @@ async def test_a_drafter_on_the_cpu_has_nothing_of_a_gpus_backend_in_memory(
 async def test_one_that_leaves_the_device_to_a_target_on_this_machine_has_nothing_of_it_either(
     valkey: Broker, processes: Processes, tiny: Path, vulkan: Device
 ) -> None:
-    site = Site(machine=machine.identity(), devices=(vulkan, replace_name(vulkan, "Vulkan1")))
+    site = Site(machine=resources.identity(), devices=(vulkan, replace_name(vulkan, "Vulkan1")))
     process = processes.start("drafter", "--draft-model", str(tiny), *OPTIONS)
     card = await introduced(valkey, replace(VERIFIER, host="another-container", site=site))
     assert (card.site.devices, card.site.cores != "") == ((), True)
@@ -97,7 +98,7 @@ async def test_one_that_leaves_the_device_to_a_target_on_this_machine_has_nothin
 async def test_one_that_has_the_device_for_itself_takes_it(
     valkey: Broker, processes: Processes, tiny: Path, vulkan: Device
 ) -> None:
-    site = Site(machine=machine.identity(), devices=(vulkan,))
+    site = Site(machine=resources.identity(), devices=(vulkan,))
     process = processes.start("drafter", "--draft-model", str(tiny), *OPTIONS)
     card = await introduced(valkey, replace(VERIFIER, site=site))
     assert [device.name for device in card.site.devices] == ["Vulkan1"]

@@ -3,11 +3,11 @@
 import asyncio
 
 from services.drafter.proposer import Draft, Opening
-from shared.broker import Broker
-from shared.drafts import send
-from shared.jobs import JobStore
-from shared.messages import Close, Commit, Hint, Open
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.wire.broker import Broker
+from shared.wire.drafts import send
+from shared.wire.jobs import JobStore
+from shared.wire.messages import Close, Commit, Hint, Open
 from tests.patience import HANG_S
 from tests.stack import drafter
 from tests.toys import EOG, VOCABULARY, job

@@ -10,9 +10,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared import keys
-from shared.broker import Broker
-from shared.messages import Chunk, DrafterCard, Finish, GatewayCard, Job
+from shared.wire import keys
+from shared.wire.broker import Broker
+from shared.wire.messages import Chunk, DrafterCard, Finish, GatewayCard, Job
 from tests.patience import HANG_S
 from tests.ports import free_port
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, Step, fixed, stack

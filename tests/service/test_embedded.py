@@ -10,8 +10,8 @@ import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from services.launcher import embedded
-from shared import keys
+from services.launcher.fleet import embedded
+from shared.wire import keys
 from tests.server import valkey_server
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from shared.llama.model import Model
+from shared.model.llama.model import Model
 from tests.service.scripted import speaking, stack
 
 _TOOLS = [

@@ -24,10 +24,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from services.gateway.openapi import document
-from services.gateway.route import Route
+from services.gateway.http.openapi import document
+from services.gateway.http.route import Route
 from services.gateway.table import ROUTES
-from shared.llama.model import Model
+from shared.model.llama.model import Model
 from tests.hostile import bodies as hostile
 from tests.service.hosted import hosted
 from tests.service.scripted import speaking

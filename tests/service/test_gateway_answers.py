@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.generation import Choice, Delta
-from services.gateway.models import Lexicon
-from services.gateway.preparation import Reading
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Speculation, TokenLogprob
-from shared.sampling import choice_seed
+from services.gateway.generation.choice import Choice, Delta
+from services.gateway.generation.preparation import Reading
+from services.gateway.models.served_model import Lexicon
+from shared.law.sampling import choice_seed
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish, Speculation, TokenLogprob
 from tests.service.scripted import EOG, HI, MESSAGES, MODEL, TEXTS, cut, fixed, speaking, stack
 
 

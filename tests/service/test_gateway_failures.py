@@ -7,9 +7,9 @@ import aiohttp
 import openai
 import pytest
 
-from shared import keys
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, GatewayCard, Job
+from shared.model.llama.model import Model
+from shared.wire import keys
+from shared.wire.messages import Chunk, Finish, GatewayCard, Job
 from tests.service.scripted import EOG, HI, MESSAGES, MODEL, Step, cut, fixed, stack
 
 FAILURES = [

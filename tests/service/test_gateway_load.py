@@ -9,9 +9,9 @@ from typing import Any, cast
 import aiohttp
 from aiohttp import web
 
-from services.gateway.sse import EventStream, frame
-from shared import keys
-from shared.messages import Chunk, Finish, Job
+from services.gateway.http.sse import EventStream, frame
+from shared.wire import keys
+from shared.wire.messages import Chunk, Finish, Job
 from tests.patience import HANG_S
 from tests.service.scripted import HI, MESSAGES, MODEL, Step, fixed, stack
 

@@ -12,10 +12,11 @@ import pytest
 from openai import AsyncOpenAI
 
 from services.gateway.service import Settings, serve
-from shared import api_keys, keys
 from shared.errors import StartError
-from shared.llama.model import Model
-from shared.messages import Job, VerifierCard
+from shared.model.llama.model import Model
+from shared.process import api_keys
+from shared.wire import keys
+from shared.wire.messages import Job, VerifierCard
 from tests.server import valkey_server
 from tests.service.scripted import MESSAGES, MODEL, Stack, Step, card, fixed, speaking, stack
 
@@ -274,7 +275,7 @@ async def test_keys_of_a_file_open_the_gateway(valkey_url: str, vocabulary: byte
 async def test_a_body_that_never_ends_is_not_waited_for(
     valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.gateway.answering._BODY_S", 0.05)
+    monkeypatch.setattr("services.gateway.http.answering._BODY_S", 0.05)
 
     async def slowly() -> AsyncIterator[bytes]:
         yield b'{"messages": '
@@ -289,7 +290,7 @@ async def test_a_body_that_never_ends_is_not_waited_for(
 async def test_a_text_far_too_long_is_refused_before_it_is_tokenised(
     valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.gateway.bounds.MIN_CHARACTERS", 1000)
+    monkeypatch.setattr("services.gateway.requests.bounds.MIN_CHARACTERS", 1000)
     text = "word " * 20_000
     bodies: dict[str, dict[str, Any]] = {
         "/v1/chat/completions": {"messages": [{"role": "user", "content": text}]},

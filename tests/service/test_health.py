@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.gateway import routes
-from services.gateway.pulse import Pulse
-from shared.messages import Chunk, Finish
+from services.gateway.monitoring.loop_health import Pulse
+from services.gateway.views import health
+from shared.wire.messages import Chunk, Finish
 from tests.patience import HANG_S
 from tests.server import valkey_server
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, fixed, stack
@@ -47,7 +47,7 @@ async def test_requests_that_stand_still_are_told(
     going = asyncio.Event()
     script = fixed(Chunk(tokens=(HI,)), going, Chunk(tokens=(HI,), finish=Finish.LENGTH))
     async with stack(valkey_url, vocabulary, script) as s:
-        monkeypatch.setattr(routes, "STALLED_S", 0.05)
+        monkeypatch.setattr(health, "STALLED_S", 0.05)
         assert (await probe(s, "/health/progress"))[0] == 200  # nothing runs, so nothing stands still
         body = {"model": MODEL, "messages": MESSAGES, "stream": True}
         async with s.session.post(f"{s.url}/v1/chat/completions", json=body) as response:
@@ -55,9 +55,9 @@ async def test_requests_that_stand_still_are_told(
             async with asyncio.timeout(HANG_S):
                 while (await probe(s, "/health/progress"))[0] == 200:  # noqa: ASYNC110 - time passes
                     await asyncio.sleep(0.01)
-            monkeypatch.setattr(routes, "STALLED_S", 60.0)
+            monkeypatch.setattr(health, "STALLED_S", 60.0)
             assert await probe(s, "/health/progress") == (200, {"status": "ok", "running": 1, "silence_s": 0})
-            monkeypatch.setattr(routes, "STALLED_S", 0.05)
+            monkeypatch.setattr(health, "STALLED_S", 0.05)
             going.set()
             await response.read()
         async with asyncio.timeout(HANG_S):

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish
 from tests.service.scripted import MESSAGES, MODEL, cut, stack
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

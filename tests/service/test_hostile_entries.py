@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer
-from shared import codec, keys
-from shared.broker import Broker
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Job, Sampling, Thinking
+from shared.model.llama.model import Model
+from shared.wire import codec, keys
+from shared.wire.broker import Broker
+from shared.wire.messages import Chunk, Finish, Job, Sampling, Thinking
 from tests.hostile import wire
 from tests.patience import HANG_S
 from tests.service.scripted import HI, MODEL, VOCABULARY, Stack, card, speaking

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from shared import models
 from shared.errors import StartError
-from shared.hub import HuggingFace
+from shared.model import model_source
+from shared.model.hub import HuggingFace
 from tests.service.fake_hub import FakeHub, Served, model_bytes
 
 SIZE = 3 << 20
@@ -42,7 +42,7 @@ def resolve(spec: str, url: str, cache: Path, offline: bool = False) -> Outcome:
     said: list[str] = []
     client = HuggingFace(url, cache, offline, pause=lambda _: None)
     try:
-        return Outcome(models.resolve(spec, "--draft-model", said.append, client), "", said)
+        return Outcome(model_source.resolve(spec, "--draft-model", said.append, client), "", said)
     except StartError as error:
         return Outcome(Path(), str(error).removeprefix(f"--draft-model {spec}: "), said)
 
@@ -138,14 +138,14 @@ async def test_a_disk_without_room_is_told_before_anything_is_fetched(
     hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(cache.parent)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=models.SPARE_BYTES + 210_005))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=model_source.SPARE_BYTES + 210_005))
     failed = await fetch("hf:user/repo:Q8_0", hub, cache)
     assert failed.error == (
         f"210.0 kB are to be fetched, 268.6 MB are free at {cache}, and 268.4 MB shall stay so;"
         " make room, or set HF_HOME to a folder on another disk"
     )
     assert hub.served == []
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=models.SPARE_BYTES + 210_006))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=model_source.SPARE_BYTES + 210_006))
     assert (await fetch("hf:user/repo:Q8_0", hub, cache)).error == ""
 
 
@@ -153,9 +153,13 @@ async def test_what_is_here_already_needs_no_room(hub: FakeHub, cache: Path, mon
     hub.cuts = [1_000_000, 0, 0, 0, 0, 0]
     await fetch("hf:user/repo", hub, cache)
     usage = shutil.disk_usage(cache)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=models.SPARE_BYTES + SIZE - 1_000_001))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: usage._replace(free=model_source.SPARE_BYTES + SIZE - 1_000_001)
+    )
     assert "2.1 MB of its 3.1 MB are to be fetched" in (await fetch("hf:user/repo", hub, cache)).error
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=models.SPARE_BYTES + SIZE - 1_000_000))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: usage._replace(free=model_source.SPARE_BYTES + SIZE - 1_000_000)
+    )
     assert (await fetch("hf:user/repo", hub, cache)).error == ""
 
 

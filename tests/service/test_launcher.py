@@ -18,10 +18,10 @@ import pytest
 import redis
 import yaml
 
-from shared import models
-from shared.broker import connect
-from shared.messages import Card, DrafterCard, VerifierCard
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.model import model_source
+from shared.wire.broker import connect
+from shared.wire.messages import Card, DrafterCard, VerifierCard
 from tests.ports import free_port
 from tests.processes import children, runs
 
@@ -127,7 +127,7 @@ def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 def test_up_serves_several_models_with_the_same_drafters(tmp_path: Path) -> None:
     twin = tmp_path / "twin.gguf"
-    twin.symlink_to(models.resolve("default"))
+    twin.symlink_to(model_source.resolve("default"))
     log = tmp_path / "log"
     ports = ("--port", "0", "--redis-port", str(port := free_port()), "--parallel", "2", "--ctx", "512")
     targets = ("--target-model", str(twin), "--target-model", "default", "--alias", "fast=default")
@@ -137,7 +137,7 @@ def test_up_serves_several_models_with_the_same_drafters(tmp_path: Path) -> None
         assert process.stdout is not None
         assert process.stdout.readline().startswith("draftmesh is ready: "), log.read_text()[-2000:]
         request = process.stdout.readline()
-        own = models.model_name(models.resolve("default"))
+        own = model_source.model_name(model_source.resolve("default"))
         assert '"model": "twin"' in request
         assert process.stdout.readline() == f"served: twin (also default), {own} (also fast)\n"
         url = f"redis://127.0.0.1:{port}/0"

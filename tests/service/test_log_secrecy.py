@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 
 from services.gateway.table import ROUTES
-from services.launcher.readiness import is_ready
-from shared import api_keys
-from shared.llama.model import Model
+from services.launcher.fleet.readiness import is_ready
+from shared.model.llama.model import Model
+from shared.process import api_keys
 from tests.hostile import bodies
 from tests.ports import free_port
 from tests.server import valkey_server

@@ -9,8 +9,8 @@ from anthropic import beta_async_tool
 from anthropic.types import TextBlock, ThinkingBlock, ToolUseBlock
 from pydantic import BaseModel
 
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish
 from tests.service.scripted import EOG, MODEL, TEXTS, cut, fixed, speaking, stack
 from tests.toy_format import ToyFormat
 
@@ -22,7 +22,7 @@ CALLED = {"city": "Zürich 😀"}
 
 @pytest.fixture
 def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
 
 
 def asking(**fields: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any, cast
 import anthropic
 import pytest
 
-from shared import keys
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Job
+from shared.model.llama.model import Model
+from shared.wire import keys
+from shared.wire.messages import Chunk, Finish, Job
 from tests.server import valkey_server
 from tests.service.scripted import HI, MODEL, Script, Stack, Step, card, cut, fixed, speaking, stack
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.messages.call import MessagesCall
-from services.gateway.models import Lexicon
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish
+from services.gateway.dialects.messages.call import MessagesCall
+from services.gateway.models.served_model import Lexicon
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish
 from tests import golden
 from tests.service.scripted import HI, Step, fixed, speaking, stack
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon
@@ -52,7 +52,7 @@ async def test_transcripts(
     text: str,
     fields: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
     async with stack(valkey_url, vocabulary, speaking(model, text, 2)) as s:
         golden.check(f"messages-{name}", await s.transcript("/v1/messages", **asking(**fields)))
         golden.check(f"messages-{name}-whole", await s.transcript("/v1/messages", **asking(**fields, stream=False)))

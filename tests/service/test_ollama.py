@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ollama import AsyncClient, ResponseError
 
-from services.gateway.models import Lexicon
-from services.gateway.ollama.call import chat_call, generate_call
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Job, Speculation, TokenLogprob
+from services.gateway.dialects.ollama.call import chat_call, generate_call
+from services.gateway.models.served_model import Lexicon
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish, Job, Speculation, TokenLogprob
 from tests import golden
 from tests.service.scripted import EOG, MESSAGES, MODEL, Stack, cut, fixed, speaking, stack
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon
@@ -35,7 +35,7 @@ TOOLS: list[Any] = [
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
 
 
 def client(s: Stack) -> AsyncClient:

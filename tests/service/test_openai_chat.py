@@ -9,8 +9,8 @@ import pytest
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Job
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish, Job
 from tests.service.scripted import MESSAGES, MODEL, Script, Step, cut, fixed, speaking, stack
 from tests.toy_format import ToyFormat
 
@@ -24,7 +24,7 @@ TWO_CALLS = (
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
 
 
 @pytest.mark.parametrize("width", [1, 3, 100])

@@ -6,8 +6,8 @@ from typing import Any
 import openai
 import pytest
 
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Job, TokenLogprob
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish, Job, TokenLogprob
 from tests.service.scripted import EOG, MODEL, TEXTS, Script, fixed, speaking, stack
 from tests.toy_format import ToyFormat
 
@@ -114,7 +114,7 @@ async def test_logprobs_have_their_old_shape(
 async def test_marks_of_thinking_and_calls_are_text(
     valkey_url: str, vocabulary: bytes, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
     text = "<think>Hm.</think><call f>{}</call>"
     async with stack(valkey_url, vocabulary, speaking(model, text)) as s, s.openai as client:
         choice = (await client.completions.create(**ASKED)).choices[0]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.chat.call import ChatCall
-from services.gateway.completions.call import CompletionCall
-from services.gateway.models import Lexicon
-from shared.llama.model import Model
-from shared.messages import Finish
+from services.gateway.dialects.chat.call import ChatCall
+from services.gateway.dialects.completions.call import CompletionCall
+from services.gateway.models.served_model import Lexicon
+from shared.model.llama.model import Model
+from shared.wire.messages import Finish
 from tests.golden import normalised
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon
 

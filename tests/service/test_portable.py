@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from install.llama import LIBRARIES, VARIANTS, missing_variants
-from shared.llama.self_test import Outcome, State, run
+from shared.model.llama.self_test import Outcome, State, run
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / ".cache" / "portable"
@@ -22,7 +22,7 @@ USUAL: Final = (0, 1, 2, 8, 12, 14)  # F32, F16, Q4_0, Q8_0, Q4_K, Q6_K in ggml.
 PICKED = """
 import ctypes, json, sys
 from pathlib import Path
-from shared.llama import library
+from shared.model.llama import library
 library.start()
 scores = {}
 loaded = {line.split()[-1] for line in open("/proc/self/maps") if "libggml-cpu-" in line}

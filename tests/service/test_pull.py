@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shared import models
-from shared.hub import HuggingFace
+from shared.model import model_source
+from shared.model.hub import HuggingFace
 from tests import tiny_gguf
 from tests.service.fake_hub import FakeHub, Served, model_bytes
 
@@ -75,7 +75,7 @@ class Machine:
 
     def resolve(self, name: str) -> Path:
         """The file that `name` means without the hub."""
-        return models.resolve(name, hub=HuggingFace(self.hub.url, self.home / "hf" / "hub", offline=True))
+        return model_source.resolve(name, hub=HuggingFace(self.hub.url, self.home / "hf" / "hub", offline=True))
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shared import keys
-from shared.broker import DISCONNECTED, Broker, connect
-from shared.jobs import Append, Claim, JobStore, read_log
-from shared.messages import Chunk, Finish
-from shared.scripts import Outcome
+from shared.wire import keys
+from shared.wire.broker import DISCONNECTED, Broker, connect
+from shared.wire.jobs import Append, Claim, JobStore, read_log
+from shared.wire.messages import Chunk, Finish
+from shared.wire.scripts import Outcome
 from tests.chaos.proxy import Proxy
 from tests.patience import HANG_S
 from tests.server import valkey_server

@@ -7,8 +7,8 @@ import pytest
 from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall, ResponseReasoningItem
 from pydantic import BaseModel
 
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Job, TokenLogprob
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish, Job, TokenLogprob
 from tests import golden
 from tests.service.responses_events import events, kinds, official
 from tests.service.scripted import EOG, MODEL, Step, cut, fixed, speaking, stack
@@ -34,7 +34,7 @@ MESSAGE = [
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
 
 
 def speaking_in_turn(model: Model, *texts: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from shared.llama.model import Model
+from shared.model.llama.model import Model
 from tests.service.responses_events import events
 from tests.service.scripted import EOG, MODEL, cut, fixed, speaking, stack
 from tests.service.test_responses import TOOL
@@ -133,7 +133,7 @@ def codex_request(**fields: Any) -> dict[str, Any]:
 async def test_a_request_of_codex_s_shape_is_answered(
     valkey_url: str, vocabulary: bytes, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
     texts = iter(['<think>Hm.</think><call files__open>{"city": "a"}</call>', "Done."])
     asked = codex_request()
     async with stack(valkey_url, vocabulary, lambda job: speaking(model, next(texts), 3)(job)) as s:

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.responses.call import ResponsesCall
-from shared.llama.model import Model
-from shared.messages import Finish
+from services.gateway.dialects.responses.call import ResponsesCall
+from shared.model.llama.model import Model
+from shared.wire.messages import Finish
 from tests.service.responses_events import events, official
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon
 

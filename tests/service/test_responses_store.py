@@ -6,11 +6,11 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from services.gateway.responses import store as response_store
-from shared import keys
-from shared.api_keys import digest
-from shared.llama.model import Model
-from shared.messages import Job
+from services.gateway.storage import response_store
+from shared.model.llama.model import Model
+from shared.process.api_keys import digest
+from shared.wire import keys
+from shared.wire.messages import Job
 from tests.service.scripted import MODEL, Stack, speaking, stack
 from tests.service.test_responses import TOOL
 from tests.toy_format import ToyFormat
@@ -47,7 +47,7 @@ async def test_a_conversation_goes_on_from_a_response(valkey_url: str, vocabular
 async def test_a_tool_s_result_may_come_without_its_call(
     valkey_url: str, vocabulary: bytes, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
     texts = iter(['<call weather>{"city": "Paris"}</call>', "Sunny."])
     async with stack(valkey_url, vocabulary, lambda job: speaking(model, next(texts))(job)) as s, s.openai as client:
         first = await client.responses.create(model=MODEL, input="Weather?", tools=[TOOL])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.llama.model import Model
+from shared.model.llama.model import Model
 from tests.service.scripted import MESSAGES, MODEL, speaking, stack
 
 BODIES: dict[str, dict[str, Any]] = {

@@ -9,8 +9,8 @@ import pytest
 
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer
-from shared import codec
-from shared.broker import Broker
+from shared.wire import codec
+from shared.wire.broker import Broker
 from tests.releases import mixed
 from tests.service.test_verifier import ENDLESS, reference
 from tests.stack import Answer, Client, client, drafter, verifier

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared import config
+from shared.settings import settings_file
 from tests.processes import children
 from tests.service.test_launcher import clean_environment, draftmesh
 
@@ -33,7 +33,7 @@ lease = 7
 
 
 def test_up_starts_what_setup_wrote_and_the_user_added(tmp_path: Path) -> None:
-    file, log = tmp_path / config.NAME, tmp_path / "log"
+    file, log = tmp_path / settings_file.NAME, tmp_path / "log"
     environment = clean_environment() | {"DRAFTMESH_PARALLEL": "2"}
     arguments = ("setup", "--no-probe", "--target-model", "default", "--output", str(file))
     with draftmesh(*arguments, environment=environment, log=log) as process:
@@ -50,8 +50,13 @@ def test_up_starts_what_setup_wrote_and_the_user_added(tmp_path: Path) -> None:
         assert value_of(command_of(started["gateway"]), "--host") == "127.0.0.1"
         assert variables_of(started["gateway"])["DRAFTMESH_MAX_REQUESTS"] == "7"
         assert variables_of(started["verifier"])["DRAFTMESH_LEASE"] == "7"
-        files = {service: variables_of(pid).get(config.VARIABLE) for service, pid in started.items()}
-        assert files == {"valkey": None, "gateway": config.OFF, "verifier": config.OFF, "drafter": config.OFF}
+        files = {service: variables_of(pid).get(settings_file.VARIABLE) for service, pid in started.items()}
+        assert files == {
+            "valkey": None,
+            "gateway": settings_file.OFF,
+            "verifier": settings_file.OFF,
+            "drafter": settings_file.OFF,
+        }
         assert "host of [gateway] is not used: it is up's to say" in log.read_text()
         with urllib.request.urlopen(ready.split()[-1] + "/models", timeout=20) as answer:
             assert answer.status == 200

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared import keys
-from shared.llama.model import Model
-from shared.messages import Job
-from shared.registry import SERVED_TTL_MS, VocabularyKeeper
+from shared.fleet.registry import SERVED_TTL_MS, VocabularyKeeper
+from shared.model.llama.model import Model
+from shared.wire import keys
+from shared.wire.messages import Job
 from tests.service.scripted import MESSAGES, MODEL, FakeVerifier, Script, Stack, Step, card, speaking, stack
 
 BIG = "other/big"

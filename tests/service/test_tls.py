@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from services.drafter.lookup_proposer import LookupProposer
-from shared.broker import Broker, BrokerError, connect
+from shared.wire.broker import Broker, BrokerError, connect
 from tests.service.test_verifier import ENDLESS, reference
 from tests.stack import client, drafter, verifier
 from tests.tls import certificates, tls_proxy

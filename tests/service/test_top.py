@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.broker import Broker
-from shared.messages import GatewayCard
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.wire.broker import Broker
+from shared.wire.messages import GatewayCard
 
 TIMEOUT_S = 30.0
 

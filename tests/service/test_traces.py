@@ -8,8 +8,8 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from services.gateway.service import Settings, serve
-from shared import tracing
-from shared.broker import Broker
+from shared.process import tracing
+from shared.wire.broker import Broker
 from tests.service.test_verifier import until
 from tests.stack import client, verifier
 from tests.toy_loaded import toy

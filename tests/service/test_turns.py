@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shared.llama.model import Model
-from shared.messages import Chunk, Finish, Job
+from shared.model.llama.model import Model
+from shared.wire.messages import Chunk, Finish, Job
 from tests.service.scripted import MESSAGES, Step, stack
 from tests.toy_format import ToyFormat
 
@@ -28,7 +28,7 @@ async def test_a_call_s_tokens_are_in_the_next_prompt_as_they_were_written(
     monkeypatch: pytest.MonkeyPatch,
     stream: bool,
 ) -> None:
-    monkeypatch.setattr("services.gateway.models.detect", lambda *_: ToyFormat())
+    monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
 
     def script(job: Job) -> list[Step]:
         return [Chunk(tokens=odd, finish=Finish.STOP)]

@@ -13,12 +13,13 @@ from services.drafter.model_proposer import ModelProposer
 from services.drafter.proposer import Draft, Opening
 from services.verifier import readers
 from services.verifier.load import Loaded
-from shared import keys, silence
-from shared.broker import Broker
-from shared.commands import Redis
-from shared.jobs import read_log
-from shared.messages import DrafterCard, Finish, Sampling, Speculation, VerifierCard
-from shared.registry import Registry, draft_keeper
+from shared.fleet import liveness
+from shared.fleet.registry import Registry, draft_keeper
+from shared.wire import keys
+from shared.wire.broker import Broker
+from shared.wire.commands import Redis
+from shared.wire.jobs import read_log
+from shared.wire.messages import DrafterCard, Finish, Sampling, Speculation, VerifierCard
 from tests.patience import HANG_S
 from tests.stack import Client, client, drafter, verifier
 from tests.toy_loaded import toy
@@ -145,7 +146,7 @@ async def test_a_request_that_outlives_its_deadline_ends_with_that(
 async def test_a_request_whose_gateway_died_is_let_go(
     valkey: Broker, valkey_url: str, model_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence, "CHECK_S", 0.01)
+    monkeypatch.setattr(liveness, "CHECK_S", 0.01)
     monkeypatch.setattr(readers, "SILENT_S", 0.1)
     pause = threading.Event()
     async with stack(valkey_url, model_path, toy(model_path, lambda rows: pause.wait(0.02))) as one:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from services.verifier import claims
-from shared import keys
-from shared.broker import Broker
-from shared.messages import Finish
+from shared.wire import keys
+from shared.wire.broker import Broker
+from shared.wire.messages import Finish
 from tests.patience import HANG_S
 from tests.service.test_redis_trials import behind
 from tests.service.test_verifier import ENDLESS, reference

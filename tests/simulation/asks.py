@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from shared.messages import Job, Sampling, Speculation
+from shared.wire.messages import Job, Sampling, Speculation
 from tests.simulation.network import Weather
 from tests.toys import EOG
 

@@ -1,6 +1,6 @@
 """A Redis behind a network that loses, repeats and delays: fakeredis for what commands do, ours for when and whether.
 
-`Link` stands for one process's clients. Like redis-py as `shared.broker` sets it up, a command is sent again after a
+`Link` stands for one process's clients. Like redis-py as `broker` sets it up, a command is sent again after a
 lost connection or a timeout, up to three times, and a blocking read never. A command whose reply is lost was executed.
 One that came late is executed late, after its sender gave up and perhaps sent it again. Of a pipeline that
 breaks any first part may have been executed, unless it is a transaction.
@@ -19,8 +19,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from shared.broker import Broker
-from shared.commands import Redis
+from shared.wire.broker import Broker
+from shared.wire.commands import Redis
 from tests.simulation.direct import direct, encode
 from tests.simulation.virtual import Process, VirtualLoop
 
@@ -230,7 +230,7 @@ def _fail(future: "asyncio.Future[list[object]]", error: RedisError) -> None:
 
 
 class Client:
-    """`shared.commands.Redis` over a link."""
+    """`shared.wire.commands.Redis` over a link."""
 
     def __init__(self, link: Link, retries: int) -> None:
         self._link = link
@@ -250,7 +250,7 @@ class Client:
 
 
 class Pipeline:
-    """`shared.commands.Pipeline` over a link."""
+    """`shared.wire.commands.Pipeline` over a link."""
 
     def __init__(self, link: Link, retries: int, atomic: bool) -> None:
         self._link = link

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from services.drafter.proposer import Draft, Opening, Path
 from services.verifier.load import Loaded
-from shared.messages import Job, Sampling
-from shared.sampling import Logits
-from shared.speedup import RowCosts
+from shared.law.sampling import Logits
+from shared.law.speedup import RowCosts
+from shared.wire.messages import Job, Sampling
 from tests.toys import EOG, ToyTarget, ToyVocabulary, logits_after, plain_answer
 
 N_CTX = 64

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from shared import keys
-from shared.broker import DISCONNECTED
-from shared.jobs import parse_entry
-from shared.messages import Finish, Job
+from shared.wire import keys
+from shared.wire.broker import DISCONNECTED
+from shared.wire.jobs import parse_entry
+from shared.wire.messages import Finish, Job
 from tests.simulation.asks import MODEL, TIMEOUT_MS, Ask
 from tests.simulation.partners import reference
 

@@ -24,15 +24,16 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.proposer import Proposer
 from services.drafter.worker import Worker as Drafter
 from services.gateway.errors import ApiError
-from services.gateway.generation import Delta, Finished
-from services.gateway.generator import Generator
-from services.gateway.limits import Limits
-from services.gateway.preparation import Prepared, Reading
+from services.gateway.generation.choice import Delta, Finished
+from services.gateway.generation.generator import Generator
+from services.gateway.generation.limits import Limits
+from services.gateway.generation.preparation import Prepared, Reading
+from services.gateway.storage.follow import LogFollower
 from services.verifier.worker import Worker as Verifier
-from shared import keys, lifecycle
-from shared.follow import LogFollower
-from shared.messages import GatewayCard, Speculation
-from shared.registry import Registry
+from shared.fleet.registry import Registry
+from shared.process import lifecycle
+from shared.wire import keys
+from shared.wire.messages import GatewayCard, Speculation
 from tests.simulation import network, partners, promises
 from tests.simulation.asks import MODEL, Ask, draw_ask, draw_weather
 from tests.simulation.network import CALM, Link, Weather

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from shared.speedup import RowCosts, ahead_speedup
+from shared.law.speedup import RowCosts, ahead_speedup
 from tests.simulation import renewal
 from tests.simulation.world import PLAIN_MS, TAIL, World, coins
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared import scripts
+from shared.wire import scripts
 from tests.simulation import partners, system
 
 SEEDS = 2000

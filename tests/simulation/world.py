@@ -18,12 +18,13 @@ from msgspec.structs import replace
 from services.verifier.engine import LEAD, Engine
 from services.verifier.generation import Generation
 from services.verifier.round import Round
-from shared import drafts, prefix
-from shared.jobs import Claim
-from shared.messages import Commit, Job, Proposal, Sampling
-from shared.rows import Rows
-from shared.sampling import Logits
-from shared.speedup import RowCosts
+from shared.law import prefix
+from shared.law.sampling import Logits
+from shared.law.speedup import RowCosts
+from shared.model.rows import Rows
+from shared.wire import drafts
+from shared.wire.jobs import Claim
+from shared.wire.messages import Commit, Job, Proposal, Sampling
 from tests.toys import drafter_card
 
 PLAIN_MS = 10.0  # a decode of one row; everything else is said in multiples of it

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from shared.llama import library, loading
+from shared.model.llama import library, loading
 
 NAME = "stub"
 _SOURCES = Path(__file__).parent

@@ -1,1 +1,4 @@
-"""How models write what is not plain text: their thinking and their tool calls, one format per file."""
+"""How models write thinking and tool calls: a parser and a grammar for each format.
+
+No I/O: what a parser decides depends on the text alone.
+"""

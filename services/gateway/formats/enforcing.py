@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from services.gateway.errors import invalid
 from services.gateway.formats.format import callable_tools
+from services.gateway.formats.grammars import CODE, schema_fault
 from services.gateway.formats.lark import json_value
-from services.gateway.grammars import CODE, schema_fault
-from services.gateway.requests import Tool, ToolChoice
-from services.gateway.schema_faults import Fault, one_line
-from shared.grammar import GrammarError, bounded, check_size, refusal
+from services.gateway.formats.schema_faults import Fault, one_line
+from services.gateway.requests.types import Tool, ToolChoice
+from shared.law.grammar import GrammarError, bounded, check_size, refusal
 
 ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
 _WITHIN_S: Final = 3.0  # for all tools together, and for those that fail together once more one by one

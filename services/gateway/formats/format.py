@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from services.gateway.errors import invalid
-from services.gateway.parts import PartParser, PlainParser
-from services.gateway.requests import Reasoning, Tool, ToolChoice
+from services.gateway.formats.parts import PartParser, PlainParser
+from services.gateway.requests.types import Reasoning, Tool, ToolChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from services.gateway.formats.enforcing import enforceable_tools
 from services.gateway.formats.format import Span, callable_tools
 from services.gateway.formats.json_call import pass_object
 from services.gateway.formats.lark import Lark, TokenOf, json_value, literal
+from services.gateway.formats.parts import PartParser
 from services.gateway.formats.reader import Marks, Steps
 from services.gateway.formats.sink import NewId, Sink, random_id
 from services.gateway.formats.step_parser import StepParser
 from services.gateway.formats.thinking import ThinkingStyle
-from services.gateway.parts import PartParser
-from services.gateway.requests import Reasoning, Tool, ToolChoice
+from services.gateway.requests.types import Reasoning, Tool, ToolChoice
 
 START: Final = "<|start|>"
 CHANNEL: Final = "<|channel|>"

@@ -9,7 +9,7 @@ from services.gateway.formats.lark import Lark, call_object, literal
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import Sink
 from services.gateway.formats.syntax import OpenedCalls
-from services.gateway.requests import Tool
+from services.gateway.requests.types import Tool
 
 _OPEN: Final = "<tool_call>"
 _CLOSE: Final = "</tool_call>"

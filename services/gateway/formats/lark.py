@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from services.gateway.requests import Tool
+from services.gateway.requests.types import Tool
 
 TokenOf = Callable[[str], int | None]  # the id of the control token with exactly this text
 SPACED: Final = (", ", ": ")  # as chat templates write JSON

@@ -8,7 +8,7 @@ from services.gateway.formats.json_call import JsonCall
 from services.gateway.formats.lark import Lark, call_object
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import Sink
-from services.gateway.requests import Tool
+from services.gateway.requests.types import Tool
 
 _TAG: Final = "<|python_tag|>"
 _BARE: Final = r"\{\s*\"name\""  # an answer may be JSON, but what begins like a call has to be one

@@ -10,7 +10,7 @@ from services.gateway.formats.lark import Lark, call_object, json_value, literal
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import Sink
 from services.gateway.formats.syntax import OpenedCalls
-from services.gateway.requests import Tool
+from services.gateway.requests.types import Tool
 
 _OPEN: Final = "[TOOL_CALLS]"
 _ARGUMENTS: Final = "[ARGS]"

@@ -13,7 +13,7 @@ from services.gateway.formats.reader import Marks, Reader, Steps
 from services.gateway.formats.schema_types import kinds, typed
 from services.gateway.formats.sink import Sink
 from services.gateway.formats.syntax import OpenedCalls
-from services.gateway.requests import Tool
+from services.gateway.requests.types import Tool
 
 _FUNCTION: Final = "<function="
 _PARAMETER: Final = "<parameter="

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
-from services.gateway.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
+from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
 
 NewId = Callable[[], str]
 _PARAGRAPH: Final = "\n\n"

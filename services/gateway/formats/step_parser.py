@@ -1,8 +1,8 @@
 """A parser whose answer is read by steps: it gives out what the steps put into the sink."""
 
+from services.gateway.formats.parts import Part
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import Sink
-from services.gateway.parts import Part
 
 
 class StepParser:

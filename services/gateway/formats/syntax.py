@@ -5,7 +5,7 @@ from typing import Protocol
 
 from services.gateway.formats.lark import Lark
 from services.gateway.formats.tagged_parser import CallReader
-from services.gateway.requests import Tool
+from services.gateway.requests.types import Tool
 
 
 class CallSyntax(CallReader, Protocol):

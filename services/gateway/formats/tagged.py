@@ -7,13 +7,13 @@ from typing import Final
 from services.gateway.formats.enforcing import enforceable_tools
 from services.gateway.formats.format import Span, callable_tools
 from services.gateway.formats.lark import Lark, TokenOf, expression
+from services.gateway.formats.parts import PartParser, PlainParser
 from services.gateway.formats.sink import NewId, Sink, random_id
 from services.gateway.formats.syntax import CallSyntax
 from services.gateway.formats.tagged_parser import TaggedParser
 from services.gateway.formats.thinking import ThinkingStyle
 from services.gateway.formats.untaught import instructions
-from services.gateway.parts import PartParser, PlainParser
-from services.gateway.requests import Reasoning, Tool, ToolChoice
+from services.gateway.requests.types import Reasoning, Tool, ToolChoice
 
 _GAP: Final = r"/\n{0,2}/"  # between thinking and a call or output: what models write there, and not a page of it
 _ID_LENGTH: Final = 9  # what Mistral's templates insist on

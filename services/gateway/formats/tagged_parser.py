@@ -7,7 +7,7 @@ from services.gateway.formats.format import Span
 from services.gateway.formats.reader import Marks, Reader, Steps
 from services.gateway.formats.sink import Sink
 from services.gateway.formats.step_parser import StepParser
-from services.gateway.requests import Tool
+from services.gateway.requests.types import Tool
 
 
 class CallReader(Protocol):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.gateway.formats.format import Span
-from services.gateway.requests import Reasoning
+from services.gateway.requests.types import Reasoning
 
 # A model that is told to stop thinking ends its line first, as it would by itself.
 SPANS: Final = (

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from services.gateway.requests import Tool
+from services.gateway.requests.types import Tool
 
 
 def instructions(tools: Sequence[Tool]) -> str:

@@ -11,13 +11,13 @@ from pathlib import Path
 from filelock import FileLock
 from rich.filesize import decimal
 
-from services.launcher import fetching as bars
 from services.launcher.backends import archive, catalogue, fetching, signs
 from services.launcher.backends.catalogue import Prebuilt
 from services.launcher.display import Display
+from services.launcher.models import fetching as bars
 from shared.errors import StartError
-from shared.llama import library, manifest, plugins, trial
-from shared.models import SPARE_BYTES
+from shared.model.llama import library, manifest, plugins, trial
+from shared.model.model_source import SPARE_BYTES
 
 
 def add(name: str, source: Path | None, display: Display) -> int:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from services.launcher.backends import adding, catalogue, signs
 from services.launcher.display import Display
-from shared.llama import library, manifest, plugins, trial
+from shared.model.llama import library, manifest, plugins, trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from urllib.parse import unquote, urlsplit
 from services.launcher.backends import registries
 from services.launcher.backends.catalogue import Package
 from services.launcher.backends.registries import RegistryError
-from shared import hub
-from shared.download import Download, DownloadError
 from shared.folders import cache_folder
+from shared.model import hub
+from shared.model.download import Download, DownloadError
 
 if TYPE_CHECKING:
     from httpx2 import Response

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from services.launcher.backends import catalogue, signs
-from shared.hardware import Hardware
+from shared.model.hardware import Hardware
 
 
 def missing(look: Callable[[], Hardware]) -> str:

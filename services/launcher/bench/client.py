@@ -10,7 +10,7 @@ from services.launcher.bench.acceptance import Acceptance, read
 from services.launcher.bench.plan import Request
 from services.launcher.bench.samples import Reply
 from services.launcher.bench.servers import Server
-from services.launcher.streaming import AnswerError, follow
+from services.launcher.clients.streaming import AnswerError, follow
 
 # Not OpenAI's, but most servers know them, and some cut the distribution by default: they would draw from another law.
 WHOLE_DISTRIBUTION: Final = {"top_k": 0, "min_p": 0.0}

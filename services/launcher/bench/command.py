@@ -21,9 +21,9 @@ from services.launcher.bench.runner import Runner
 from services.launcher.bench.servers import Address, Server, connect, without_drafts
 from services.launcher.bench.sharing import card_of
 from services.launcher.bench.tables import tables
-from services.launcher.stack import run_to_end
+from services.launcher.fleet.stack import run_to_end
 from shared.errors import StartError
-from shared.usage import INTERRUPTED
+from shared.settings.command_line import INTERRUPTED
 
 CARD_SUFFIX: Final = ".json"
 

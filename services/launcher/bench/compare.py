@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.launcher.bench.card import Card, Comparison, Drafter, Result, Server, Verifier, read
-from services.launcher.figures import UNKNOWN, plain
+from services.launcher.look.figures import UNKNOWN, plain
 
 
 @dataclass(frozen=True, slots=True)

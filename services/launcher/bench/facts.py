@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from services.launcher.bench.servers import Server
-from shared.registry import HEARTBEAT_S
+from shared.fleet.registry import HEARTBEAT_S
 
 SETTLE_S: Final = HEARTBEAT_S + 1.0  # until the gateway tells of everything that has happened
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)

@@ -11,7 +11,7 @@ from services.launcher.bench.client import WHOLE_DISTRIBUTION, ask
 from services.launcher.bench.plan import Request, Turn, order
 from services.launcher.bench.samples import Failure, Load, Measured, Reply, Sample
 from services.launcher.bench.servers import Server
-from services.launcher.streaming import AnswerError
+from services.launcher.clients.streaming import AnswerError
 from shared.errors import StartError
 
 _UNKNOWN_FIELD: Final = (400, 422)

@@ -14,7 +14,7 @@ def acl(
 
     Give users.acl to the server (aclfile), and each service the variable in its file.
     """
-    from services.launcher import acl as users
+    from services.launcher.fleet import acl as users
 
     for file in users.write(folder, address):
         typer.echo(file)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shared import options
+from shared.settings import options
 
 backend = typer.Typer(
     help="Add support for a GPU to llama.cpp: prebuilt backends, which need no compiler.", add_completion=False

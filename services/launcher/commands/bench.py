@@ -8,8 +8,8 @@ import typer
 
 from services.launcher.bench.workloads import Workload
 from services.launcher.commands.fleet_options import Up, gateway_of
-from services.launcher.ports import LOOPBACK
-from shared import options
+from services.launcher.fleet.ports import LOOPBACK
+from shared.settings import options
 
 
 def bench(

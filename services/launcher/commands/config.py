@@ -19,22 +19,22 @@ def show(
 
     Without COMMAND: the options of every command that do not have their defaults.
     """
-    from services.launcher import effective
+    from services.launcher.look import config_show
 
-    return effective.show(context.obj, command, context.args, as_json)
+    return config_show.show(context.obj, command, context.args, as_json)
 
 
 @config.command("path")
 def path(context: typer.Context) -> int:
     """Print which file is read; exit status 1 if there is none."""
-    from services.launcher import effective
+    from services.launcher.look import config_show
 
-    return effective.path(context.obj)
+    return config_show.path(context.obj)
 
 
 @config.command("check")
 def check(context: typer.Context) -> int:
     """Check every key and value of the file; exit status 2 if one is wrong."""
-    from services.launcher import effective
+    from services.launcher.look import config_show
 
-    return effective.check(context.obj)
+    return config_show.check(context.obj)

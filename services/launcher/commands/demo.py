@@ -11,6 +11,6 @@ def demo(
     temperature: Annotated[float, typer.Option("--temperature", help="0 is greedy.", min=0.0, max=2.0)] = 0.7,
 ) -> int:
     """Answer one prompt plainly and one with drafts, live, on a model where speculation pays."""
-    from services.launcher import demo as shown
+    from services.launcher.clients import demo as shown
 
     return shown.run(prompt, tokens, temperature)

@@ -1,8 +1,8 @@
 """`draftmesh doctor`."""
 
 from services.launcher.commands.redis_options import EmbeddedRedis
-from shared import options
-from shared.offload import AUTO
+from shared.model.offload import AUTO
+from shared.settings import options
 
 
 def doctor(
@@ -17,7 +17,7 @@ def doctor(
     offline: options.Offline = False,
 ) -> int:
     """Check Redis, devices, models and vocabularies, and measure whether speculation pays here."""
-    from services.launcher import doctor as checks
+    from services.launcher.forecast import doctor as checks
 
     return checks.run(
         checks.Subject(

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shared import options
 from shared.errors import StartError
+from shared.settings import options
 
 if TYPE_CHECKING:
-    from services.launcher.run_file import Run
+    from services.launcher.facts.run_file import Run
 
 Up = Annotated[
     int | None,
@@ -42,7 +42,7 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def _run(context: typer.Context, name: str, up: int | None) -> "Run | None":
-    from services.launcher.run_file import chosen
+    from services.launcher.facts.run_file import chosen
 
     source = context.get_parameter_source(name)
     if up is not None and source is not None and source.name == "COMMANDLINE":

@@ -5,8 +5,8 @@ from typing import Annotated, Final
 import typer
 
 from services.launcher.commands.services import same_file
-from shared import options
-from shared.offload import AUTO
+from shared.model.offload import AUTO
+from shared.settings import options
 
 _OURS: Final = ("redis_url", "token", "draft_model")
 
@@ -35,7 +35,7 @@ def join(
     log_level: options.LogLevel = options.Level.INFO,
 ) -> int:
     """Let this machine guess ahead for a fleet, and say what it adds. Ctrl-C leaves; nothing is lost by that."""
-    from services.launcher.join import Wishes, run
+    from services.launcher.fleet.join import Wishes, run
 
     arguments = []
     for parameter in context.command.params:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from shared import options
+from shared.settings import options
 
 keys = typer.Typer(help="Make API keys for clients of a gateway.", add_completion=False)
 
@@ -15,6 +15,6 @@ def new(
     name: Annotated[str, typer.Option("--name", help="Whose it is; told apart by it in the file.")] = "",
 ) -> None:
     """Print a new API key, once, and add its digest to the file."""
-    from shared import api_keys
+    from shared.process import api_keys
 
     typer.echo(api_keys.add(api_keys_file, name))

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from services.launcher.commands.fleet_options import Up, gateway_of
-from services.launcher.ports import LOOPBACK
-from shared import options
+from services.launcher.fleet.ports import LOOPBACK
+from shared.settings import options
 
 
 def launch(
@@ -32,7 +32,7 @@ def launch(
 
     Example: draftmesh launch claude -- -p "What does this program do?"
     """
-    from services.launcher import launch as launcher
+    from services.launcher.clients import launch as launcher
 
     return launcher.run(
         launcher.Wishes(

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from services.launcher.commands.fleet_options import Up
-from shared.options import Level
+from shared.settings.options import Level
 
 
 def logs(
@@ -29,7 +29,7 @@ def logs(
 
     Example: draftmesh logs verifier --level warning -f
     """
-    from services.launcher import logs as shown
+    from services.launcher.look import logs as shown
 
     return shown.run(
         shown.Wishes(name=name, up=up, follow=follow, count=lines, level=level, as_json=as_json),

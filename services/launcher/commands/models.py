@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shared import options
+from shared.settings import options
 
 models = typer.Typer(add_completion=False)
 
@@ -26,7 +26,7 @@ def list_models(
     """
     if context.invoked_subcommand is not None:
         return 0
-    from services.launcher import model_list
+    from services.launcher.models import model_list
 
     return model_list.run(folder, parallel, as_json)
 
@@ -37,6 +37,6 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
     """Delete models from this machine: what was pulled, and what draftmesh made in its cache."""
-    from services.launcher import model_removal
+    from services.launcher.models import model_removal
 
     return model_removal.run(names, yes)

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from services.launcher.commands.fleet_options import Up, redis_of
-from shared import options
-from shared.offload import AUTO
+from shared.model.offload import AUTO
+from shared.settings import options
 
 
 def plan(
@@ -38,12 +38,12 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> int:
     """Forecast the speed-up for models and devices, and say what would help most."""
-    from services.launcher import planner
+    from services.launcher.forecast import planning
 
     source = context.get_parameter_source("draft_model")
     if (demo_pair or redis) and source is not None and source.name != "COMMANDLINE":
         draft_model, draft_device = [], []  # what was asked for now wins over what was written down once
-    subject = planner.Subject(
+    subject = planning.Subject(
         target_model=target_model,
         draft_models=tuple(draft_model),
         target_device=target_device,
@@ -52,10 +52,10 @@ def plan(
         gpu_layers=gpu_layers,
         tensor_split=tensor_split,
         temperatures=tuple(dict.fromkeys(temperature)),
-        texts=tuple(prompt) or planner.TEXTS,
+        texts=tuple(prompt) or planning.TEXTS,
         tokens=tokens,
         round_trip_ms=rtt,
         redis=redis_of(context, redis, up) if redis or fleet or up is not None else "",
         demo_pair=demo_pair,
     )
-    return planner.run(subject, as_json)
+    return planning.run(subject, as_json)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from services.launcher.commands.fleet_options import Up, redis_of
-from shared import options
+from shared.settings import options
 
 
 def ps(
@@ -20,6 +20,6 @@ def ps(
 
     Exit status as of `status`: 0; 1 if no process is there; 2 if Redis does not answer.
     """
-    from services.launcher import ps as listed
+    from services.launcher.look import ps as listed
 
     return listed.run(redis_of(context, redis, up), as_json)

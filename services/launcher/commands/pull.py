@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from shared import options
+from shared.settings import options
 
 
 def pull(
@@ -21,6 +21,6 @@ def pull(
 
     Example: draftmesh pull hf:user/model-GGUF:Q4_K_M
     """
-    from services.launcher import pull as pulling
+    from services.launcher.models import pull as pulling
 
     return pulling.run(models)

@@ -23,7 +23,7 @@ def install(
 
     Example: draftmesh service install join redis://host:7072/0 --draft-model hf:user/model-GGUF:Q8_0
     """
-    from services.launcher import service as services
+    from services.launcher.fleet import service as services
 
     return services.install(context.obj, command, context.args, show, now, force)
 
@@ -31,6 +31,6 @@ def install(
 @service.command("uninstall")
 def uninstall(command: Command = "up") -> int:
     """Stop the service and remove its file."""
-    from services.launcher import service as services
+    from services.launcher.fleet import service as services
 
     return services.uninstall(command)

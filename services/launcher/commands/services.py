@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import typer
 
-from services.launcher.child import service_command
-from shared import config
+from services.launcher.fleet.child import service_command
+from shared.settings import settings_file
 
 
 def gateway(context: typer.Context) -> None:
@@ -29,7 +29,7 @@ def drafter(context: typer.Context) -> None:
 def same_file(context: typer.Context) -> dict[str, str]:
     """The variable by which a service reads the `draftmesh.toml` that was found and checked here, or none as we do."""
     file = context.obj.file if context.obj else None
-    return {config.VARIABLE: str(file.path) if file else config.OFF}
+    return {settings_file.VARIABLE: str(file.path) if file else settings_file.OFF}
 
 
 def become(service: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> NoReturn:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shared import config, options
+from shared.settings import options, settings_file
 
 
 def setup(
@@ -24,7 +24,7 @@ def setup(
     parallel: options.Parallel = 8,
     redis: Annotated[str, typer.Option("--redis", help="A running fleet, whose other machines then count too.")] = "",
     offline: options.Offline = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path(config.NAME),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path(settings_file.NAME),
     probe: Annotated[bool, typer.Option("--probe/--no-probe", help="Measure the models, a minute or so.")] = True,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     show: Annotated[bool, typer.Option("--print", help="Print the file and write nothing.")] = False,
@@ -35,7 +35,7 @@ def setup(
     What it proposes it has measured, and it says what to expect; where drafts would not pay it says so and proposes
     none. `draftmesh up` then starts what the file says.
     """
-    from services.launcher import setup as proposing
+    from services.launcher.forecast import setup as proposing
 
     return proposing.run(
         proposing.Wishes(

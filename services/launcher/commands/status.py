@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from services.launcher.commands.fleet_options import Up, redis_of
-from shared import options
+from shared.settings import options
 
 
 def status(
@@ -23,6 +23,6 @@ def status(
 
     Example: draftmesh status --json | jq -r '.requests[] | select(.reason != "") | .reason'
     """
-    from services.launcher import status as shown
+    from services.launcher.look import status as shown
 
     return shown.run(redis_of(context, redis, up), as_json)

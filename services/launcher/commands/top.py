@@ -3,7 +3,7 @@
 import typer
 
 from services.launcher.commands.fleet_options import Up, redis_of
-from shared import options
+from shared.settings import options
 
 
 def top(context: typer.Context, redis: options.Redis = options.DEFAULT_REDIS, up: Up = None) -> int:
@@ -11,6 +11,6 @@ def top(context: typer.Context, redis: options.Redis = options.DEFAULT_REDIS, up
 
     Where the output is no terminal it prints one frame. Exit status: 0; 2 if Redis does not answer.
     """
-    from services.launcher import top as live
+    from services.launcher.look import top as live
 
     return live.run(redis_of(context, redis, up))

@@ -5,11 +5,11 @@ from typing import Annotated
 import typer
 
 from services.launcher.commands.redis_options import EmbeddedRedis, RedisHost, RedisPort
-from services.launcher.plan import Wishes
-from services.launcher.ports import LOOPBACK
-from shared import options
-from shared.messages import Speculation
-from shared.offload import AUTO
+from services.launcher.fleet.fleet_plan import Wishes
+from services.launcher.fleet.ports import LOOPBACK
+from shared.model.offload import AUTO
+from shared.settings import options
+from shared.wire.messages import Speculation
 
 SpeculationMode = Annotated[
     Speculation,
@@ -61,9 +61,9 @@ def up(
     log_level: options.LogLevel = options.Level.INFO,
 ) -> int:
     """Start everything on this machine: Valkey, gateway, verifier, drafters."""
-    from services.launcher.service_options import hand_down
-    from services.launcher.up import run, variables
-    from shared.settings import keys
+    from services.launcher.fleet.up import run, variables
+    from services.launcher.settings.service_options import hand_down
+    from shared.settings.command_settings import keys
 
     handed = hand_down(context.obj.file if context.obj else None, keys(context.command))
     # The callback's parameters and the command's are apart, so these are exactly the fields of `Wishes`.

@@ -1,0 +1,117 @@
+"""A chat's messages as clients send them, and as templates want them: text, and calls whose arguments are JSON text."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from services.gateway.dialects.tool_call_ids import bare
+
+# What a content part is called and where its text is; also parts that clients carry over from the Responses API.
+_TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+
+
+class CalledFunction(BaseModel):
+    """What was called and with what; arguments that a model spoiled stay as they are."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(min_length=1)
+    arguments: str = "{}"
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        if isinstance(value, dict):
+            return json.dumps(value, ensure_ascii=False)
+        return value or "{}"
+
+
+class ToolCall(BaseModel):
+    """A call that the assistant made."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str | None = None
+    function: CalledFunction
+
+    def variables(self) -> dict[str, object]:
+        """As a template sees it."""
+        return {"id": bare(self.id or ""), "type": "function", "function": self.function.model_dump()}
+
+
+class Message(BaseModel):
+    """One message of a conversation; content is text by the time it is here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str = ""
+    name: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    function_call: CalledFunction | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    prefix: bool | None = None  # the answer goes on from this message's end, as Mistral and DeepSeek have it
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        if value is None:
+            return ""
+        return "\n".join(map(_part_text, value)) if isinstance(value, list) else value
+
+    def variables(self) -> dict[str, object]:
+        """The message as a template sees it: content, and of the rest only what the client sent.
+
+        The `function` role that came before tools is a tool's, and a call of then is a call.
+        """
+        message: dict[str, object] = {"role": self.role, "content": self.content or self.refusal or ""}
+        calls = [call.variables() for call in self.tool_calls or ()]
+        if self.function_call is not None:
+            calls.append(ToolCall(id=_legacy_id(self.function_call.name), function=self.function_call).variables())
+        call_id = bare(self.tool_call_id) if self.tool_call_id is not None else None
+        if self.role == "function":
+            message["role"], call_id = "tool", _legacy_id(self.name or "")
+        thought = self.reasoning_content if self.reasoning_content is not None else self.reasoning
+        rest = {"name": self.name, "tool_calls": calls or None, "tool_call_id": call_id, "reasoning_content": thought}
+        return message | {name: value for name, value in rest.items() if value is not None}
+
+
+def continued(messages: Sequence[Message], wanted: bool) -> bool:
+    """Whether the answer goes on from the last message. Raises `ValueError` with the reason if it cannot."""
+    last = messages[-1]
+    if not (wanted or last.prefix):
+        return False
+    if last.role != "assistant":
+        raise ValueError("only an assistant's message can be continued, and the last one is not")
+    if last.tool_calls or last.function_call:
+        raise ValueError("a message with tool calls cannot be continued")
+    return True
+
+
+def _legacy_id(name: str) -> str:
+    return f"function-{name}"
+
+
+def _part_text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        raise PydanticCustomError("part", "a content part must be an object with 'type' and 'text'")
+    kind: Any = part.get("type")
+    field = _TEXTS.get(kind) if isinstance(kind, str) else None
+    if field is None:
+        sentence = (
+            "content parts of type '{kind}' are not supported, only 'text': this server reads no images, audio or files"
+        )
+        raise PydanticCustomError("part", sentence, {"kind": str(kind)[:64]})
+    if not isinstance(part.get(field), str):
+        raise PydanticCustomError(
+            "part", "a content part of type '{kind}' must have a string '{field}'", {"kind": kind, "field": field}
+        )
+    return str(part[field])

@@ -1,0 +1,137 @@
+"""A request of Anthropic's Messages API as clients send it, checked.
+
+Fields that only steer Anthropic's own service (`metadata`, `service_tier`, `context_management`, `cache_control` …) are
+ignored. What only its servers can do, such as searching the web, is left out with a warning. Conversations that they
+hold are refused, in the way that makes its client send the whole conversation.
+"""
+
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from services.gateway.dialects.messages.blocks import Message, TextContent
+from services.gateway.dialects.messages.conversation import conversation
+from services.gateway.dialects.messages.tools import ToolChoiceField, ToolDefinition, chosen, left_out, offered
+from services.gateway.errors import invalid
+from services.gateway.http import anthropic_errors as messages_errors
+from services.gateway.http.bodies import checked, parse_object
+from services.gateway.requests.fields import GenerationFields
+from services.gateway.requests.output_fields import OutputFields
+from services.gateway.requests.reasoning_fields import Effort
+from services.gateway.requests.types import GenerationRequest, Output, Reasoning
+from services.gateway.requests.unsupported_fields import refuse_unbuilt
+
+# How the names of Anthropic's own models begin. Its clients have them built in, for small tasks of their own beside the
+# user's choice.
+_ANTHROPICS: Final = "claude-"
+
+
+class Thinking(BaseModel):
+    """How to think: up to a budget in tokens, not at all, or as the model does by itself."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = Field(None, ge=1)
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputFormat(BaseModel):
+    """What the answer's text must match."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["json_schema"]
+    definition: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(BaseModel):
+    """How much effort to make, and in which form to answer."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    effort: Effort | None = None
+    format: OutputFormat | None = None
+
+
+class MessagesRequest(GenerationFields, OutputFields):
+    """The body of POST /v1/messages, and of /v1/messages/count_tokens, which needs less of it.
+
+    `max_tokens` may be missing and is no more than the room there is: clients send what Anthropic's models can do.
+    """
+
+    messages: list[Message] = Field(min_length=1)
+    system: TextContent = Field(default_factory=list)
+    stop_sequences: tuple[str, ...] = ()
+    tools: list[ToolDefinition] = Field(default_factory=list)
+    tool_choice: ToolChoiceField | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig = OutputConfig()
+    output_format: OutputFormat | None = None  # older clients' name for `output_config.format`
+    mcp_servers: list[dict[str, Any]] = Field(default_factory=list)
+    container: Any = None
+    thread: Any = None
+    stream: bool = False
+
+    @field_validator("stop_sequences", mode="before")
+    @classmethod
+    def _sequences(cls, value: object) -> object:
+        return cls._stops(value)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is done otherwise than asked for."""
+        tools = [f"tool '{name}' cannot be offered here and was left out" for name in left_out(self.tools)]
+        fields = ("mcp_servers", "container")
+        others = [f"'{name}' is not supported here and was left out" for name in fields if getattr(self, name)]
+        return [*tools, *others]
+
+    @property
+    def shows_thinking(self) -> bool:
+        """Whether the client wants to read the thinking, beside knowing that there was some."""
+        return self.thinking is None or self.thinking.display != "omitted"
+
+    def output(self) -> Output | None:
+        """What the answer must match. Raises a 400 `ApiError` if two fields ask for something."""
+        forms = (("output_config.format", self.output_config.format), ("output_format", self.output_format))
+        asked = [Output(kind="json", source=form.definition, param=f"{name}.schema") for name, form in forms if form]
+        asked += [output for output in [super().output()] if output is not None]
+        if len(asked) > 1:
+            raise invalid(asked[1].param, f"'{asked[0].param}' and '{asked[1].param}' cannot be asked for together.")
+        return asked[0] if asked else None
+
+    def generation(self) -> GenerationRequest:
+        """The request in no dialect, its seed decided. Raises a 400 `ApiError` where fields contradict each other."""
+        tools = offered(self.tools)
+        return GenerationRequest(
+            model=self.model,
+            prompts=(conversation(self.system, self.messages, self.chat_template_kwargs),),
+            sampling=self.sampling(),
+            max_tokens=self.limit(),
+            stops=(*self.stop_sequences, *self.stop),
+            speculation=self.speculation(),
+            cache_prompt=self.cache_prompt,
+            tools=tools,
+            tool_choice=chosen(self.tool_choice, tools),
+            output=self.output(),
+            reasoning=self._reasoning(),
+            or_default=self.model is not None and self.model.startswith(_ANTHROPICS),
+        )
+
+    def _reasoning(self) -> Reasoning:
+        effort = self.output_config.effort
+        if self.thinking is None:
+            # As Anthropic has it: a client that did not ask for thinking takes the first block for the answer.
+            return Reasoning(enabled=False, effort=effort)
+        enabled = {"enabled": True, "disabled": False, "adaptive": None}[self.thinking.type]
+        return Reasoning(enabled=enabled, effort=effort, budget=self.thinking.budget_tokens if enabled else None)
+
+
+def parse_messages(data: bytes) -> MessagesRequest:
+    """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
+    payload = parse_object(data)
+    refuse_unbuilt(payload)
+    if payload.get("thread"):
+        sentence = "'thread': conversations are not held here; send all of their messages."
+        raise invalid("thread", sentence, messages_errors.NO_THREADS)
+    return checked(MessagesRequest, payload)

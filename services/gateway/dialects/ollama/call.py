@@ -1,0 +1,87 @@
+"""Ollama's chat and generate: objects on lines of their own, or one object with the same content.
+
+A request without a message or a prompt asks for nothing but that the model be loaded, and is answered at once.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from services.gateway.dialects.ollama.framing import (
+    OllamaCollector,
+    OllamaFraming,
+    Said,
+    Shape,
+    as_message,
+    as_response,
+    head,
+)
+from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse_chat, parse_generate
+from services.gateway.errors import ApiError
+from services.gateway.http.answering import Endpoint, read_body
+from services.gateway.http.dialect import Dialect, Identity, StatelessCall
+from services.gateway.http.gateway import GATEWAY
+from services.gateway.requests.types import GenerationRequest
+
+NDJSON: Final = "application/x-ndjson"
+JSON: Final = "application/json"
+
+
+class OllamaCall(StatelessCall):
+    """A checked request of either kind."""
+
+    def __init__(self, body: ChatBody | GenerateBody, shape: Shape) -> None:
+        self.body = body
+        self.shape = shape
+        self._began = time.perf_counter_ns()
+
+    @property
+    def streaming(self) -> bool:
+        return self.body.stream
+
+    def generation(self) -> GenerationRequest:
+        return self.body.generation()
+
+    def framing(self, identity: Identity) -> OllamaFraming:
+        return OllamaFraming(self.shape, identity, self._began, logprobs=self.body.logprobs)
+
+    def collector(self, identity: Identity) -> OllamaCollector:
+        return OllamaCollector(self.shape, identity, self._began, logprobs=self.body.logprobs)
+
+
+def chat_call(data: bytes) -> OllamaCall:
+    """A chat request. Raises a 400 `ApiError`."""
+    return OllamaCall(parse_chat(data), as_message)
+
+
+def generate_call(data: bytes) -> OllamaCall:
+    """A generate request. Raises a 400 `ApiError`."""
+    return OllamaCall(parse_generate(data), as_response)
+
+
+class OllamaEndpoint:
+    """The handler of one of the two routes."""
+
+    def __init__(self, parse: Callable[[bytes], OllamaCall]) -> None:
+        self._parse = parse
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer. Raises `ApiError` only before headers."""
+        try:
+            call = self._parse(await read_body(request))
+        except ApiError:
+            return await Endpoint(Dialect(self._parse)).handle(request)  # refuses it too, and counts it
+        if call.body.empty:
+            return await _loaded(request, call)
+        return await Endpoint(Dialect(lambda _: call, NDJSON)).handle(request)
+
+
+async def _loaded(request: web.Request, call: OllamaCall) -> web.Response:
+    """The model is served, so it is loaded; and what is served stays so, whatever `keep_alive` asks for."""
+    model = await request.app[GATEWAY].directory.find(call.body.model)
+    reason = "unload" if call.body.keep_alive in (0, "0", "0s") else "load"
+    body = {**head(model.name), **call.shape(Said()), "done": True, "done_reason": reason}
+    return web.Response(body=msgspec.json.encode(body) + b"\n", content_type=NDJSON if call.streaming else JSON)

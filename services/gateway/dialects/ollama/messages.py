@@ -1,0 +1,140 @@
+"""The messages and tools of Ollama's chat requests, checked and turned into OpenAI's shape."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from services.gateway.dialects.tool_call_ids import bare
+from services.gateway.requests.types import Tool
+
+_NO_IMAGES = "images are not supported: this gateway takes text only"
+
+
+class Function(BaseModel):
+    """A function that was called."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(min_length=1)
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _object(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return {} if value is None else value
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            raise PydanticCustomError("arguments", "must be an object or the JSON text of one") from None
+
+
+class ToolCall(BaseModel):
+    """A call that an earlier answer made."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str | None = None
+    function: Function
+
+
+class Message(BaseModel):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str = ""
+    thinking: str | None = None
+    images: list[Any] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _text(cls, value: object) -> object:
+        return "" if value is None else value
+
+    @field_validator("images")
+    @classmethod
+    def _none(cls, value: list[Any] | None) -> None:
+        if value:
+            raise PydanticCustomError("images", _NO_IMAGES)
+
+    def openai(self, ids: Sequence[str]) -> dict[str, object]:
+        """The message in OpenAI's shape; `ids` are its calls'."""
+        message: dict[str, object] = {"role": self.role, "content": self.content}
+        if self.thinking:
+            message["reasoning_content"] = self.thinking
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": id,
+                    "type": "function",
+                    "function": {
+                        "name": call.function.name,
+                        "arguments": json.dumps(call.function.arguments, ensure_ascii=False),
+                    },
+                }
+                for id, call in zip(ids, self.tool_calls, strict=True)
+            ]
+        if self.tool_name:
+            message["name"] = self.tool_name
+        return message
+
+
+class FunctionDefinition(BaseModel):
+    """What a tool is called and takes."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(min_length=1)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ToolDefinition(BaseModel):
+    """A tool that may be called."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["function"] = "function"
+    function: FunctionDefinition
+
+    def tool(self) -> Tool:
+        function = self.function
+        return Tool(name=function.name, description=function.description or "", parameters=function.parameters or {})
+
+
+def linked(messages: Sequence[Message]) -> tuple[dict[str, object], ...]:
+    """The messages in OpenAI's shape, every result with the id of its call.
+
+    Ollama's clients mostly leave ids out: then a result belongs to the first open call of its name, else to the first.
+    """
+    turns: list[dict[str, object]] = []
+    waiting: list[tuple[str, str]] = []  # name and id of the calls that have no result yet
+    for position, message in enumerate(messages):
+        calls = message.tool_calls or ()
+        ids = [bare(call.id or f"{position}-{index}") for index, call in enumerate(calls)]
+        waiting += zip((call.function.name for call in calls), ids, strict=True)
+        turn = message.openai(ids)
+        if message.role == "tool":
+            turn["tool_call_id"] = _answered(message, waiting)
+        turns.append(turn)
+    return tuple(turns)
+
+
+def _answered(result: Message, waiting: list[tuple[str, str]]) -> str:
+    """The id of the call that this is the result of, which waits no more."""
+    given = bare(result.tool_call_id or "")
+    order = sorted(waiting, key=lambda call: (call[1] != given, call[0] != result.tool_name))
+    if given and (not order or order[0][1] != given):
+        return given
+    if not order:
+        return ""
+    waiting.remove(order[0])
+    return order[0][1]

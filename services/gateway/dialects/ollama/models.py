@@ -1,0 +1,128 @@
+"""The served models as Ollama lists and shows them.
+
+What Ollama would know and a gateway does not (bytes on disk and in memory) is 0: the weights lie with the verifiers.
+"""
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from services.gateway.dialects.ollama.framing import timestamp
+from services.gateway.http.reply import Reply
+from services.gateway.models.model_info import Description
+from services.gateway.models.served_model import Lexicon, ServedModel
+
+# What runs is not unloaded when idle; clients read dates only.
+_NEVER: Final = "9999-12-31T23:59:59Z"
+
+
+class Details(Reply):
+    """What kind of model it is."""
+
+    parent_model: str = ""
+    format: str = "gguf"
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+
+
+class Listed(Reply):
+    """One model of /api/tags."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: int = 0
+    digest: str
+    details: Details
+
+
+class Running(Reply):
+    """One model of /api/ps."""
+
+    name: str
+    model: str
+    size: int = 0
+    digest: str
+    details: Details
+    expires_at: str = _NEVER
+    size_vram: int = 0
+    context_length: int
+
+
+class Shown(Reply):
+    """The answer of /api/show."""
+
+    modelfile: str
+    parameters: str
+    template: str
+    details: Details
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: str
+
+
+def listed(model: ServedModel, description: Description, alias: str | None = None) -> Listed:
+    """As /api/tags lists it; the name is the one that requests may use, with or without ":latest".
+
+    An alias names the model itself as its parent, and has its digest.
+    """
+    name = alias or model.name
+    return Listed(
+        name=name,
+        model=name,
+        modified_at=_modified(model),
+        digest=_digest(model),
+        details=_details(description, model.name if alias else ""),
+    )
+
+
+def running(model: ServedModel, description: Description) -> Running:
+    """As /api/ps lists it."""
+    return Running(
+        name=model.name,
+        model=model.name,
+        digest=_digest(model),
+        details=_details(description),
+        context_length=model.n_ctx,
+    )
+
+
+def shown(model: ServedModel, lexicon: Lexicon, description: Description) -> Shown:
+    """As /api/show tells of it. Clients read the context's length from `model_info` or from the parameters."""
+    architecture = description.architecture or "llama"
+    return Shown(
+        modelfile=f"FROM {model.name}\nPARAMETER num_ctx {model.n_ctx}\n",
+        parameters=f"num_ctx    {model.n_ctx}",
+        template=lexicon.template or "",
+        details=_details(description),
+        model_info={
+            "general.architecture": architecture,
+            "general.basename": model.name,
+            "general.size_label": description.size,
+            f"{architecture}.context_length": model.n_ctx,
+            f"{architecture}.vocab_size": lexicon.n_tokens,
+        },
+        capabilities=list(description.abilities),
+        modified_at=_modified(model),
+    )
+
+
+def _details(description: Description, parent: str = "") -> Details:
+    return Details(
+        parent_model=parent,
+        family=description.architecture,
+        families=[description.architecture] if description.architecture else [],
+        parameter_size=description.size,
+        quantization_level=description.quantization,
+    )
+
+
+def _modified(model: ServedModel) -> str:
+    return timestamp(datetime.fromtimestamp(model.created, UTC))
+
+
+def _digest(model: ServedModel) -> str:
+    """An identity, not a hash of the weights, which the gateway never sees."""
+    return hashlib.sha256(f"{model.name}\n{model.vocabulary}\n{model.fingerprint}".encode()).hexdigest()

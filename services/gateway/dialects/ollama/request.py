@@ -1,0 +1,162 @@
+"""Ollama's chat and generate requests as clients send them, checked.
+
+The sampling defaults are those that Ollama documents, but for its repetition penalty, which is off unless asked for.
+Fields: Ollama's `docs/api.md`.
+"""
+
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from services.gateway.dialects.ollama.messages import Message, ToolDefinition, linked
+from services.gateway.errors import invalid
+from services.gateway.http.bodies import checked, parse_object
+from services.gateway.requests.fields import GenerationFields
+from services.gateway.requests.types import Conversation, Document, GenerationRequest, Output, Prompt, Reasoning, Tool
+from services.gateway.requests.unsupported_fields import refuse_unbuilt
+
+
+class Options(GenerationFields):
+    """The law and its limits; what says how a model is loaded (`num_ctx`, `num_gpu`, …) is ignored."""
+
+    temperature: float = Field(0.8, ge=0, le=100)
+    top_k: int = Field(40, ge=-1, lt=1 << 31)
+    top_p: float = Field(0.9, ge=0, le=1)
+    num_predict: int | None = Field(None, ge=-2)  # 0 and below: no limit
+    repeat_last_n: int | None = Field(None, ge=-1)
+
+    @model_validator(mode="after")
+    def _window(self) -> "Options":
+        penalty = self.repeat_penalty or self.repetition_penalty or 1.0
+        if self.repeat_last_n and self.repeat_last_n > 0 and penalty != 1.0:
+            raise PydanticCustomError(
+                "window", "'repeat_last_n': the penalty looks at everything; only -1 or 0 is possible"
+            )
+        return self
+
+    def limit(self) -> int | None:
+        """The most tokens that an answer may have; None: no limit."""
+        limits = [limit for limit in (super().limit(), self.num_predict) if limit is not None and limit > 0]
+        return min(limits, default=None)
+
+
+class OllamaBody(BaseModel):
+    """What chat and generate share."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str | None = None
+    stream: bool = True
+    format: Literal["", "json"] | dict[str, Any] = ""
+    options: Options = Field(default_factory=lambda: Options.model_validate({}))
+    think: bool | Literal["low", "medium", "high", "max"] | None = None
+    keep_alive: str | int | float | None = None
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=20)
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _given(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {name: option for name, option in value.items() if option is not None}
+
+    def request(self, prompt: Prompt, tools: tuple[Tool, ...] = ()) -> GenerationRequest:
+        """The request in no dialect, its seed decided."""
+        return GenerationRequest(
+            model=self.model,
+            prompts=(prompt,),
+            sampling=self.options.sampling(),
+            max_tokens=self.options.limit(),
+            stops=self.options.stop,
+            top_logprobs=self.top_logprobs if self.logprobs else -1,
+            speculation=self.options.speculation(),
+            cache_prompt=self.options.cache_prompt,
+            tools=tools,
+            output=self._output(),
+            reasoning=self._reasoning(),
+        )
+
+    def _output(self) -> Output | None:
+        if not self.format:
+            return None
+        schema = {"type": "object"} if self.format == "json" else self.format
+        return Output(kind="json", source=schema, param="format")
+
+    def _reasoning(self) -> Reasoning:
+        if isinstance(self.think, str):
+            return Reasoning(enabled=True, effort=self.think)
+        return Reasoning(enabled=self.think)
+
+
+class ChatBody(OllamaBody):
+    """The body of POST /api/chat."""
+
+    messages: list[Message] = Field(default_factory=list)
+    tools: list[ToolDefinition] = Field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to answer: the client only wants the model loaded."""
+        return not self.messages
+
+    def generation(self) -> GenerationRequest:
+        """The request in no dialect."""
+        prompt = Conversation(messages=linked(self.messages), template_variables=self.options.chat_template_kwargs)
+        return self.request(prompt, tuple(tool.tool() for tool in self.tools))
+
+
+class GenerateBody(OllamaBody):
+    """The body of POST /api/generate."""
+
+    prompt: str = ""
+    system: str = ""
+    raw: bool = False
+    images: list[Any] | None = None
+    suffix: str | None = None
+    template: str | None = None
+    context: list[int] | None = None
+
+    @field_validator("images", "suffix", "template", "context", mode="before")
+    @classmethod
+    def _refused(cls, value: object) -> None:
+        if value:
+            raise PydanticCustomError("unsupported", "is not supported by this gateway")
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to answer: the client only wants the model loaded."""
+        return not self.prompt
+
+    def generation(self) -> GenerationRequest:
+        """The request in no dialect."""
+        if self.raw:
+            return self.request(Document(content=self.prompt))
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        messages = (*system, {"role": "user", "content": self.prompt})
+        return self.request(Conversation(messages=messages, template_variables=self.options.chat_template_kwargs))
+
+
+B = TypeVar("B", bound=OllamaBody)
+
+
+def parse_chat(data: bytes) -> ChatBody:
+    """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
+    return _parse(data, ChatBody)
+
+
+def parse_generate(data: bytes) -> GenerateBody:
+    """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
+    return _parse(data, GenerateBody)
+
+
+def _parse(data: bytes, kind: type[B]) -> B:
+    payload = parse_object(data)
+    options = payload.get("options")
+    if isinstance(options, dict):
+        refuse_unbuilt({name: value for name, value in options.items() if value is not None})
+    body = checked(kind, payload)
+    if body.top_logprobs and not body.logprobs:
+        raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")
+    return body

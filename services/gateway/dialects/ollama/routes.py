@@ -1,0 +1,124 @@
+"""Ollama's routes beside generation: what is served and how, and clear refusals of what would change it."""
+
+from typing import Final
+
+from aiohttp import web
+from pydantic import Field
+
+from services.gateway.dialects.ollama.call import NDJSON
+from services.gateway.dialects.ollama.models import Listed, Running, listed, running, shown
+from services.gateway.errors import ApiError, invalid
+from services.gateway.http.answering import read_body
+from services.gateway.http.bodies import checked, parse_object
+from services.gateway.http.gateway import GATEWAY
+from services.gateway.http.reply import Given, Reply, reply
+from services.gateway.models.model_info import Description, describe
+from services.gateway.models.served_model import Lexicon, ServedModel
+
+# Clients ask whether what they need is there: of those met, Codex wants 0.13.4 and the editors less.
+VERSION: Final = "0.20.0"
+
+
+class Version(Reply):
+    """Which of Ollama's releases the routes under /api are like."""
+
+    version: str = VERSION
+
+
+class Tags(Reply):
+    """The models that there are."""
+
+    models: list[Listed]
+
+
+class Processes(Reply):
+    """The models that run."""
+
+    models: list[Running]
+
+
+class Named(Given):
+    """A request about one model, under either name of the field."""
+
+    model: str | None = Field(None, description="The model's name, with or without ':latest'")
+    name: str | None = Field(None, description="The older name of 'model'")
+
+    @property
+    def asked(self) -> str:
+        """Raises a 400 `ApiError` if there is no name."""
+        name = self.model or self.name
+        if not name:
+            raise invalid("model", "'model' is required.", "missing_required_parameter")
+        return name
+
+
+class Pull(Named):
+    """The body of POST /api/pull."""
+
+    stream: bool = True
+
+
+class Progress(Reply):
+    """How far a pull is."""
+
+    status: str
+
+
+async def version(_: web.Request) -> web.Response:
+    """The release that clients may take this for."""
+    return reply(Version())
+
+
+async def tags(request: web.Request) -> web.Response:
+    """The served models, and behind them their aliases."""
+    served = [(model, description) for model, _, description in await _served(request)]
+    models = [listed(model, description) for model, description in served]
+    aliases = [listed(model, description, alias) for model, description in served for alias in model.aliases]
+    return reply(Tags(models=models + aliases))
+
+
+async def processes(request: web.Request) -> web.Response:
+    """The same models: what is served runs."""
+    return reply(Processes(models=[running(model, description) for model, _, description in await _served(request)]))
+
+
+async def show(request: web.Request) -> web.Response:
+    """One served model."""
+    asked = checked(Named, parse_object(await read_body(request))).asked
+    directory = request.app[GATEWAY].directory
+    model = await directory.find(asked)
+    lexicon = await directory.lexicon(model.vocabulary)
+    return reply(shown(model, lexicon, describe(lexicon)))
+
+
+async def pull(request: web.Request) -> web.Response:
+    """Success for what is served already, as Ollama has it; nothing is ever downloaded."""
+    body = checked(Pull, parse_object(await read_body(request)))
+    try:
+        await request.app[GATEWAY].directory.find(body.asked)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        raise ApiError(404, f"{error.message} Models come with verifiers; none is pulled.", code=error.code) from None
+    steps = ("pulling manifest", "success") if body.stream else ("success",)
+    lines = "".join(f"{Progress(status=step).model_dump_json()}\n" for step in steps)
+    return web.Response(text=lines, content_type=NDJSON if body.stream else "application/json")
+
+
+async def refuse_embedding(_: web.Request) -> web.Response:
+    """Raises the 400."""
+    raise ApiError(400, "This gateway generates text and makes no embeddings.", code="unsupported")
+
+
+async def refuse_change(_: web.Request) -> web.Response:
+    """Raises the 400."""
+    raise ApiError(400, "Models cannot be changed here: they come and go with the verifiers.", code="unsupported")
+
+
+async def _served(request: web.Request) -> list[tuple[ServedModel, Lexicon, Description]]:
+    directory = request.app[GATEWAY].directory
+    found = []
+    for model in await directory.served():
+        lexicon = await directory.lexicon(model.vocabulary)
+        found.append((model, lexicon, describe(lexicon)))
+    return found

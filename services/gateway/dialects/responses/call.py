@@ -1,0 +1,108 @@
+"""OpenAI's Responses: answers as items, which a later request may go on from by naming the response.
+
+https://platform.openai.com/docs/api-reference/responses
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+from pydantic import TypeAdapter
+from redis.exceptions import RedisError
+
+from services.gateway.dialects.responses.framing import Answered, ResponsesCollector, ResponsesFraming
+from services.gateway.dialects.responses.items import Item, ReferenceItem, UnknownItem
+from services.gateway.dialects.responses.request import parse_responses
+from services.gateway.dialects.responses.tools import tool_choice, toolbox
+from services.gateway.errors import ApiError, invalid
+from services.gateway.http.dialect import Identity
+from services.gateway.requests.types import GenerationRequest
+from services.gateway.storage.response_store import ResponseStore, StoredResponse
+from services.gateway.storage.stores import Stores
+from shared.wire.broker import DISCONNECTED
+
+logger = structlog.get_logger()
+
+_ITEMS: Final = TypeAdapter(list[Item])
+
+
+class ResponsesCall:
+    """A checked Responses request."""
+
+    def __init__(self, data: bytes) -> None:
+        """Raises a 400 `ApiError` for a body that is not a Responses request."""
+        self._request = parse_responses(data)
+        self._box = toolbox(self._request.tools)
+        self._choice = tool_choice(self._request.tool_choice, self._request.parallel_tool_calls, self._box)
+        self._items: list[Item] = [item for item in self._request.input or [] if not isinstance(item, UnknownItem)]
+        self._answered: Answered | None = None
+
+    @property
+    def streaming(self) -> bool:
+        return self._request.stream
+
+    @property
+    def background(self) -> bool:
+        """Whether the answer is generated whether or not its client stays."""
+        return self._request.background
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return self._request.warnings(self._box)
+
+    async def resolve(self, stores: Stores) -> None:
+        """Put what the request refers to in its place. Raises a 400 or 404 `ApiError` for what is not there."""
+        self._items = [await _find_item(item, stores.responses) for item in self._items]
+        previous = self._request.previous_response_id
+        if previous is None:
+            return
+        stored = await stores.responses.find(previous)
+        if stored is None:
+            if await stores.records.find(previous) is not None:
+                message = f"Previous response with id '{previous}' is not complete."
+                raise invalid("previous_response_id", message, "previous_response_not_complete")
+            message = f"Previous response with id '{previous[:100]}' not found."
+            raise invalid("previous_response_id", message, "previous_response_not_found")
+        self._items = [*_ITEMS.validate_python(stored.items), *self._items]
+
+    def generation(self) -> GenerationRequest:
+        return self._request.generation(self._box, self._choice, self._items)
+
+    def framing(self, identity: Identity) -> ResponsesFraming:
+        return ResponsesFraming(self._answer(identity))
+
+    def collector(self, identity: Identity) -> ResponsesCollector:
+        return ResponsesCollector(self._answer(identity))
+
+    async def keep(self, stores: Stores) -> None:
+        """Store the response, unless the request said not to.
+
+        Failures are logged only: the answer is there, and a request that goes on from it will be told.
+        """
+        if not self._request.store or self._answered is None:
+            return
+        response = self._answered.done()
+        items = [*(item.model_dump(exclude_none=True) for item in self._items), *response["output"]]
+        try:
+            if not await stores.responses.keep(StoredResponse(response=response, items=items)):
+                logger.warning("response_not_stored", response=response["id"], reason="it is too big")
+        except (RedisError, *DISCONNECTED) as error:
+            logger.warning("response_not_stored", response=response["id"], reason=type(error).__name__)
+
+    def _answer(self, identity: Identity) -> Answered:
+        self._answered = Answered(self._request, self._box, identity)
+        return self._answered
+
+
+async def _find_item(item: Item, store: ResponseStore) -> Item:
+    """The item itself, where this one only refers to it."""
+    if not isinstance(item, ReferenceItem):
+        return item
+    # An item's id holds that of its response.
+    stored = await store.find(f"resp_{item.id.partition('_')[2].rpartition('_')[0]}")
+    for output in stored.response["output"] if stored is not None else []:
+        if output["id"] == item.id:
+            [found] = _ITEMS.validate_python([output])
+            return found
+    message = f"Item with id '{item.id[:100]}' not found. Items are kept only of responses with `store` true."
+    raise ApiError(404, message, param="input", code="item_not_found")

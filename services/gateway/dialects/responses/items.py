@@ -1,0 +1,228 @@
+"""The items of a Responses conversation, checked, and how they become messages for a chat template. Pure.
+
+Items are finer than messages: one turn of the assistant may be several (thinking, text, calls), which are one message.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
+from pydantic_core import PydanticCustomError
+
+from services.gateway.dialects.responses.tools import flat_name
+from services.gateway.dialects.tool_call_ids import bare
+
+_TEXTS: Final = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "summary_text": "text",
+    "reasoning_text": "text",
+    "refusal": "refusal",
+}
+_SEALED: Final = "draftmesh1:"
+
+
+def seal(thinking: str) -> str:
+    """What `encrypted_content` carries for clients that send back nothing else of it. Opaque, not secret."""
+    return _SEALED + base64.b64encode(thinking.encode()).decode()
+
+
+def _unseal(sealed: str) -> str:
+    """The thinking in it; "" if another server made it."""
+    if not sealed.startswith(_SEALED):
+        return ""
+    try:
+        return base64.b64decode(sealed.removeprefix(_SEALED), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _joined(value: object) -> object:
+    """Content as text: parts one line after the other, null as nothing."""
+    if value is None:
+        return ""
+    return "\n".join(map(_part_text, value)) if isinstance(value, list) else value
+
+
+def _part_text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        raise PydanticCustomError("part", "a content part must be an object with 'type' and 'text'")
+    kind = str(part.get("type"))[:64]
+    field = _TEXTS.get(kind)
+    if field is None:
+        message = "content parts of type '{kind}' are not supported, only text"
+        raise PydanticCustomError("part", message, {"kind": kind})
+    text = part.get(field)
+    if not isinstance(text, str):
+        raise PydanticCustomError(
+            "part", "a content part of type '{kind}' must have a string '{field}'", {"kind": kind, "field": field}
+        )
+    return text
+
+
+Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[Any] | None)]
+
+
+class _Item(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class MessageItem(_Item):
+    """What somebody said."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Content
+
+
+class ReasoningItem(_Item):
+    """What the assistant thought before it went on."""
+
+    type: Literal["reasoning"] = "reasoning"
+    content: Content = ""
+    summary: Content = ""
+    encrypted_content: str | None = None
+
+    def text(self) -> str:
+        """The thinking itself where the client kept it, else its summary."""
+        return self.content or _unseal(self.encrypted_content or "") or self.summary
+
+
+def _arguments(value: object) -> object:
+    """Arguments as JSON text; some clients send the object."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value or "{}"
+
+
+class CallItem(_Item):
+    """A call that the assistant made; one that is `incomplete` was cut off, so it never was."""
+
+    type: Literal["function_call"] = "function_call"
+    call_id: str
+    name: str
+    namespace: str | None = None
+    arguments: Annotated[str, BeforeValidator(_arguments, json_schema_input_type=str | dict[str, Any])] = "{}"
+    status: str | None = None
+
+    @property
+    def cut(self) -> bool:
+        return self.status == "incomplete"
+
+    def openai(self) -> dict[str, object]:
+        """As chat templates expect it."""
+        function = {"name": flat_name(self.namespace, self.name), "arguments": self.arguments}
+        return {"id": bare(self.call_id), "type": "function", "function": function}
+
+
+class CallOutputItem(_Item):
+    """What a call gave."""
+
+    type: Literal["function_call_output"] = "function_call_output"
+    call_id: str
+    output: Content
+
+
+class ReferenceItem(_Item):
+    """An item of an earlier, stored response."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: str
+
+
+class UnknownItem(_Item):
+    """An item that models here have no use for, left out: `type` is what it called itself."""
+
+    type: str
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    if not isinstance(value, dict):
+        return "a message"
+    kind = value.get("type") or ("message" if "role" in value else "item_reference" if "id" in value else "message")
+    return f"a {kind}" if f"a {kind}" in _KINDS else "an unknown item"
+
+
+# The tags are no identifiers, so that errors name `input[0].content` and not a class of ours.
+_KINDS: Final = {
+    "a message": MessageItem,
+    "a reasoning": ReasoningItem,
+    "a function_call": CallItem,
+    "a function_call_output": CallOutputItem,
+    "a item_reference": ReferenceItem,
+}
+Item = Annotated[
+    Annotated[MessageItem, Tag("a message")]
+    | Annotated[ReasoningItem, Tag("a reasoning")]
+    | Annotated[CallItem, Tag("a function_call")]
+    | Annotated[CallOutputItem, Tag("a function_call_output")]
+    | Annotated[ReferenceItem, Tag("a item_reference")]
+    | Annotated[UnknownItem, Tag("an unknown item")],
+    Discriminator(_kind),
+]
+
+
+class _Turn:
+    """The assistant's message while its items come in."""
+
+    def __init__(self) -> None:
+        self.thinking: list[str] = []
+        self.texts: list[str] = []
+        self.calls: list[dict[str, object]] = []
+
+    def spoke(self) -> bool:
+        """Whether more text would be another turn."""
+        return bool(self.texts) and not self.calls
+
+    def message(self) -> dict[str, object]:
+        message: dict[str, object] = {"role": "assistant", "content": "".join(self.texts)}
+        if self.thinking:
+            message["reasoning_content"] = "\n".join(self.thinking)
+        if self.calls:
+            message["tool_calls"] = self.calls
+        return message
+
+
+def messages(items: Iterable[Item]) -> tuple[dict[str, object], ...]:
+    """The conversation as `requests.Conversation` has it, without references, unknown items and calls cut off.
+
+    Thinking, text and calls in a row are one message of the assistant; text after text alone begins another.
+    """
+    result: list[dict[str, object]] = []
+    turn: _Turn | None = None
+    for item in items:
+        if isinstance(item, ReferenceItem | UnknownItem) or (isinstance(item, CallItem) and item.cut):
+            continue
+        assistant = not isinstance(item, CallOutputItem) and (
+            not isinstance(item, MessageItem) or item.role == "assistant"
+        )
+        if turn is not None and (not assistant or (turn.spoke() and not isinstance(item, CallItem))):
+            result.append(turn.message())
+            turn = None
+        if assistant and turn is None:
+            turn = _Turn()
+        match item:
+            case ReasoningItem() if turn is not None:
+                turn.thinking += filter(None, [item.text()])
+            case CallItem() if turn is not None:
+                turn.calls.append(item.openai())
+            case MessageItem() if turn is not None:
+                turn.texts.append(item.content)
+            case MessageItem():
+                result.append({"role": item.role, "content": item.content})
+            case CallOutputItem():
+                result.append({"role": "tool", "tool_call_id": bare(item.call_id), "content": item.output})
+    if turn is not None:
+        result.append(turn.message())
+    return tuple(result)
+
+
+def unknown_kinds(items: Sequence[Item]) -> list[str]:
+    """The types of the items that are left out, each once."""
+    return list(dict.fromkeys(item.type for item in items if isinstance(item, UnknownItem)))

@@ -1,0 +1,72 @@
+"""Ends the records of gateways that died: their requests are freed by the verifiers, and nobody else would say so.
+
+Every gateway looks after the records of all, as verifiers do after requests, and of its own after those that none of
+its tasks writes.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import structlog
+from redis.exceptions import ResponseError
+
+from services.gateway.dialects.responses.framing import failure, numbered, told
+from services.gateway.http.background_work import Background
+from services.gateway.storage.records import RecordStore
+from shared.fleet.liveness import AWAY_S, SILENT_S, Silence, watch
+from shared.fleet.registry import Registry
+
+logger = structlog.get_logger()
+
+_MESSAGE: Final = "The gateway that worked on this response gave no sign of life for too long."
+
+
+class Recorders:
+    """Watches the gateways that write records."""
+
+    def __init__(self, records: RecordStore, registry: Registry, background: Background) -> None:
+        self._records = records
+        self._registry = registry
+        self._background = background
+        self._silence = Silence(SILENT_S, AWAY_S)
+        self._orphans: set[str] = set()  # of our own, when we last looked
+
+    async def run(self) -> None:
+        """Watch for ever."""
+        await watch("recorders", self._silence, self.check)
+
+    async def check(self, now: float) -> None:
+        """Look once, at `now` seconds of a steady clock. Raises redis-py's errors."""
+        growing = await self._records.growing()
+        own = self._background.instance
+        others = sorted({gateway for gateway in growing.values() if gateway != own})
+        ages = await self._registry.ages_ms(others) if others else {}
+        dead = self._silence.dead(now, {name: ages.get(name, math.inf) / 1000 for name in others})
+        orphans = {key for key, gateway in growing.items() if gateway == own and not self._background.writes(key)}
+        # One that has just ended may look like an orphan, but only once.
+        lost = [key for key, gateway in growing.items() if gateway in dead or key in orphans & self._orphans]
+        self._orphans = orphans
+        for key in lost:
+            logger.warning("record_abandoned", gateway=growing[key])
+            await self._end(key)
+
+    async def _end(self, key: str) -> None:
+        """Write the last event. Should there be later ones by then, the next look finds the record again."""
+        try:
+            entries = await self._records.read(key)
+            if not entries:
+                await self._records.finish(key, 1, b"")  # there is none, which this notes
+                return
+            number = entries[-1].number + 1
+            await self._records.finish(key, number, _farewell([told(entry.frame) for entry in entries], number))
+        except (ResponseError, msgspec.MsgspecError, KeyError):
+            logger.warning("record_damaged")
+            await self._records.drop(key)
+
+
+def _farewell(events: Sequence[Mapping[str, Any]], number: int) -> bytes:
+    items = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    response = failure(events[0]["response"], _MESSAGE, items)
+    return numbered({"type": "response.failed", "response": response}, number, resumable=True)

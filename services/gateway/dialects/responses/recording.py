@@ -1,0 +1,128 @@
+"""Answers in the background: written down event by event, whether or not anybody reads them.
+
+A client that leaves cancels nothing; it, or another with its key, goes on reading where it was
+(https://platform.openai.com/docs/guides/background).
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import Final
+
+import structlog
+from aiohttp import web
+from redis.exceptions import RedisError
+
+from services.gateway.dialects.responses.call import ResponsesCall
+from services.gateway.dialects.responses.following import follow
+from services.gateway.dialects.responses.framing import told
+from services.gateway.errors import REDIS_DOWN, SERVER, ApiError, unavailable
+from services.gateway.http.answering import Endpoint, Exchange, play
+from services.gateway.http.dialect import Framing
+from services.gateway.storage.records import Entry, Origin, RecordStore, Written
+from shared.wire.broker import DISCONNECTED, Reconnect
+
+logger = structlog.get_logger()
+
+_FULL: Final = "The answer is longer than what there is room for in the background."
+_GRACE_S: Final = 10.0  # behind a request's deadline, to write that it passed
+
+
+class ResponsesEndpoint(Endpoint):
+    """The handler of POST /v1/responses."""
+
+    async def deliver(self, exchange: Exchange) -> web.StreamResponse:
+        """Give the client its answer, or a place to read it."""
+        call = exchange.call
+        if not (isinstance(call, ResponsesCall) and call.background):
+            return await super().deliver(exchange)
+        records, background = exchange.stores.records, exchange.gateway.background
+        response_id = f"resp_{exchange.identity.id}"
+        key = records.key(response_id)
+        framing = call.framing(exchange.identity)
+        frames = framing.begin()
+        with background.beginning(key):
+            await _begin(exchange, response_id, frames)
+            recorder = _Recorder(records, response_id, len(frames))
+            background.start(key, _record(exchange, framing, recorder, exchange.held.pop_all()))
+        if not call.streaming:
+            return web.json_response(told(frames[0])["response"], headers=exchange.headers)
+        with exchange.gateway.activity.stay():  # until the reader has the end, and not only the writer
+            return await follow(exchange.request, response_id, Entry(0, frames[0], last=False), -1, exchange.headers)
+
+
+async def _begin(exchange: Exchange, response_id: str, frames: Sequence[bytes]) -> None:
+    [job] = exchange.identity.prepared.jobs
+    origin = Origin(exchange.gateway.background.instance, job.model, job.request_id)
+    try:
+        written = await exchange.stores.records.begin(response_id, origin, frames, job.timeout_ms)
+    except (RedisError, *DISCONNECTED) as error:
+        raise unavailable(REDIS_DOWN) from error
+    if written is not Written.OK:
+        raise unavailable("There is no room for another answer in the background; try again later.", "records_full")
+
+
+class _Closed(Exception):
+    """The record takes no more."""
+
+
+class _Recorder:
+    """Writes one record in order, and again and again while Redis is away."""
+
+    def __init__(self, records: RecordStore, response_id: str, written: int) -> None:
+        self.response_id = response_id
+        self._records = records
+        self._number = written
+
+    def quiet_s(self) -> float:
+        return math.inf  # nobody waits for a record
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Raises `_Closed`, or the `ApiError` that should be the record's end."""
+        if not frames:
+            return
+        number = self._number
+        self._number += len(frames)
+        written = await _insist(lambda: self._records.append(self.response_id, number, frames))
+        if written is Written.FULL:
+            raise ApiError(500, _FULL, kind=SERVER, code="record_full")
+        if written is Written.GAP:
+            raise ApiError(500, "Redis lost this request.", kind=SERVER, code="request_lost")
+        if written is not Written.OK:
+            raise _Closed(written)
+
+    async def finish(self, frames: Sequence[bytes]) -> None:
+        """Write the one event that ends it. Raises `_Closed`."""
+        [frame] = frames
+        key = self._records.key(self.response_id)
+        written = await _insist(lambda: self._records.finish(key, self._number, frame))
+        if written is not Written.OK:
+            raise _Closed(written)
+
+
+async def _insist(action: Callable[[], Awaitable[Written]]) -> Written:
+    reconnect = Reconnect("recorder")
+    while True:
+        try:
+            written = await action()
+        except DISCONNECTED as error:
+            await reconnect.failed(error)
+        else:
+            reconnect.succeeded()
+            return written
+
+
+async def _record(exchange: Exchange, framing: Framing, recorder: _Recorder, held: AsyncExitStack) -> None:
+    """Write the whole answer, then give back what it held. A record that is left without an end is given one later."""
+    [job] = exchange.identity.prepared.jobs
+    async with held:
+        try:
+            async with asyncio.timeout(job.timeout_ms / 1000 + _GRACE_S):
+                await recorder.finish(await play(exchange, framing, recorder))
+        except _Closed:
+            exchange.account.leave()
+            with suppress(RedisError, *DISCONNECTED):
+                await exchange.stores.responses.forget(recorder.response_id)
+        except Exception:
+            logger.exception("recording_failed", response=recorder.response_id)

@@ -1,0 +1,71 @@
+"""Which tokens a message's text came from; an answer's others wrote its thinking, its calls and their marks. Pure.
+
+Tokens are read one by one by a parser of their own, so that the result does not depend on how commits were cut.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+from services.gateway.dialects.chat.parts import logprobs
+from services.gateway.formats.parts import Part, PartParser, Text
+from services.gateway.generation.choice import Piece
+from services.gateway.models.served_model import Lexicon
+
+
+class TextLogprobs:
+    """Log-probabilities by message: the first text of an answer is message 0, text after other parts begins another.
+
+    A token that gives nothing by itself (half a character, the end of the answer) goes with the text around it.
+    """
+
+    def __init__(self, parser: PartParser, lexicon: Lexicon) -> None:
+        self._parser = parser
+        self._lexicon = lexicon
+        self._message = -1
+        self._open = False  # whether text goes on
+        self._waiting: list[Piece] = []
+        self._ready: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+
+    def push(self, piece: Piece) -> None:
+        """Take the next token."""
+        self._waiting.append(piece)
+        self.flush(piece.text)
+
+    def flush(self, text: str) -> None:
+        """Take text that belongs to earlier tokens."""
+        for part in self._parser.push(text):
+            self._sort(part)
+
+    def finish(self) -> None:
+        """No token follows."""
+        for part in self._parser.finish():
+            self._sort(part)
+        if self._open:
+            self._give(self._waiting)
+
+    def take(self, message: int) -> list[dict[str, Any]]:
+        """What has become known of this message's tokens since the last time."""
+        return self._ready.pop(message, [])
+
+    def _sort(self, part: Part) -> None:
+        if not isinstance(part, Text):
+            self._open = False
+            self._waiting = self._waiting[-1:]  # one token may end a mark and begin a text
+            return
+        if not self._open:
+            self._open = True
+            self._message += 1
+            self._waiting = self._last(len(part.text.encode()))
+        self._give(self._waiting)
+        self._waiting = []
+
+    def _last(self, size: int) -> list[Piece]:
+        """The fewest of the waiting tokens, from the last, that hold so many bytes: before them there are marks."""
+        count = held = 0
+        while held < size and count < len(self._waiting):
+            count += 1
+            held += len(self._lexicon.piece(self._waiting[-count].token))
+        return self._waiting[len(self._waiting) - count :]
+
+    def _give(self, pieces: list[Piece]) -> None:
+        self._ready[self._message] += logprobs(pieces, self._lexicon)["content"]

@@ -1,0 +1,98 @@
+"""Grammars as the verifier takes them: llguidance's JSON form, a Lark grammar that may refer to a required output.
+
+Built once before any header is sent: what cannot be enforced is a 400 that names the field, and in a JSON Schema the
+path and the keyword.
+"""
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from services.gateway.errors import ApiError, invalid
+from services.gateway.formats.schema_faults import Fault, find_fault, one_line
+from services.gateway.requests.types import Output
+from shared.law.grammar import GrammarError, Grammars, bounded, check_size, lark_of_gbnf, lark_of_regex, refusal
+
+# One line, spaced as models have mostly seen it: free to choose, a small model fills pages with white space, and what
+# is not chosen costs no decode.
+SPACING: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_REMEMBERED: Final = 64  # agents ask with the same tools and schemas again and again
+
+CODE: Final = "invalid_grammar"
+
+
+class Composer:
+    """Composes grammars for one vocabulary and remembers which of them can be built."""
+
+    def __init__(self, grammars: Grammars) -> None:
+        self._grammars = grammars
+        self._good: OrderedDict[str, None] = OrderedDict()
+        # Of its own: what takes its seconds here must not keep others from tokenising.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="grammars")
+
+    async def compose(self, lark: str, output: Output | None) -> str:
+        """The grammar of a whole answer; in `lark`, `@output` stands for `output`. Raises a 400 `ApiError`."""
+        grammar = await asyncio.get_running_loop().run_in_executor(self._threads, self._compose, lark, output)
+        self._good[grammar] = None
+        self._good.move_to_end(grammar)
+        if len(self._good) > _REMEMBERED:
+            self._good.popitem(last=False)
+        return grammar
+
+    def _compose(self, lark: str, output: Output | None) -> str:
+        param = output.param if output is not None else "tools"
+        try:
+            own = _definition(output) if output is not None else None
+            grammar = _composed(lark, own)
+            if grammar not in self._good:
+                if output is not None and own is not None:
+                    _check(output, own)
+                self._grammars.compile(grammar)
+        except GrammarError as error:
+            raise invalid(param, f"'{param}' cannot be enforced: {one_line(str(error))}.", CODE) from None
+        return grammar
+
+
+def _composed(lark: str, output: Mapping[str, Any] | None) -> str:
+    grammars: list[Mapping[str, Any]] = [{"lark_grammar": lark}]
+    if output is not None:
+        grammars.append({"name": "output", **output})
+    return json.dumps({"grammars": grammars})
+
+
+def _definition(output: Output) -> dict[str, Any]:
+    """An output as a grammar of its own, so that its names are its own too."""
+    if not isinstance(output.source, str):
+        return {"json_schema": {**output.source, "x-guidance": {**SPACING, **_style(output.source)}}}
+    if output.kind == "regex":
+        return {"lark_grammar": lark_of_regex(output.source)}
+    return {"lark_grammar": lark_of_gbnf(output.source) if output.kind == "gbnf" else output.source}
+
+
+def _style(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    style = schema.get("x-guidance")
+    return style if isinstance(style, Mapping) else {}
+
+
+def _check(output: Output, own: Mapping[str, Any]) -> None:
+    if isinstance(output.source, str):
+        return
+    fault = schema_fault(own["json_schema"])
+    if fault is not None:
+        raise _refused(output.param, fault)
+
+
+def _refused(param: str, fault: Fault) -> ApiError:
+    return invalid(param, f"{'.'.join((param, *fault.path))}: {fault.reason}.", CODE)
+
+
+def schema_fault(schema: Mapping[str, Any]) -> Fault | None:
+    """What of a JSON Schema cannot be enforced; None if all of it can. Blocks, for three seconds at most.
+
+    Raises `GrammarError` for one that is too large or too complex.
+    """
+    check_size(json.dumps(schema))
+    return bounded(lambda: find_fault(schema, lambda part: refusal(_composed("start: @output", {"json_schema": part}))))

@@ -1,0 +1,226 @@
+"""Turns a dialect into a route: refusals are real statuses before headers, and a client that leaves ends its jobs."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+from aiohttp import web
+from redis.exceptions import RedisError
+
+from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
+from services.gateway.generation.choice import Event, Finished
+from services.gateway.generation.generator import Answer
+from services.gateway.generation.preparation import Prepared, prepare
+from services.gateway.http.account import Account
+from services.gateway.http.attempts import HEADER
+from services.gateway.http.dialect import Call, Dialect, Framing, Identity
+from services.gateway.http.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
+from services.gateway.http.sse import ClientGone, EventStream
+from services.gateway.storage.stores import Stores
+from shared.process.spans import Span, Tracer
+from shared.process.tracing import traceparent
+from shared.wire.broker import DISCONNECTED
+
+logger = structlog.get_logger()
+
+_WARNING: Final = "x-draftmesh-warning"
+_BODY_S: Final = 60.0  # a client that sends slowly keeps what it has sent in our memory
+_MAX_HEADER: Final = 1000  # clients and proxies bound a response's headers
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A request that was let in, and its answer to come."""
+
+    request: web.Request
+    call: Call
+    identity: Identity
+    answer: Answer
+    account: Account
+    stores: Stores
+    headers: Mapping[str, str]
+    held: AsyncExitStack  # places, accounts and jobs: what is given back when nobody generates or reads any more
+
+    @property
+    def gateway(self) -> Gateway:
+        return self.request.app[GATEWAY]
+
+
+class Endpoint:
+    """The handler of one dialect's POST route."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer, whole or streamed. Raises `ApiError` only before headers."""
+        gateway = request.app[GATEWAY]
+        async with AsyncExitStack() as held:
+            held.enter_context(gateway.activity.enter())
+            account = held.enter_context(_accounted(request, gateway))
+            _refuse_resumption(request)
+            body = await read_body(request)
+            call = self._dialect.parse(body)
+            content = request.path.encode() + b" " + body
+            attempt = gateway.attempts.one(request.headers.get(HEADER), request[CALLER], content, request[ANSWER_ID])
+            await held.enter_async_context(attempt)
+            return await self.deliver(await _admit(request, call, account, held))
+
+    async def deliver(self, exchange: Exchange) -> web.StreamResponse:
+        """Give the client its answer."""
+        if not exchange.call.streaming:
+            return await _whole(exchange)
+        stream = EventStream(
+            exchange.request,
+            self._dialect.content_type,
+            headers=exchange.headers,
+            heartbeat_s=exchange.gateway.heartbeat_s,
+        )
+        framing = exchange.call.framing(exchange.identity)
+        try:
+            await stream.open()
+            await stream.send(framing.begin())
+            await stream.send(await play(exchange, framing, stream))
+        except ClientGone:
+            exchange.account.leave()
+        finally:
+            if stream.stalled:
+                exchange.account.stall()
+        return stream.response
+
+
+@contextmanager
+def _accounted(request: web.Request, gateway: Gateway) -> Iterator[Account]:
+    """The account of a request, closed at its end."""
+    account = Account(gateway.metrics, request[REQUEST_ID], request[ANSWER_ID], _span(request, gateway.tracer))
+    try:
+        yield account
+    except ApiError as error:
+        account.fail(error)
+        raise
+    except asyncio.CancelledError:
+        account.leave()
+        raise
+    finally:
+        account.close()
+
+
+async def _admit(request: web.Request, call: Call, account: Account, held: AsyncExitStack) -> Exchange:
+    """Everything before the first token. Raises `ApiError`."""
+    gateway = request.app[GATEWAY]
+    stores = gateway.stores.of(request[CALLER])
+    prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
+    account.prepare(prepared)
+    headers = _warn([*prepared.warnings, *call.warnings], request[REQUEST_ID])
+    return Exchange(
+        request=request,
+        call=call,
+        identity=Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared),
+        answer=await held.enter_async_context(gateway.generator.run(prepared, request[CALLER])),
+        account=account,
+        stores=stores,
+        headers=headers,
+        held=held,
+    )
+
+
+def _span(request: web.Request, tracer: Tracer) -> Span:
+    """Of the whole request, named as OpenTelemetry names those of HTTP servers."""
+    route = request.match_info.route.resource
+    name = f"{request.method} {route.canonical}" if route else request.method
+    return tracer.span(name, traceparent(request.headers.get("traceparent")), serves=True)
+
+
+def _refuse_resumption(request: web.Request) -> None:
+    """A request starts an answer. Only GET goes on with one, where it was asked for in the background."""
+    if "Last-Event-ID" in request.headers:
+        raise ApiError(
+            400,
+            "A stream cannot be resumed: what it came from ended when its client left. Send the request without"
+            " Last-Event-ID to start anew.",
+            code="not_resumable",
+        )
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The whole body; may be read again. Raises a 400, 408 or 413 `ApiError`."""
+    try:
+        async with asyncio.timeout(_BODY_S):
+            return await request.read()
+    except TimeoutError:
+        raise ApiError(408, f"The body did not arrive within {_BODY_S:.0f} seconds.", code="request_timeout") from None
+    except web.RequestPayloadError:
+        raise ApiError(400, "The body does not arrive as its headers say.", code="invalid_body") from None
+    except web.HTTPRequestEntityTooLarge:
+        limit = request.client_max_size >> 20
+        raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None
+
+
+async def _prepare(call: Call, gateway: Gateway, stores: Stores) -> Prepared:
+    try:
+        await call.resolve(stores)
+        return await prepare(call.generation(), gateway.directory, stores, gateway.timeout_ms)
+    except DISCONNECTED as error:
+        raise unavailable(REDIS_DOWN) from error
+
+
+def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
+    """The header that says what was left out; the log says that something was."""
+    if not warnings:
+        return {}
+    logger.warning("left_out", request_id=request_id, warnings=len(warnings))
+    # Part of it is the client's own words, which may be anything, and are none of the log's business.
+    line = "; ".join(warnings).encode("ascii", "replace").decode()
+    return {_WARNING: "".join(one if one.isprintable() else "?" for one in line)[:_MAX_HEADER]}
+
+
+async def _whole(exchange: Exchange) -> web.Response:
+    collector = exchange.call.collector(exchange.identity)
+    while exchange.answer.open:
+        events = await exchange.answer.read()
+        exchange.account.saw(events)
+        collector.take(events)
+        await _keep_turns(events, exchange.stores)
+    body = collector.body()
+    await exchange.call.keep(exchange.stores)
+    return web.json_response(body, headers=exchange.headers)
+
+
+class Sink(Protocol):
+    """Where frames go."""
+
+    async def send(self, frames: Sequence[bytes]) -> None: ...
+    def quiet_s(self) -> float:
+        """Seconds until the silence is too long; 0: it is now."""
+
+
+async def play(exchange: Exchange, framing: Framing, sink: Sink) -> list[bytes]:
+    """Send an answer's frames but for the last ones, which are returned: those of the end, or of what went wrong."""
+    answer, account = exchange.answer, exchange.account
+    try:
+        while answer.open:
+            events = await answer.read(sink.quiet_s())
+            account.saw(events)
+            await _keep_turns(events, exchange.stores)
+            frames = framing.frames(events)
+            await sink.send(frames if frames or sink.quiet_s() else [framing.ping()])
+        last = framing.end()
+        await exchange.call.keep(exchange.stores)
+    except ApiError as error:
+        account.fail(error)
+        last = framing.fail(error)
+    return last
+
+
+async def _keep_turns(events: Sequence[Event], stores: Stores) -> None:
+    """Before the client hears of the end: its next turn may come at once."""
+    for event in events:
+        if isinstance(event, Finished) and event.turn is not None:
+            with suppress(RedisError, *DISCONNECTED):
+                await stores.turns.keep(event.call, event.turn)

@@ -1,0 +1,61 @@
+"""Everything that the routes share, built once by the service and read only."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from services.gateway.generation.generator import Generator
+from services.gateway.http.activity import Activity
+from services.gateway.http.attempts import Attempts
+from services.gateway.http.background_work import Background
+from services.gateway.http.guard import Guard
+from services.gateway.http.sse import HEARTBEAT_S
+from services.gateway.models.directory import ModelDirectory
+from services.gateway.monitoring.loop_health import Contact, Pulse
+from services.gateway.monitoring.metrics import Metrics
+from services.gateway.monitoring.watch import Watch
+from services.gateway.storage.follow import LogFollower
+from services.gateway.storage.record_follower import RecordFollower
+from services.gateway.storage.stores import Stores
+from shared.process.spans import Tracer
+from shared.process.tracing import NoTracer
+from shared.wire.broker import Broker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """One gateway's parts."""
+
+    broker: Broker
+    directory: ModelDirectory
+    generator: Generator
+    guard: Guard
+    metrics: Metrics
+    stores: Stores
+    timeout_ms: int
+    follower: LogFollower
+    pulse: Pulse
+    contact: Contact
+    attempts: Attempts
+    background: Background
+    record_follower: RecordFollower
+    watch: Watch
+    activity: Activity = field(default_factory=Activity)
+    tracer: Tracer = field(default_factory=NoTracer)
+    heartbeat_s: float = HEARTBEAT_S
+
+    async def beaten(self) -> None:
+        """A heartbeat got through. Raises redis-py's errors."""
+        self.contact.made()
+        await self.attempts.renew()
+        cards = await self.directory.cards()
+        await self.metrics.pressure.look(self.broker, cards)
+        self.watch.remember(cards)
+
+
+GATEWAY = web.AppKey("gateway", Gateway)
+DOCUMENT = web.AppKey("document", dict[str, Any])  # the OpenAPI document
+CALLER = web.RequestKey("caller", str)  # what `Guard.check` gave
+REQUEST_ID = web.RequestKey("request_id", str)  # the client's own, or made up: for headers, errors and logs
+ANSWER_ID = web.RequestKey("answer_id", str)  # hexadecimal and always made up: what is stored is found by it

@@ -1,0 +1,145 @@
+"""The fields that every dialect's body may carry: the law, its seed, limits and our own options, under all their names.
+
+Unknown fields are ignored and null means absent.
+"""
+
+import secrets
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, TypeAdapter, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
+
+from services.gateway.requests.types import RESERVED
+from shared.wire.messages import Sampling, Speculation
+
+MAX_STOPS: Final = 16
+MAX_STOP_CHARACTERS: Final = 4096  # a matching table is built per stop on the event loop
+_MASK64: Final = (1 << 64) - 1
+
+MaxTokens = Annotated[int | None, Field(ge=-1)]  # -1: no limit, as llama.cpp and LM Studio have it
+
+
+class StreamOptions(BaseModel):
+    """How a stream is framed."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False  # vLLM's: usage so far in every chunk
+
+
+class GenerationFields(BaseModel):
+    """Field names are the clients'."""
+
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+    model: str | None = None
+    max_tokens: MaxTokens = None
+    max_completion_tokens: MaxTokens = None
+    max_output_tokens: MaxTokens = None
+    n_predict: MaxTokens = None
+    temperature: float = Field(1.0, ge=0, le=100)
+    top_p: float = Field(1.0, ge=0, le=1)
+    top_k: int = Field(0, ge=-1, lt=1 << 31)
+    min_p: float = Field(0.0, ge=0, le=1)
+    seed: int | None = Field(None, ge=-(1 << 63), le=_MASK64)
+    stop: tuple[str, ...] = ()
+    presence_penalty: float = Field(0.0, ge=-100, le=100)
+    frequency_penalty: float = Field(0.0, ge=-100, le=100)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100)
+    repeat_penalty: float | None = Field(None, ge=0.01, le=100)
+    logit_bias: dict[int, float] = Field(default_factory=dict)
+    cache_prompt: bool = Field(True, description="Start from prefixes that are still in the KV cache")
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    speculative: Literal["auto"] | StrictBool = Field(
+        "auto",
+        description="`auto`: verify drafts where they pay; `true`: verify whatever drafts there are; `false`: none",
+    )
+    return_token_ids: bool = Field(False, description="Token ids beside the text (`token_ids`)")
+    speculative_trace: bool = Field(
+        False, description="Every token with its text and the drafter that guessed it (`trace`)"
+    )
+
+    @field_validator("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
+    @classmethod
+    def _some(cls, value: int | None) -> int | None:
+        if value == 0:
+            raise PydanticCustomError("max_tokens", "must be at least 1, or -1 for no limit")
+        return value
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _stops(cls, value: object) -> object:
+        stops = [value] if isinstance(value, str) else value
+        if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+            raise PydanticCustomError("stop", "must be a string or a list of strings")
+        if len(stops) > MAX_STOPS:
+            raise PydanticCustomError("stop", "at most {limit} stop strings are allowed", {"limit": MAX_STOPS})
+        if not all(stops):
+            raise PydanticCustomError("stop", "a stop string must not be empty")
+        if max(map(len, stops), default=0) > MAX_STOP_CHARACTERS:
+            raise PydanticCustomError(
+                "stop", "a stop string may have {limit} characters", {"limit": MAX_STOP_CHARACTERS}
+            )
+        return tuple(stops)
+
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _biases(cls, value: object) -> object:
+        pairs = list(value.items()) if isinstance(value, dict) else value
+        if not isinstance(pairs, list):
+            raise PydanticCustomError("logit_bias", "must be an object or a list of [token id, bias] pairs")
+        return dict(map(_bias, pairs))
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _own_variables(cls, value: dict[str, Any]) -> dict[str, Any]:
+        taken = sorted(RESERVED & value.keys())
+        if taken:
+            raise PydanticCustomError("kwargs", "'{name}' cannot be replaced", {"name": taken[0]})
+        return value
+
+    def sampling(self) -> Sampling:
+        """The law, its seed decided."""
+        penalty = self.repetition_penalty if self.repetition_penalty is not None else self.repeat_penalty
+        return Sampling(
+            seed=secrets.randbits(64) if self.seed in (None, -1) else int(self.seed or 0) & _MASK64,
+            temperature=self.temperature,
+            top_k=max(self.top_k, 0),
+            # The law wants a positive mass; OpenAI allows 0. Any tiny mass keeps the best token alone.
+            top_p=max(self.top_p, 1e-9),
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=1.0 if penalty is None else penalty,
+            logit_bias=tuple(sorted(self.logit_bias.items())),
+        )
+
+    def limit(self) -> int | None:
+        """The most tokens that an answer may have; None: no limit."""
+        limits = (self.max_tokens, self.max_completion_tokens, self.max_output_tokens, self.n_predict)
+        return min((limit for limit in limits if limit is not None and limit > 0), default=None)
+
+    def speculation(self) -> Speculation:
+        """Whether drafts are verified."""
+        return _SPECULATION[self.speculative]
+
+
+_SPECULATION: Final[dict[str | bool, Speculation]] = {
+    "auto": Speculation.AUTO,
+    True: Speculation.ALWAYS,
+    False: Speculation.OFF,
+}
+
+
+_BIAS: Final = TypeAdapter(tuple[int, float])
+
+
+def _bias(pair: object) -> tuple[int, float]:
+    try:
+        token, bias = _BIAS.validate_python(pair)
+    except ValidationError:
+        raise PydanticCustomError("logit_bias", "each bias needs a token id and a number") from None
+    if not -100 <= bias <= 100:
+        raise PydanticCustomError("logit_bias", "a bias must lie between -100 and 100")
+    return token, bias

@@ -1,0 +1,68 @@
+"""Request fields that would change the answer and are not built: refused by name unless their value changes nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from services.gateway.errors import invalid
+from services.gateway.requests.output_fields import OutputFields
+
+_Harmless = Callable[[Any], bool]
+
+
+def _off(value: Any) -> bool:
+    return value in (0, "", [], {})  # also False and 0.0
+
+
+def _one(value: Any) -> bool:
+    return bool(value == 1)
+
+
+def _true(value: Any) -> bool:
+    return value is True
+
+
+def _false(value: Any) -> bool:
+    return value is False
+
+
+def _not_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and value <= 0
+
+
+def _among(*harmless: Any) -> _Harmless:
+    return lambda value: value in harmless
+
+
+def _text_only(value: Any) -> bool:
+    return bool(value == ["text"])
+
+
+_RULES: Final[dict[_Harmless, str]] = {
+    _off: "functions grammar_lazy grammar_triggers audio web_search_options logits_processors samplers mirostat "
+    "mirostat_mode dry_multiplier xtc_probability dynatemp_range smoothing_factor top_a chat_template ignore_eos "
+    "min_tokens min_new_tokens stop_token_ids bad_words banned_strings allowed_token_ids include_stop_str_in_output "
+    "echo use_beam_search lora truncate_prompt_tokens response_prefix suffix prompt_embeds",
+    _one: "typical_p tfs best_of tfs_z",
+    _false: "prompt_logprobs",  # 0 asks for some
+    _true: "skip_special_tokens separate_reasoning",
+    _not_positive: "top_n_sigma",
+    _among("auto", "deepseek"): "reasoning_format",
+    _among("auto", "none"): "function_call",
+    _text_only: "modalities",
+}
+_GUIDED: Final = frozenset(OutputFields.model_fields) | {"guided_decoding_backend"}
+_INSTEAD: Final = {
+    "functions": "'functions' is not supported: offer the same functions as 'tools'.",
+    "suffix": "'suffix' is not supported: nothing is filled in before it.",
+    "function_call": "'function_call' is not supported: use 'tools' and 'tool_choice'.",
+}
+_HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.items() for name in names.split()}
+
+
+def refuse_unbuilt(payload: Mapping[str, Any]) -> None:
+    """Raises a 400 `ApiError` naming the first field that asks for something that does not exist yet."""
+    for name, value in payload.items():
+        harmless = _HARMLESS.get(name, _off if name.startswith("guided_") and name not in _GUIDED else None)
+        if harmless is not None and not harmless(value):
+            sentence = _INSTEAD.get(name, f"'{name}' with this value is not supported.")
+            raise invalid(name, sentence, "unsupported_parameter")

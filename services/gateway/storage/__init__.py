@@ -1,0 +1,4 @@
+"""What outlives one request, in Redis: kept turns, stored responses, records, and the one reader that follows them all.
+
+No HTTP and no text.
+"""

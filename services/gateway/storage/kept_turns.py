@@ -1,0 +1,79 @@
+"""The exact tokens of emitted tool calls, so that the next turn's prompt begins with what the target has cached."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from shared.wire import keys
+from shared.wire.commands import Redis
+
+TTL_MS: Final = 3_600_000  # as long as a user may take over one step of an agent
+
+
+class Turn(msgspec.Struct, frozen=True, array_like=True):
+    """An assistant's turn that made calls: its tokens behind the thinking, and what clients were told that it holds."""
+
+    tokens: tuple[int, ...]
+    text: str
+    calls: tuple[tuple[str, str], ...]  # name and arguments of each
+
+    def tells(self, message: Mapping[str, Any]) -> bool:
+        """Whether a client's message is this turn, unchanged but for spaces around the text and within the JSON."""
+        functions = [call.get("function", {}) for call in message.get("tool_calls") or []]
+        told = [(function.get("name"), _json(function.get("arguments"))) for function in functions]
+        return told == [(name, _json(arguments)) for name, arguments in self.calls] and (
+            str(message.get("content", "")).strip() == self.text.strip()
+        )
+
+
+def _json(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text or "{}")
+    except ValueError:
+        return text
+
+
+def behind(tokens: Sequence[int], piece: Callable[[int], bytes], mark: str) -> tuple[int, ...]:
+    """The tokens after the last `mark` and the space behind it: all without a mark, none if one spans the border."""
+    pieces = [piece(token) for token in tokens]
+    text = b"".join(pieces)
+    found = text.rfind(mark.encode()) if mark else -1
+    start = 0 if found < 0 else found + len(mark.encode())
+    start += len(text[start:]) - len(text[start:].lstrip())
+    for index, length in enumerate(map(len, pieces)):
+        if start <= 0:
+            return tuple(tokens[index:]) if start == 0 else ()
+        start -= length
+    return ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Turn)
+
+
+class TurnStore:
+    """Turns by the id of their first call. Losing one costs a little prefill, never correctness."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def keep(self, call_id: str, turn: Turn) -> None:
+        """Remember a turn for an hour."""
+        await self._redis.set(keys.turn(call_id), _encoder.encode(turn), px=TTL_MS)
+
+    async def find(self, call_ids: Sequence[str]) -> dict[str, Turn]:
+        """The turns that are still known, by the same ids."""
+        if not call_ids:
+            return {}
+        values = await self._redis.mget([keys.turn(call_id) for call_id in call_ids])
+        found = {}
+        for call_id, value in zip(call_ids, values, strict=True):
+            if value is not None:
+                with suppress(msgspec.MsgspecError):  # of another release: as good as forgotten
+                    found[call_id] = _decoder.decode(value)
+        return found

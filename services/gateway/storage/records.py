@@ -1,0 +1,239 @@
+"""The events of responses in the background: written by one gateway, read by any, each event once and in order.
+
+A record is a stream in Redis. Its gateway appends to it; whoever reads goes on behind any event. It ends with one event
+and no other: the script that appends it refuses everything after it. Records are bounded in bytes and time, and seen by
+nobody but their caller. Every method may raise redis-py's errors, and may be repeated after one.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from shared.wire import keys
+from shared.wire.commands import Entries, Fields, Redis
+from shared.wire.scripts import Script
+
+ENDED_TTL_MS: Final = 3600 * 1000  # how long an answer can be read again from its middle
+_MARGIN_MS: Final = 60_000  # a record outlives its request's deadline
+MAX_ENTRY_BYTES: Final = 16 << 20
+MAX_BYTES: Final = 64 << 20  # of all callers together
+
+_ID: Final = re.compile("resp_[0-9a-f]{1,64}")
+_FRAME: Final = b"frame"
+_LAST: Final = b"last"
+_ORIGIN: Final = b"origin"
+
+# KEYS of both: record, records, sizes, recording.
+_DROP: Final = """
+local function drop(key)
+  local size = redis.call('HGET', KEYS[3], key)
+  if size then
+    redis.call('HINCRBY', KEYS[3], 'total', -size)
+    redis.call('HDEL', KEYS[3], key)
+  end
+  redis.call('ZREM', KEYS[2], key)
+  redis.call('HDEL', KEYS[4], key)
+  return redis.call('DEL', key)
+end
+"""
+# Records are let go in the order in which they expire, where there is no room: those that still grow expire after all
+# that have ended, and are left alone. ARGV: number of the first event, whether it is the last, TTL in ms while it grows
+# and afterwards, most bytes of this record and of all, the writing gateway, origin, events.
+_APPEND: Final = Script(
+    _DROP
+    + """
+local record, base, last, events = KEYS[1], tonumber(ARGV[1]), ARGV[2] == '1', #ARGV - 8
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local newest = redis.call('XREVRANGE', record, '+', '-', 'COUNT', 1)[1]
+local next = newest and tonumber(string.match(newest[1], '^%d+')) or 0
+if not newest and base > 0 then
+  drop(record)
+  return 'gone'
+end
+if newest and newest[2][1] == 'last' then
+  return last and newest[2][2] == ARGV[#ARGV] and 'ok' or 'ended'
+end
+if last and base < next then return 'behind' end
+if not last and base > next then return 'gap' end
+local fresh = math.max(base, next) + 1
+local added, full = 0, false
+for number = fresh, base + events do added = added + #ARGV[8 + number - base] end
+if not last then
+  for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now)) do drop(key) end
+  full = (redis.call('HGET', KEYS[3], record) or 0) + added > tonumber(ARGV[5])
+  while not full and (redis.call('HGET', KEYS[3], 'total') or 0) + added > tonumber(ARGV[6]) do
+    local oldest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+    full = not oldest[1] or tonumber(oldest[2]) > now + ARGV[4]
+    if not full then drop(oldest[1]) end
+  end
+  if full and not newest then return 'full' end
+end
+for number = fresh, base + events do
+  local fields = {last and 'last' or 'frame', ARGV[8 + number - base]}
+  if number == 1 then
+    fields[3], fields[4] = 'origin', ARGV[8]
+  end
+  redis.call('XADD', record, number .. '-0', unpack(fields))
+end
+redis.call('HINCRBY', KEYS[3], record, added)
+redis.call('HINCRBY', KEYS[3], 'total', added)
+if newest and not last then return full and 'full' or 'ok' end
+local ttl = tonumber(last and ARGV[4] or ARGV[3])
+redis.call('ZADD', KEYS[2], now + ttl, record)
+redis.call('PEXPIRE', record, ttl)
+if last then
+  redis.call('HDEL', KEYS[4], record)
+else
+  redis.call('HSET', KEYS[4], record, ARGV[7])
+end
+for index = 2, 4 do
+  if redis.call('PTTL', KEYS[index]) < ttl then redis.call('PEXPIRE', KEYS[index], ttl) end
+end
+return 'ok'
+"""
+)
+_FORGET: Final = Script(_DROP + "return drop(KEYS[1])")
+
+
+class Written(StrEnum):
+    """What became of an append."""
+
+    OK = "ok"  # now or at an earlier try
+    ENDED = "ended"  # it has its last event already
+    GONE = "gone"  # it was deleted, or Redis lost it
+    GAP = "gap"  # Redis lost some of the events before
+    BEHIND = "behind"  # there are later events than the one that was to be the last
+    FULL = "full"  # a record that was begun has it, and has no room for more; one that was not is not begun
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True):
+    """Where a response comes from: the gateway that writes it, and its job."""
+
+    gateway: str
+    model: str
+    job: str
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One event, as it is sent; `last`: nothing follows."""
+
+    number: int
+    frame: bytes
+    last: bool
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record as it is now, by its first and its newest event."""
+
+    origin: Origin
+    first: Entry
+    newest: Entry
+
+
+_origin = msgspec.msgpack.Decoder(Origin)
+
+
+class RecordStore:
+    """The records of one caller, by the ids of their responses."""
+
+    def __init__(
+        self, redis: Redis, caller: str = "", *, max_entry_bytes: int = MAX_ENTRY_BYTES, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._redis = redis
+        self._caller = caller
+        self._max_entry_bytes = max_entry_bytes
+        self._max_bytes = max_bytes
+
+    def of(self, caller: str) -> "RecordStore":
+        """The records of this caller."""
+        return RecordStore(self._redis, caller, max_entry_bytes=self._max_entry_bytes, max_bytes=self._max_bytes)
+
+    def key(self, response_id: str) -> str:
+        """Where the record of this response lies."""
+        return keys.record(self._caller, response_id)
+
+    async def begin(self, response_id: str, origin: Origin, frames: Sequence[bytes], timeout_ms: int) -> Written:
+        """A new record with its first events; the request takes `timeout_ms` at most. `OK` or `FULL`."""
+        ttl_ms = timeout_ms + ENDED_TTL_MS + _MARGIN_MS
+        return await self._append(self.key(response_id), 0, frames, ttl_ms=ttl_ms, origin=origin)
+
+    async def append(self, response_id: str, number: int, frames: Sequence[bytes]) -> Written:
+        """Add events, the first of which has this number."""
+        return await self._append(self.key(response_id), number, frames)
+
+    async def finish(self, key: str, number: int, frame: bytes) -> Written:
+        """Add the last event of the record that lies here; there is always room, also behind events that were lost."""
+        return await self._append(key, number, [frame], last=True)
+
+    async def _append(
+        self,
+        key: str,
+        number: int,
+        frames: Sequence[bytes],
+        *,
+        ttl_ms: int = 0,
+        origin: Origin | None = None,
+        last: bool = False,
+    ) -> Written:
+        bounds = [ttl_ms, ENDED_TTL_MS, self._max_entry_bytes, self._max_bytes]
+        source = ["", b""] if origin is None else [origin.gateway, msgspec.msgpack.encode(origin)]
+        reply = await _APPEND.run(self._redis, _names(key), [number, int(last), *bounds, *source, *frames])
+        return Written(reply.decode())
+
+    async def find(self, response_id: str) -> Record | None:
+        """The record, or None if it is unknown, too old, another caller's or damaged."""
+        if not _ID.fullmatch(response_id):
+            return None
+        key = self.key(response_id)
+        first = await self._redis.xrange(key, count=1)
+        newest = await self.newest(key)
+        if not first or newest is None:
+            return None
+        try:
+            origin = _origin.decode(first[0][1].get(_ORIGIN, b""))
+        except msgspec.MsgspecError:
+            return None
+        return Record(origin, _entry(*first[0]), newest)
+
+    async def newest(self, key: str) -> Entry | None:
+        """The newest event of the record that lies here."""
+        entries = await self._redis.xrevrange(key, count=1)
+        return _entry(*entries[0]) if entries else None
+
+    async def read(self, key: str, after: int = -1, count: int | None = None) -> list[Entry]:
+        """Events behind the one with the number `after`, `count` at most."""
+        entries: Entries = await self._redis.xrange(key, min=f"({after + 1}-0" if after >= 0 else "-", count=count)
+        return [_entry(*entry) for entry in entries]
+
+    async def forget(self, response_id: str) -> bool:
+        """Delete a record, whether or not it has ended; whether there was one."""
+        if not _ID.fullmatch(response_id):
+            return False
+        return await self.drop(self.key(response_id))
+
+    async def drop(self, key: str) -> bool:
+        """Delete what lies here; whether there was anything."""
+        return bool(await _FORGET.run(self._redis, _names(key), []))
+
+    async def growing(self) -> Mapping[str, str]:
+        """Of all callers: where the records lie that have not ended, with the gateways that write them."""
+        found = await self._redis.hgetall(keys.recording())
+        return {key.decode(errors="replace"): gateway.decode(errors="replace") for key, gateway in found.items()}
+
+
+def _names(key: str) -> list[str]:
+    return [key, keys.records(), keys.record_sizes(), keys.recording()]
+
+
+def cursor(after: int) -> bytes:
+    """The id of the entry of this event in its stream; -1: before the first."""
+    return f"{after + 1}-0".encode()
+
+
+def _entry(entry_id: bytes, fields: Fields) -> Entry:
+    last = fields.get(_LAST)
+    return Entry(int(entry_id.partition(b"-")[0]) - 1, last or fields.get(_FRAME, b""), last is not None)

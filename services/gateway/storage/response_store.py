@@ -1,0 +1,99 @@
+"""Responses that later requests may refer to: bounded in number, bytes and time, and seen by nobody but their caller.
+
+They lie in Redis, so that any gateway can go on with a conversation that another began.
+"""
+
+import re
+import zlib
+from typing import Any, Final
+
+import msgspec
+
+from shared.wire import keys
+from shared.wire.commands import Redis
+from shared.wire.scripts import Script
+
+TTL_MS: Final = 24 * 3600 * 1000
+MAX_COUNT: Final = 4096
+MAX_BYTES: Final = 64 << 20  # compressed, of all callers together
+MAX_ENTRY_BYTES: Final = 4 << 20
+
+MAX_INFLATED_BYTES: Final = 256 << 20
+
+_ID: Final = re.compile("resp_[0-9a-f]{1,64}")
+
+# Places entries one after the other on a line of bytes; those that end too far behind the newest are let go, as are the
+# oldest of too many. What was deleted keeps its place until then. KEYS: index, size, entry.
+# ARGV: entry, TTL in ms, most entries, most bytes. Returns the keys to delete.
+_KEEP: Final = Script("""
+local index, size, entry = KEYS[1], KEYS[2], KEYS[3]
+local stop = redis.call('INCRBY', size, #ARGV[1])
+redis.call('SET', entry, ARGV[1], 'PX', ARGV[2])
+redis.call('ZADD', index, stop, entry)
+local old = redis.call('ZRANGEBYSCORE', index, '-inf', stop - ARGV[4])
+redis.call('ZREMRANGEBYSCORE', index, '-inf', stop - ARGV[4])
+local surplus = redis.call('ZCARD', index) - ARGV[3]
+if surplus > 0 then
+  for _, key in ipairs(redis.call('ZRANGE', index, 0, surplus - 1)) do old[#old + 1] = key end
+  redis.call('ZREMRANGEBYRANK', index, 0, surplus - 1)
+end
+redis.call('PEXPIRE', index, ARGV[2])
+redis.call('PEXPIRE', size, ARGV[2])
+return old
+""")
+
+
+class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A response object, and the items of the whole conversation that it ends."""
+
+    response: dict[str, Any]
+    items: list[dict[str, Any]]
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(StoredResponse)
+
+
+class ResponseStore:
+    """The responses of one caller, by their ids. Every method may raise redis-py's errors."""
+
+    def __init__(
+        self, redis: Redis, caller: str = "", *, max_count: int = MAX_COUNT, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._redis = redis
+        self._caller = caller
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+
+    def of(self, caller: str) -> "ResponseStore":
+        """The responses of this caller."""
+        return ResponseStore(self._redis, caller, max_count=self._max_count, max_bytes=self._max_bytes)
+
+    async def keep(self, stored: StoredResponse) -> bool:
+        """Remember a response, at the cost of the oldest; False for one that is too big to be kept."""
+        encoded = _encoder.encode(stored)
+        data = zlib.compress(encoded, 1)
+        if len(encoded) > MAX_INFLATED_BYTES or len(data) > min(MAX_ENTRY_BYTES, self._max_bytes):
+            return False
+        names = [keys.responses(), keys.responses_size(), self._key(stored.response["id"])]
+        old = await _KEEP.run(self._redis, names, [data, TTL_MS, self._max_count, self._max_bytes])
+        if old:
+            await self._redis.delete(*old)
+        return True
+
+    async def find(self, response_id: str) -> StoredResponse | None:
+        """The response, or None if it is unknown, too old, another caller's or damaged."""
+        data = await self._redis.get(self._key(response_id)) if _ID.fullmatch(response_id) else None
+        if data is None:
+            return None
+        try:
+            return _decoder.decode(zlib.decompressobj().decompress(data, MAX_INFLATED_BYTES))
+        except (zlib.error, msgspec.MsgspecError):
+            return None
+
+    async def forget(self, response_id: str) -> bool:
+        """Delete a response; whether there was one."""
+        return _ID.fullmatch(response_id) is not None and await self._redis.delete(self._key(response_id)) > 0
+
+    def _key(self, response_id: str) -> str:
+        return keys.response(self._caller, response_id)

@@ -1,0 +1,20 @@
+"""What outlives one request."""
+
+from dataclasses import dataclass, replace
+
+from services.gateway.storage.kept_turns import TurnStore
+from services.gateway.storage.records import RecordStore
+from services.gateway.storage.response_store import ResponseStore
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Everything that a later request may refer to."""
+
+    turns: TurnStore
+    responses: ResponseStore
+    records: RecordStore
+
+    def of(self, caller: str) -> "Stores":
+        """What this caller may refer to; `caller` is what `Guard.check` gave."""
+        return replace(self, responses=self.responses.of(caller), records=self.records.of(caller))

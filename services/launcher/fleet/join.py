@@ -1,0 +1,155 @@
+"""`draftmesh join`: lets this machine guess ahead for a fleet, and says what that is worth."""
+
+import asyncio
+import getpass
+import os
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from redis.exceptions import AuthenticationError
+from rich.console import Console
+
+from services.launcher.backends import hint
+from services.launcher.display import Display
+from services.launcher.fleet.child import Child, Program, service_command
+from services.launcher.fleet.session import Session, with_logs
+from services.launcher.fleet.token import USER
+from services.launcher.forecast.helping import News
+from services.launcher.models import fetching
+from shared.errors import StartError
+from shared.fleet.registry import Registry
+from shared.model import hardware
+from shared.wire.broker import DISCONNECTED, connect
+
+_EXAMPLE: Final = "draftmesh join redis://drafter:TOKEN@192.168.1.5:7072/0"
+_PINGS: Final = 11
+_LOOK_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """The command line, parsed; `arguments` are the drafter's own. Without a `url` the network is asked."""
+
+    url: str = field(repr=False)
+    token: str = field(repr=False)
+    draft_model: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]  # what the drafter gets beside ours
+
+
+def run(wishes: Wishes) -> int:
+    """Help until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started."""
+    console = Console(highlight=False)
+    display = Display(console)
+    display.close()  # lines, and no table: there is one process
+    url = address(wishes.url, wishes.token) if wishes.url else discover(wishes.token, display.say)
+    round_trip_ms = asyncio.run(_reach(url))
+    display.say(f"the fleet's Redis answers in {round_trip_ms:.1f} ms")
+    model: tuple[str, ...] = ()
+    if wishes.draft_model:  # fetched here: people see the download, and Ctrl-C ends it
+        if told := hint.missing(hardware.look):
+            display.say(told, "yellow")
+        model = ("--draft-model", str(fetching.find(wishes.draft_model, "--draft-model", console)))
+    drafter = Program(
+        name="drafter",
+        command=(*service_command("drafter"), *model, *wishes.arguments),
+        stage=0,
+        environment={**os.environ, **wishes.environment, "DRAFTMESH_REDIS": url},
+    )
+    return with_logs(
+        lambda folder: asyncio.run(Helper(url, drafter, folder, display, round_trip_ms).run()),
+        lambda folder: display.say(f"the drafter's log is kept in {folder}"),
+    )
+
+
+def address(url: str, token: str) -> str:
+    """The fleet's Redis, with the token where the address has no password of its own."""
+    scheme, found, rest = url.partition("://")
+    if not token or not found or "@" in rest:
+        return url
+    return f"{scheme}://{USER}:{token}@{rest}"
+
+
+def discover(token: str, say: Callable[[str], None]) -> str:
+    """The only fleet that announces itself in this network. Raises `StartError` if there is none, or a choice."""
+    from services.launcher.fleet.beacon import SEARCH_S, Silent, search
+
+    say(f"looking for fleets in this network for {SEARCH_S:.0f} s")
+    try:
+        fleets = asyncio.run(search())
+    except Silent as reason:
+        raise StartError("URL", "(missing)", f"the network cannot be asked ({reason}); write {_EXAMPLE}") from None
+    for fleet in fleets:
+        say(f"found {fleet}")
+    if not fleets:
+        raise StartError("URL", "(missing)", f"no fleet announces itself in this network; write {_EXAMPLE}")
+    if len(fleets) > 1:
+        raise StartError("URL", "(missing)", f"there are {len(fleets)} fleets; write which one, as in {_EXAMPLE}")
+    return fleets[0].url(f"{USER}:{token or _asked()}")
+
+
+def _asked() -> str:
+    token = getpass.getpass("join token, as `up --lan` prints it: ").strip() if sys.stdin.isatty() else ""
+    if not token:
+        raise StartError("--token", "(missing)", "the token that `up --lan` prints, or DRAFTMESH_TOKEN")
+    return token
+
+
+class Helper:
+    """This machine's drafter and what is said of it."""
+
+    def __init__(self, url: str, drafter: Program, folder: Path, display: Display, round_trip_ms: float) -> None:
+        self._url = url
+        self._drafter = drafter
+        self._folder = folder
+        self._display = display
+        self._news = News(socket.gethostname(), round_trip_ms)
+
+    async def run(self) -> int:
+        """Help until a signal: 0, or the status that a failed drafter demands."""
+        session = Session(self._folder, self._display, "left; nothing is lost")
+        self._supervisor = session.supervisor
+        return await session.run(self._live)
+
+    async def _live(self) -> None:
+        async with connect(self._url) as broker, asyncio.TaskGroup() as group:
+            group.create_task(self._supervisor.keep_logs_short(), name="logs")
+            child = await self._supervisor.start(self._drafter, group)
+            await self._tell(Registry(broker.redis), child)
+
+    async def _tell(self, registry: Registry, child: Child) -> None:
+        """Say what is new, for ever."""
+        away = False
+        while True:
+            try:
+                async with asyncio.timeout(5):
+                    cards = await registry.list()
+            except DISCONNECTED as error:
+                if not away:
+                    trouble = "refuses the token" if isinstance(error, AuthenticationError) else "does not answer"
+                    self._display.say(f"the fleet's Redis {trouble}; trying again and again", "yellow")
+                away = True
+            else:
+                if away:
+                    self._display.say("the fleet's Redis answers again")
+                away = False
+                for line in self._news.look(cards, child.pid, time.monotonic()):
+                    self._display.say(line)
+            await asyncio.sleep(_LOOK_S)
+
+
+async def _reach(url: str) -> float:
+    """How far away that Redis is: the median of some pings, in milliseconds. Raises `BrokerError`."""
+    times = []
+    async with connect(url) as broker:
+        for _ in range(_PINGS):
+            began = time.perf_counter()
+            await broker.redis.ping()
+            times.append((time.perf_counter() - began) * 1000)
+    return statistics.median(times)

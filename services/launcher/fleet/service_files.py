@@ -1,0 +1,110 @@
+"""What systemd and launchd need to keep a command of ours running for one user: a file, and commands to type. Pure."""
+
+import plistlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shared.errors import StartError
+from shared.settings.command_line import BAD_OPTION
+
+STOP_S: Final = 60  # `up` lets requests end before it stops its children, one kind after the other
+_RESTART_S: Final = 5
+_PLAIN: Final = re.compile(r"[\w./:=@,+-]+", re.ASCII)
+_UNIT: Final = """\
+# Written by `draftmesh service install`; its options are in draftmesh.toml, or in ExecStart.
+[Unit]
+Description={description}
+StartLimitIntervalSec=120
+StartLimitBurst=5
+
+[Service]
+Type=exec
+ExecStart={command}
+WorkingDirectory=%h
+# The children are stopped by their parent, in order; what is left after it is killed.
+KillMode=mixed
+TimeoutStopSec={stop}
+Restart=on-failure
+RestartSec={restart}
+# Wrong options stay wrong.
+RestartPreventExitStatus={bad_option}
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictSUIDSGID=yes
+UMask=0077
+
+[Install]
+WantedBy=default.target
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFile:
+    """A file, what is in it, and the commands that start, stop and watch what it describes."""
+
+    path: Path
+    text: str
+    start: tuple[tuple[str, ...], ...]
+    stop: tuple[tuple[str, ...], ...]
+    after_removal: tuple[tuple[str, ...], ...]
+    hints: tuple[str, ...]
+
+
+def systemd(name: str, description: str, command: Sequence[str], config_home: Path) -> ServiceFile:
+    """A unit of the user's own systemd. Raises `StartError` for a word that no unit can hold."""
+    unit = f"{name}.service"
+    text = _UNIT.format(
+        description=description,
+        command=" ".join(map(_quoted, command)),
+        stop=STOP_S,
+        restart=_RESTART_S,
+        bad_option=BAD_OPTION,
+    )
+    reload = ("systemctl", "--user", "daemon-reload")
+    return ServiceFile(
+        path=config_home / "systemd/user" / unit,
+        text=text,
+        start=(reload, ("systemctl", "--user", "enable", "--now", unit)),
+        stop=(("systemctl", "--user", "disable", "--now", unit),),
+        after_removal=(reload,),
+        hints=(f"watch it: journalctl --user -u {name} -f", "keep it after logging out: loginctl enable-linger"),
+    )
+
+
+def launchd(name: str, command: Sequence[str], home: Path, user: int) -> ServiceFile:
+    """An agent of the own launchd of the user with the id `user`."""
+    log = str(home / "Library/Logs" / f"{name}.log")
+    path = home / "Library/LaunchAgents" / f"{name}.plist"
+    content = {
+        "Label": name,
+        "ProgramArguments": list(command),
+        "WorkingDirectory": str(home),
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+        "ThrottleInterval": _RESTART_S,
+        "ExitTimeOut": STOP_S,
+        "StandardOutPath": log,
+        "StandardErrorPath": log,
+        "Umask": 0o077,
+    }
+    return ServiceFile(
+        path=path,
+        text=plistlib.dumps(content, sort_keys=False).decode(),
+        start=(("launchctl", "bootstrap", f"gui/{user}", str(path)),),
+        stop=(("launchctl", "bootout", f"gui/{user}/{name}"),),
+        after_removal=(),
+        hints=(f"watch it: tail -f {log}",),
+    )
+
+
+def _quoted(word: str) -> str:
+    """One word of ExecStart (systemd.service(5), "command lines"): no specifier, no variable, no escape is meant."""
+    if any(not character.isprintable() for character in word):
+        raise StartError("ARGUMENT", repr(word), "a text on one line, which a unit can hold")
+    if _PLAIN.fullmatch(word):
+        return word
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"'

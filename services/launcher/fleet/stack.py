@@ -1,0 +1,224 @@
+"""A private fleet for the demo and the benchmark: on free ports, each process on its own cores, all gone at the end.
+
+Every process that was started here is stopped here, on success, error, Ctrl-C and SIGTERM, and no other is touched.
+"""
+
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import aiohttp
+
+from services.launcher.fleet import embedded
+from services.launcher.fleet.child import Child, Program, service_command
+from services.launcher.fleet.cores import Cores, forking_on
+from services.launcher.fleet.ports import LOOPBACK, answers, claim_embedded
+from services.launcher.fleet.readiness import is_ready
+from services.launcher.fleet.starting import PHASE_LINES, phase
+from shared.fleet.registry import Registry
+from shared.folders import cache_folder
+from shared.process.lifecycle import GRACE_S
+from shared.settings import settings_file
+from shared.settings.command_line import INTERRUPTED
+from shared.wire.broker import connect
+from shared.wire.messages import DrafterCard, VerifierCard
+
+Found = TypeVar("Found", VerifierCard, DrafterCard)
+
+START_S: Final = 600.0  # loading and calibrating 0.7 B parameters on a busy machine; beyond it something hangs
+POLL_S: Final = 0.05
+
+
+class StackError(RuntimeError):
+    """A process of the private fleet did not start or died; the message holds the end of its log."""
+
+
+class Stack:
+    """Valkey, gateway and verifier for one target model; drafters come and go. Use it as an async context manager."""
+
+    def __init__(
+        self,
+        target: Path,
+        *,
+        engine_cores: Cores,
+        side_cores: Cores,
+        ctx: int = 1024,
+        fresh: bool = False,
+        parallel: int = 1,
+        exactness: str = "law",
+        verifier: Sequence[str] = (),
+        gateway: Sequence[str] = (),
+        gateway_cores: Cores | None = None,
+        say: Callable[[str], object] = lambda phase: None,
+    ) -> None:
+        """The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere.
+
+        `fresh` measures the cost of rows anew instead of taking what an earlier run found. `verifier` is a command
+        that takes the verifier's options and stands in for it; `gateway` are more options of the gateway, which may
+        have cores of its own. `say` is told what a start is waiting for.
+        """
+        self.target = target
+        self.engine_cores = engine_cores
+        self.side_cores = side_cores
+        self.ctx = ctx
+        self.fresh = fresh
+        self.parallel = parallel
+        self.exactness = exactness
+        self._gateway_options = tuple(gateway)
+        self._gateway_cores = side_cores if gateway_cores is None else gateway_cores
+        self._verifier_command = tuple(verifier) or service_command("verifier")
+        self._say = say
+        self._closing = AsyncExitStack()
+        self._children: list[Child] = []
+        self._started = 0
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._closing.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._closing.aclose()
+
+    async def _start(self) -> None:
+        self._folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-")))
+        self._closing.push_async_callback(self._stop_all)
+        server = embedded.place(LOOPBACK, 0)
+        # Options that the user set for other fleets are not for this one.
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
+        self._environment["DRAFTMESH_REDIS"] = server.url
+        self._environment[settings_file.VARIABLE] = settings_file.OFF
+        self._environment["DRAFTMESH_CACHE"] = str(self._folder if self.fresh else cache_folder())
+        self.redis = server.url
+        self.valkey = await self._run(embedded.program(server, self._folder, self._environment), self.side_cores)
+        await self._until(lambda: answers(server.port))
+        broker = await self._closing.enter_async_context(connect(server.url))
+        self.registry = Registry(broker.redis)
+        port = claim_embedded(0)
+        self.url = f"http://{LOOPBACK}:{port}"
+        gateway = (*service_command("gateway"), "--port", str(port), *self._gateway_options)
+        self.gateway = await self._service("gateway", gateway, self._gateway_cores)
+        options = {
+            "--target-model": self.target,
+            "--exactness": self.exactness,
+            "--threads": len(self.engine_cores),
+            "--parallel": self.parallel,
+            "--ctx": self.ctx,
+        }
+        command = (*self._verifier_command, *(str(word) for option in options.items() for word in option))
+        self.verifier = await self._service("verifier", command, self.engine_cores)
+        await self._until(self.verifier_card)
+        self.http = await self._closing.enter_async_context(
+            aiohttp.ClientSession(self.url, timeout=aiohttp.ClientTimeout(total=None, sock_read=START_S))
+        )
+        await self._until(lambda: is_ready(self.http, self.url))
+
+    async def _run(self, program: Program, cores: Cores) -> Child:
+        self._started += 1
+        child = Child(program, self._folder / f"{self._started:02d}-{program.name}.log")
+        self._children.append(child)
+        with forking_on(cores):
+            await child.start()
+        return child
+
+    async def _service(self, name: str, command: Sequence[str], cores: Cores, redis: str = "") -> Child:
+        environment = self._environment | ({"DRAFTMESH_REDIS": redis} if redis else {})
+        return await self._run(Program(name=name, command=tuple(command), stage=0, environment=environment), cores)
+
+    async def start_drafter(self, model: Path | None, *, command: Sequence[str] = (), redis: str = "") -> Child:
+        """Start a drafter, the lookup drafter without a model, and return when the fleet can see it.
+
+        `command` stands in for the drafter and takes its options; `redis` is another way to the server.
+        """
+        options = ("--draft-model", str(model) if model else "", "--threads", str(len(self.side_cores)))
+        command = (*(command or service_command("drafter")), *options)
+        child = await self._service("drafter", command, self.side_cores, redis)
+        await self._until(lambda: self._card(child, DrafterCard))
+        return child
+
+    async def stop_drafter(self, child: Child) -> None:
+        """Stop a drafter and return when the fleet no longer sees it."""
+        await self._stop(child)
+
+        async def gone() -> bool:
+            return await self._card(child, DrafterCard) is None
+
+        await self._until(gone)
+
+    async def _stop(self, child: Child) -> None:
+        if child in self._children:
+            self._children.remove(child)
+        child.terminate()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE_S):
+                    await child.wait()
+        finally:  # also when the wait itself is cancelled: a second Ctrl-C leaves no orphan
+            if child.alive:
+                child.kill()
+                await child.wait()
+
+    async def _stop_all(self) -> None:
+        try:
+            while self._children:
+                await self._stop(self._children[-1])
+        finally:
+            for child in self._children:
+                child.kill()
+
+    async def verifier_card(self) -> VerifierCard | None:
+        """The verifier's latest heartbeat."""
+        return await self._card(self.verifier, VerifierCard)
+
+    async def drafter_id(self, child: Child) -> str:
+        """The name under which the fleet knows a drafter: what `source` says in a trace."""
+        card = await self._card(child, DrafterCard)
+        if card is None:
+            raise StackError("the drafter left the fleet")
+        return card.id
+
+    async def _card(self, child: Child, kind: type[Found]) -> Found | None:
+        for card in await self.registry.list():
+            if isinstance(card, kind) and card.pid == child.pid:
+                return card
+        return None
+
+    async def _until(self, condition: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        limit = time.monotonic() + START_S
+        while not await condition():
+            for child in self._children:
+                if not child.alive:
+                    raise StackError(f"the {child.program.name} ended: {child.error_line()}")
+                if told := phase(child.last_lines(PHASE_LINES)):
+                    self._say(f"{child.program.name}: {told}")
+            if time.monotonic() > limit:
+                raise StackError(f"the private fleet was not ready within {START_S:.0f} s")
+            await asyncio.sleep(POLL_S)
+
+
+def run_to_end(main: Coroutine[Any, Any, int]) -> int:
+    """Run `main`; Ctrl-C and SIGTERM cancel it, so that its clean-up runs. Returns its status, or `INTERRUPTED`."""
+
+    async def supervised() -> int:
+        task = asyncio.ensure_future(main)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return INTERRUPTED
+
+    return asyncio.run(supervised())

@@ -1,0 +1,186 @@
+"""Keeps programs running and ends them in order; one that keeps failing ends the whole, with its own last words.
+
+A child that dies is started again after 1, 2, 4 and 8 seconds. Five deaths within a minute, two crashes of the same
+kind before it was ever ready, or a refused option at the first start raise `ChildFailed` out of the task group that
+watches.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from services.launcher.fleet.child import Child, Program
+from services.launcher.fleet.log_rotation import rotate
+from services.launcher.fleet.starting import PHASE_LINES, phase
+from shared.machine import signals
+from shared.process import lifecycle
+from shared.settings.command_line import BAD_OPTION
+
+_WINDOW_S: Final = 60.0
+_ROTATE_S: Final = 5.0  # a process that logs 2 MB a second doubles its log's limit in this time
+_DEATHS: Final = 5  # the waits of four restarts add up to 15 s, so a hopeless program ends within the window
+
+Report = Callable[[str, str], None]
+
+
+class ChildFailed(RuntimeError):
+    """A program cannot be kept running; `exit_code` is what the launcher ends with."""
+
+    def __init__(self, name: str, line: str, exit_code: int) -> None:
+        super().__init__(f"{name}: {line}")
+        self.exit_code = exit_code
+
+
+class Restarts:
+    """Whether and when a program that died is started again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._deaths: deque[float] = deque(maxlen=_DEATHS)
+        self._crashes: set[int] = set()
+        self.worked = False  # whether it was ever ready: until then it is likely to crash the same way each time
+
+    def after_crash(self, number: int) -> float | None:
+        """The same as `after_death` where a signal of its own making ended it."""
+        if not self.worked and number in self._crashes:
+            return None
+        self._crashes.add(number)
+        return self.after_death()
+
+    def after_death(self) -> float | None:
+        """Seconds to wait before the next start, or None to give up."""
+        now = self._clock()
+        self._deaths.append(now)
+        recent = [death for death in self._deaths if death > now - _WINDOW_S]
+        return None if len(recent) == _DEATHS else float(2 ** (len(recent) - 1))
+
+
+class Supervisor:
+    """The children of one launcher. `report(name, state)` is told of every change."""
+
+    def __init__(
+        self,
+        folder: Path,
+        report: Report,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._folder = folder
+        self._report = report
+        self._clock = clock
+        self._sleep = sleep
+        self._children: list[Child] = []
+        self._restarts: dict[Child, Restarts] = {}
+        self._phases: dict[Child, str] = {}
+        self._hurry = asyncio.Event()
+
+    async def start(self, program: Program, group: asyncio.TaskGroup) -> Child:
+        """Start a program and keep it running for as long as `group` lives."""
+        child = Child(program, self._folder / f"{program.name.replace(' ', '-')}.log")
+        self._children.append(child)
+        self._restarts[child] = Restarts(self._clock)
+        await child.start()
+        self._report(program.name, "starting")
+        group.create_task(self._watch(child), name=f"watch {program.name}")
+        return child
+
+    async def _watch(self, child: Child) -> None:
+        name = child.program.name
+        restarts = self._restarts[child]
+        first = True
+        while True:
+            code = await child.wait()
+            if first and code == BAD_OPTION:
+                delay = None
+            elif code < 0 and signals.is_crash(-code):
+                delay = restarts.after_crash(-code)
+            else:
+                delay = restarts.after_death()
+            first = False
+            # What was right at the first start may come back: a port, a device whose driver starts anew.
+            if delay is None and code == BAD_OPTION:
+                raise ChildFailed(name, child.error_line(), BAD_OPTION)
+            if delay is None:
+                raise ChildFailed(name, _last_words(child, code), 1)
+            last = " | ".join(child.last_lines(3)) or "its log is empty"
+            self._report(name, f"died ({_cause(code)}), starting again in {delay:.0f} s: {last}")
+            await self._sleep(delay)
+            await child.start()
+            self._report(name, "started again")
+
+    async def keep_logs_short(self) -> None:
+        """Rotate logs that have grown too long, for ever."""
+        while True:
+            await self._sleep(_ROTATE_S)
+            for child in self._children:
+                with suppress(OSError):  # the next try may succeed, and a fleet does not end for its logs
+                    await asyncio.to_thread(rotate, child.log)
+
+    def report_starting(self) -> None:
+        """Report what those children do that say it in their logs, where it is another thing than before."""
+        for child in self._children:
+            told = phase(child.last_lines(PHASE_LINES))
+            if told and self._phases.get(child) != told:
+                self._phases[child] = told
+                self._report(child.program.name, told)
+
+    def report_ready(self, pids: Collection[int]) -> None:
+        """Report those of the children that registered under one of `pids`."""
+        for child in self._children:
+            if child.pid in pids:
+                self._restarts[child].worked = True
+                self._report(child.program.name, "ready")
+
+    def hurry(self) -> None:
+        """Kill what `stop` is still waiting for."""
+        self._hurry.set()
+
+    async def stop(self, grace_s: float = lifecycle.GRACE_S) -> None:
+        """End every child, stage by stage: asked first, killed after `grace_s` or `hurry`. None is left."""
+        for stage in sorted({child.program.stage for child in self._children}):
+            children = [child for child in self._children if child.program.stage == stage and child.alive]
+            for child in children:
+                self._report(child.program.name, "stopping")
+                child.terminate()
+            await self._ended(children, grace_s)
+            for child in children:
+                if child.alive:
+                    child.kill()
+                    await child.wait()
+                    self._report(child.program.name, "killed")
+                else:
+                    self._report(child.program.name, "stopped")
+
+    async def _ended(self, children: Sequence[Child], grace_s: float) -> None:
+        if not children:
+            return
+        async with asyncio.TaskGroup() as group:
+            hurry = group.create_task(self._hurry.wait(), name="hurry")
+            exits = [group.create_task(child.wait(), name=f"exit {child.program.name}") for child in children]
+            pending: set[asyncio.Task[int]] = set(exits)
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + grace_s
+            while pending and not hurry.done() and (left := deadline - loop.time()) > 0:
+                done, _ = await asyncio.wait({*pending, hurry}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                pending = {task for task in pending if task not in done}
+            for task in (hurry, *pending):
+                task.cancel()
+
+
+def _last_words(child: Child, code: int) -> str:
+    """Why a child that died once more is given up."""
+    if code < 0:
+        return f"gave up: it keeps dying ({_cause(code)}). Its log is {child.log}: {child.error_line()}"
+    return f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}"
+
+
+def _cause(code: int) -> str:
+    """An exit status in words, with what is most likely behind a signal."""
+    if code >= 0:
+        return f"exit {code}"
+    cause = signals.cause(-code)
+    return f"{signals.in_words(-code)}: {cause}" if cause else signals.in_words(-code)

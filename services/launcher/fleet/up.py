@@ -1,0 +1,233 @@
+"""`draftmesh up`: a whole fleet on this machine, ready or explained, and nothing of it left when it ends."""
+
+import asyncio
+import io
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+from rich.console import Console
+
+from services.launcher.display import Display
+from services.launcher.facts.run_file import Run, RunFile, recorded
+from services.launcher.fleet import fleet_plan as plan
+from services.launcher.fleet import ports
+from services.launcher.fleet.child import Child
+from services.launcher.fleet.fleet_plan import Plan, Wishes
+from services.launcher.fleet.readiness import is_ready
+from services.launcher.fleet.session import FAILED, Session, with_logs
+from services.launcher.fleet.supervisor import ChildFailed
+from services.launcher.forecast import payoff
+from services.launcher.models import fetching
+from services.launcher.settings.service_options import Handed
+from shared.fleet.model_names import Names, resolve
+from shared.fleet.registry import Registry
+from shared.machine import resources
+from shared.model import hardware
+from shared.settings import settings_file
+from shared.wire.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
+from shared.wire.messages import Card, VerifierCard
+
+_POLL_S: Final = 0.1  # how often readiness is asked; a start takes seconds
+_VALKEY_S: Final = 10.0  # it is ready in 50 ms
+
+
+def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
+    """Run the fleet until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started.
+
+    `own_variables` are the environment twins of our options: children get what was decided, not what was written, and
+    of `draftmesh.toml` they get what was `handed` down, so they read none.
+    """
+    console = Console(stderr=True, highlight=False)
+    display = Display(console)
+    environment = {name: value for name, value in os.environ.items() if name not in own_variables}
+    environment[settings_file.VARIABLE] = settings_file.OFF
+
+    def find(spec: str, option: str) -> Path:
+        return fetching.find(spec, option, console)
+
+    def live(folder: Path) -> int:
+        here = hardware.look()
+        for reason in here.broken.values():
+            display.say(reason, "yellow")
+        made = plan.make(wishes, here.devices, resources.available_cores(), find, folder, environment, handed)
+        with ExitStack() as stack:
+            file = _recorded(stack, made, folder, display)
+            code = asyncio.run(Fleet(made, folder, display).run())
+            if code == FAILED and file:
+                file.keep()
+        return code
+
+    return with_logs(live, lambda folder: display.say(f"logs are kept in {folder}; `draftmesh logs` shows them"))
+
+
+def _recorded(stack: ExitStack, made: Plan, folder: Path, display: Display) -> RunFile | None:
+    """Let other commands find this fleet; where that cannot be written down, they have to be told."""
+    run = Run(pid=os.getpid(), gateway=made.url, redis=made.redis, logs=str(folder), started=time.time())
+    try:
+        return stack.enter_context(recorded(run))
+    except OSError as error:
+        display.say(f"status and other commands will need --redis, since this cannot be written: {error}", "yellow")
+        return None
+
+
+class Fleet:
+    """The processes of one `up`."""
+
+    def __init__(self, fleet_plan: Plan, folder: Path, display: Display) -> None:
+        self._plan = fleet_plan
+        self._folder = folder
+        self._display = display
+
+    async def run(self) -> int:
+        """Start, announce, wait for a signal, stop: 0, or the status that a failed child demands."""
+        session = Session(self._folder, self._display, "stopped")
+        self._supervisor = session.supervisor
+        return await session.run(self._live)
+
+    async def _live(self) -> None:
+        """Start everything and watch it until cancelled."""
+        self._display.open()
+        for note in self._plan.notes:
+            self._display.say(note)
+        # A group of its own: cancelling it ends the watching of children that are about to be stopped.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._supervisor.keep_logs_short(), name="logs")
+            verifiers = await self._start(group)
+            await self._ready(verifiers)
+            async with self._announced():
+                await asyncio.Event().wait()
+
+    async def _start(self, group: asyncio.TaskGroup) -> list[Child]:
+        if self._plan.valkey:
+            await self._supervisor.start(self._plan.valkey, group)
+            await self._valkey_answers()
+            self._display.state("valkey", "ready")
+        else:
+            async with connect(self._plan.redis):
+                pass  # an address that does not answer is told now, once, instead of by every child
+        verifiers = [await self._supervisor.start(program, group) for program in self._plan.verifiers]
+        for program in (self._plan.gateway, *self._plan.drafters):
+            await self._supervisor.start(program, group)
+        return verifiers
+
+    async def _valkey_answers(self) -> None:
+        port = urlsplit(self._plan.redis).port or 0
+        deadline = asyncio.get_running_loop().time() + _VALKEY_S
+        while not await ports.answers(port):
+            if asyncio.get_running_loop().time() > deadline:
+                raise ChildFailed("valkey", f"no answer on port {port} within {_VALKEY_S:.0f} s", 1)
+            await asyncio.sleep(0.02)
+
+    async def _ready(self, verifiers: Sequence[Child]) -> None:
+        """Wait, however long the models take to load, until the gateway takes requests for all; then say so."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
+            while not await is_ready(http, self._plan.url):
+                self._supervisor.report_starting()
+                await asyncio.sleep(_POLL_S)
+        cards = await self._cards()
+        while not {verifier.pid for verifier in verifiers} <= {card.pid for card in cards}:
+            self._supervisor.report_starting()
+            await asyncio.sleep(_POLL_S)
+            cards = await self._cards()
+        self._supervisor.report_ready({card.pid for card in cards})
+        self._display.close()
+        ours = [card for verifier in verifiers for card in cards if card.pid == verifier.pid]
+        served = [card for card in ours if isinstance(card, VerifierCard)]
+        for line, style in remarks(served):
+            self._display.say(line, style)
+        self._display.say(f"logs are in {self._folder} (`draftmesh logs` shows them); Ctrl-C stops everything")
+        sys.stdout.write(announcement(self._plan, resolve(served)))
+        if self._plan.invitation and sys.stdout.isatty():
+            sys.stdout.write(qr_code(self._plan.invitation))
+        sys.stdout.flush()
+
+    @asynccontextmanager
+    async def _announced(self) -> AsyncIterator[None]:
+        """Let `join` on other machines find us, where that is wanted and works."""
+        if self._plan.beacon is None:
+            yield
+            return
+        from services.launcher.fleet.beacon import Silent, announced
+
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(announced(self._plan.beacon))
+            except Silent as reason:
+                self._display.say(f"not announced by zeroconf ({reason}); `draftmesh join` needs the address above")
+            yield
+
+    async def _cards(self) -> list[Card]:
+        """Cards of this machine's processes; none if Redis does not answer just now."""
+        try:
+            async with asyncio.timeout(BLOCK_MS / 1000), connect(self._plan.redis) as broker:
+                return [card for card in await Registry(broker.redis).list() if card.host == socket.gethostname()]
+        except (*DISCONNECTED, BrokerError):
+            return []
+
+
+def remarks(cards: Sequence[VerifierCard]) -> list[tuple[str, str]]:
+    """What is worth knowing of these verifiers, as lines with their style."""
+    lines = []
+    for card in cards:
+        of = f"{card.model}: " if len(cards) > 1 else ""
+        note = f" ({card.exactness_note})" if card.exactness_note else ""
+        lines.append((f"{of}exactness: {card.exactness}{note}", ""))
+        lines.append((f"{of}{payoff.verdict(dict(card.row_ms))}", ""))
+    for drafter in dict.fromkeys(drafter for card in cards for drafter, _ in card.refused):
+        refusals = [(card.model, reason) for card in cards for name, reason in card.refused if name == drafter]
+        if len(refusals) == len(cards):
+            lines.append((f"refused drafter {drafter}: {refusals[0][1]}", "red"))
+        else:  # of several models it has the vocabulary of one
+            lines += [(f"drafter {drafter} cannot draft for {model}: {reason}", "") for model, reason in refusals]
+    return lines
+
+
+def announcement(fleet_plan: Plan, names: Names) -> str:
+    """The ready line and a request to paste; what is served if that is several models or has several names; what other
+    machines need, if they can reach us.
+    """
+    body = json.dumps(
+        {"model": names.default or names.models[0], "messages": [{"role": "user", "content": "Why is the sky blue?"}]}
+    )
+    quoted = body.replace("'", "'\\''")
+    key = f" -H 'Authorization: Bearer {fleet_plan.api_key}'" if fleet_plan.api_key else ""
+    lines = [
+        f"draftmesh is ready: {fleet_plan.url}/v1",
+        f"curl {fleet_plan.url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{quoted}'",
+    ]
+    if len(names.models) > 1 or names.aliases:
+        lines.append(f"served: {names.listing()}")
+    if fleet_plan.lan_url:
+        lines.append(f"from other machines: {fleet_plan.lan_url}/v1")
+    if fleet_plan.api_key:
+        lines.append(f"API key, made for this start: {fleet_plan.api_key}")
+    if fleet_plan.invitation:
+        lines.append(f"on a spare machine: {fleet_plan.invitation}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def qr_code(text: str) -> str:
+    """The text as a QR code for a terminal."""
+    import segno
+
+    drawing = io.StringIO()
+    segno.make(text, error="l").terminal(drawing, compact=True)
+    return drawing.getvalue()
+
+
+def variables(parameters: Sequence[object]) -> list[str]:
+    """The environment twins of a command's `parameters`."""
+    names: list[str] = []
+    for parameter in parameters:
+        twin = getattr(parameter, "envvar", None)
+        names += [twin] if isinstance(twin, str) else list(twin or ())
+    return names

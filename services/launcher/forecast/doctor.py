@@ -1,0 +1,245 @@
+"""`draftmesh doctor`: what works here and what does not, check by check, and whether speculation will pay."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from services.launcher.backends import command, hint
+from services.launcher.facts import placing
+from services.launcher.forecast import payoff, stopwatch
+from services.launcher.models import fetching
+from shared.errors import StartError
+from shared.fleet.model_names import resolve
+from shared.fleet.registry import Registry
+from shared.machine import devices, resources
+from shared.machine.devices import Device
+from shared.model import hardware, model_source
+from shared.model.hardware import Hardware
+from shared.model.llama.fitness import Fitness
+from shared.model.llama.model import Model
+from shared.model.llama.placement import Placement, open_seen
+from shared.model.offload import Offload
+from shared.model.rows import LlamaError
+from shared.model.vocabulary import first_difference
+from shared.settings.options import DEFAULT_REDIS
+from shared.wire.broker import DISCONNECTED, BrokerError, check, connect
+from shared.wire.messages import VerifierCard
+
+_ACCEPTANCES: Final = (0.5, 0.7, 0.9)
+_PINGS: Final = 20
+_REDIS_S: Final = 10.0  # bounds the pings of a server that answers ever more slowly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What to examine; the options of `up` that matter to it."""
+
+    redis: str
+    target_model: str
+    draft_models: Sequence[str]
+    target_device: str
+    draft_devices: Sequence[str]
+    threads: int
+    gpu_layers: str
+    tensor_split: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A model file and the devices that it would run on."""
+
+    name: str
+    path: Path
+    place: Placement
+    layers: int  # on its devices
+    threads: int
+
+
+def run(subject: Subject) -> int:
+    """Print every check: 0, or 1 if one failed. Raises `StartError` for options that cannot work."""
+    devices.parse_target(subject.target_device, subject.tensor_split)
+    if subject.redis:
+        check(subject.redis)
+    examination = Examination(subject, Console(highlight=False))
+    asyncio.run(examination.redis())
+    target, drafts = examination.place()
+    if target:
+        examination.vocabularies(target, drafts)
+        examination.costs(target, drafts)
+    return 1 if examination.failed else 0
+
+
+class Examination:
+    """Checks in order, each one line; remembers whether one failed."""
+
+    def __init__(self, subject: Subject, console: Console) -> None:
+        self._subject = subject
+        self._console = console
+        self._fitness = Fitness(self._say, self._bad)
+        self.failed = False
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True)
+
+    def _good(self, line: str) -> None:
+        self._console.print(Text.assemble(("✓ ", "green"), line), soft_wrap=True)
+
+    def _bad(self, line: str) -> None:
+        self.failed = True
+        self._console.print(Text.assemble(("✗ ", "red"), line), soft_wrap=True)
+
+    async def redis(self) -> None:
+        """Does the server answer, and how fast? Without `--redis` nothing needs to be there."""
+        url = self._subject.redis or DEFAULT_REDIS
+        try:
+            async with asyncio.timeout(_REDIS_S), connect(url) as broker:
+                begin = time.perf_counter()
+                for _ in range(_PINGS):
+                    await broker.redis.ping()
+                round_trip_ms = (time.perf_counter() - begin) / _PINGS * 1000
+                cards = await Registry(broker.redis).list()
+                version = await broker.redis.eval("return redis.REDIS_VERSION or 'unknown version'", 0)
+        except (*DISCONNECTED, BrokerError) as error:
+            if self._subject.redis:
+                self._bad(str(error))
+            else:
+                self._good("Redis: none is running; `draftmesh up` brings its own")
+        else:
+            self._good(f"Redis: answers in {round_trip_ms:.2f} ms, version {version.decode()}")
+            self._names([card for card in cards if isinstance(card, VerifierCard) and not card.draining])
+
+    def _names(self, verifiers: Sequence[VerifierCard]) -> None:
+        """Does every name of a served model mean what its verifier wants?"""
+        names = resolve(verifiers)
+        if names.models:
+            self._good(f"served: {names.listing()}")
+        for conflict in names.conflicts:
+            self._bad(str(conflict))
+
+    def place(self) -> tuple[Placed | None, list[Placed]]:
+        """Find devices and model files; what cannot be found is a failed check."""
+        subject = self._subject
+        here = hardware.look()
+        present = here.devices
+        for name, device in devices.named(present).items():
+            self._good(f"device {name}: {device.description}, {devices.memory(device)}")
+        self.backends(here)
+        targets = placing.place_targets([subject.target_device], subject.tensor_split, 1, present)
+        others = placing.place_drafts(subject.draft_devices, len(subject.draft_models), present, targets)
+        path = self._find(subject.target_model, "--target-model")
+        placed = self._offload(path, targets[0], present) if path else None
+        cores = resources.available_cores()
+        [threads], shares = placing.divide(subject.threads, cores, [placed is None or placed.computes_here], others)
+        split = devices.parse_tensor_split(subject.tensor_split)
+        place = open_seen(targets[0], present, split, devices.TARGET_OPTION)
+        target = Placed(model_source.model_name(path), path, place, placed.layers, threads) if path and placed else None
+        drafts = [
+            Placed(model_source.model_name(draft), draft, open_seen([other], present), -1, share)
+            for spec, other, share in zip(subject.draft_models, others, shares, strict=True)
+            if (draft := self._find(spec, "--draft-model"))
+        ]
+        return target, drafts
+
+    def backends(self, here: Hardware) -> None:
+        """Can the backends that were added be used, and is there a GPU that none is for?"""
+        for backend in command.added():
+            release = f"backend {backend.name} {backend.version}".strip()
+            if backend.state == "unusable":
+                self._bad(f"{release}: {backend.note}")
+            else:
+                self._good(f"{release}: {', '.join(backend.devices) or backend.note}")
+        if told := hint.missing(lambda: here):
+            self._console.print(Text(f"! {told}", style="yellow"), soft_wrap=True)
+
+    def _offload(self, path: Path, target: Sequence[Device], present: Sequence[Device]) -> Offload | None:
+        """Does the target fit, and which layers of it go where?"""
+        subject = self._subject
+        placed = placing.offload_target(path, subject.target_model, target, present, gpu_layers=subject.gpu_layers)
+        if shortage := placed.shortage():
+            self._bad(f"model {model_source.model_name(path)}: {shortage}")
+            return None
+        self._good(f"model {model_source.model_name(path)}: {placed}")
+        return placed
+
+    def _find(self, spec: str, option: str) -> Path | None:
+        try:
+            path = fetching.find(spec, option, self._console)
+            vocabulary = Model(path, vocab_only=True)
+        except (StartError, LlamaError) as error:
+            self._bad(str(error))
+            return None
+        self._good(
+            f"model {model_source.model_name(path)}: readable, with {vocabulary.vocabulary.n_tokens} tokens in its"
+            " vocabulary"
+        )
+        vocabulary.close()
+        return path
+
+    def vocabularies(self, target: Placed, drafts: Sequence[Placed]) -> None:
+        """Do the drafters speak the target's tokens?"""
+        texts = _texts(target.path)
+        for draft in drafts:
+            others = _texts(draft.path)
+            token = first_difference(texts, others)
+            if token is None:
+                self._good(f"vocabulary of {draft.name}: agrees on all {min(len(texts), len(others))} common tokens")
+            else:
+                differing = f"token {token} is {texts[token]!r} in {target.name} and {others[token]!r} in {draft.name}"
+                self._bad(f"vocabulary of {draft.name}: {differing}; it cannot draft for this target")
+
+    def costs(self, target: Placed, drafts: Sequence[Placed]) -> None:
+        """Measure, and say whether speculation pays."""
+        row_ms = self._measure(target, stopwatch.COUNTS)
+        if not row_ms:
+            return
+        table = Table("rows", *map(str, row_ms), title=f"cost of rows: {target.name}", title_justify="left")
+        table.add_row("ms", *(f"{ms:.1f}" for ms in row_ms.values()))
+        table.add_row("steps", *(f"{ms / row_ms[1]:.2f}" for ms in row_ms.values()))
+        self._console.print(table)
+        self._console.print(payoff.verdict(row_ms), soft_wrap=True)
+        self._verdict("lookup or a drafter that always keeps up", row_ms, 0.0)
+        for draft in drafts:
+            step_ms = self._measure(draft, (1,)).get(1)
+            if step_ms:
+                share = f"{step_ms:.1f} ms a token, {step_ms / row_ms[1]:.2f} of the target's step"
+                self._verdict(f"{draft.name} ({share})", row_ms, step_ms)
+
+    def _measure(self, placed: Placed, counts: Sequence[int]) -> dict[int, float]:
+        try:
+            model = Model(
+                placed.path,
+                devices=placed.place.devices,
+                gpu_layers=placed.layers,
+                extra_buffers=self._fitness.extra_buffers(placed.path, placed.place.devices),
+                tensor_split=placed.place.shares,
+            )
+            try:
+                return stopwatch.row_costs(model, placed.threads, counts)
+            finally:
+                model.close()
+        except LlamaError as error:
+            self._bad(str(error))
+            return {}
+
+    def _verdict(self, who: str, row_ms: dict[int, float], draft_ms: float) -> None:
+        parts = []
+        for acceptance in _ACCEPTANCES:
+            best = payoff.payoff(acceptance, row_ms, draft_ms)
+            gain = f"{best.speedup:.1f}x with {best.width} drafts" if best.width else "does not pay"
+            parts.append(f"{acceptance}: {gain}")
+        self._console.print(f"  {who}, by acceptance: {', '.join(parts)}", soft_wrap=True)
+
+
+def _texts(path: Path) -> list[bytes]:
+    model = Model(path, vocab_only=True)
+    try:
+        return model.vocabulary.texts()
+    finally:
+        model.close()

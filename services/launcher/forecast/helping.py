@@ -1,0 +1,131 @@
+"""What a machine that joined is worth to the fleet, told from the fleet's cards in lines for people. Pure."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from services.launcher.forecast import forecast
+from services.launcher.forecast.forecast import Situation, alpha_of_counts
+from services.launcher.forecast.payoff import TYPICAL
+from shared.law.speedup import RowCosts
+from shared.wire.messages import Card, DrafterCard, DrafterCounts, VerifierCard
+
+REFRESH_S: Final = 30.0  # between two lines about the same
+_CANNOT: Final = "speculation cannot pay: "
+
+
+class News:
+    """What is new about one drafter since the last look."""
+
+    def __init__(self, host: str, round_trip_ms: float) -> None:
+        """The drafter runs on `host`, whose way to the fleet's Redis and back takes `round_trip_ms`."""
+        self._host = host
+        self._round_trip_ms = round_trip_ms
+        self._own = ""  # the drafter's id, once it was introduced
+        self._met: dict[str, str] = {}  # verifiers that have judged it, with their models
+        self._alone = False
+        self._told: dict[str, tuple[float, str]] = {}  # by verifier: when and what was said of its gain last
+
+    def look(self, cards: Sequence[Card], pid: int, now: float) -> list[str]:
+        """The lines for these cards; the drafter is the process `pid`, and `now` counts seconds from anywhere."""
+        own = next((c for c in cards if isinstance(c, DrafterCard) and (c.host, c.pid) == (self._host, pid)), None)
+        verifiers = [card for card in cards if isinstance(card, VerifierCard)]
+        if own is None:  # it may wait for a verifier's choice of device before it makes its own
+            return list(self._departures(verifiers))
+        return [
+            *self._introduction(own),
+            *self._departures(verifiers),
+            *self._verdicts(own, verifiers, _alike(own, cards)),
+            *self._gains(own.id, verifiers, now),
+        ]
+
+    def _introduction(self, own: DrafterCard) -> Iterator[str]:
+        if own.id == self._own:
+            return
+        self._own = own.id
+        self._met.clear()
+        self._told.clear()
+        if own.kind == "lookup":
+            yield "drafting by lookup: it repeats what prompts and answers had before; --draft-model NAME adds a model"
+        else:
+            speed = f", {1000 / own.step_ms:.0f} tokens/s alone" if own.step_ms else ""
+            yield f"drafting with {own.model} on {own.device}{speed}"
+
+    def _departures(self, verifiers: Sequence[VerifierCard]) -> Iterator[str]:
+        for gone in self._met.keys() - {card.id for card in verifiers}:
+            yield f"{self._met.pop(gone)}: its verifier left"
+            self._told.pop(gone, None)
+        if not verifiers and not self._alone:
+            yield "no verifier is there yet; waiting for one"
+        self._alone = not verifiers
+
+    def _verdicts(self, own: DrafterCard, verifiers: Sequence[VerifierCard], alike: Collection[str]) -> Iterator[str]:
+        for card in verifiers:
+            if card.id in self._met:
+                continue
+            refusal = dict(card.refused).get(own.id)
+            if refusal is None and all(counts.drafter != own.id for counts in card.drafters):
+                continue  # it has not looked at us yet
+            self._met[card.id] = card.model
+            if refusal is not None:
+                yield f"cannot draft for {card.model}: {refusal}"
+                continue
+            if own.kind != "lookup":
+                yield f"vocabulary matches {card.model} ({min(own.n_vocab, card.n_vocab):,} tokens)"
+                yield expectation(own, card, self._round_trip_ms, alike)
+
+    def _gains(self, own: str, verifiers: Sequence[VerifierCard], now: float) -> Iterator[str]:
+        for card in verifiers:
+            counts = next((counts for counts in card.drafters if counts.drafter == own), None)
+            if counts is None or not counts.accepted:
+                continue
+            line = gain(card, counts)
+            before, told = self._told.get(card.id, (now - REFRESH_S, ""))
+            if line != told and now - before >= REFRESH_S:
+                self._told[card.id] = (now, line)
+                yield line
+
+
+def _alike(own: DrafterCard, cards: Sequence[Card]) -> set[str]:
+    """The drafters with the same model."""
+    return {
+        card.id for card in cards if isinstance(card, DrafterCard) and (card.kind, card.model) == (own.kind, own.model)
+    }
+
+
+def expectation(own: DrafterCard, verifier: VerifierCard, round_trip_ms: float, alike: Collection[str] = ()) -> str:
+    """What the drafter should bring to a target, from what both measured when they started.
+
+    The acceptance is what the verifier saw of the drafters that are `alike`, or else a usual one.
+    """
+    if not verifier.row_ms or not own.step_ms:
+        return f"{verifier.model}: what to expect is not measured yet"
+    seen = [
+        alpha_of_counts(counts.drafted, counts.accepted, counts.rounds)
+        for counts in verifier.drafters
+        if counts.rounds and counts.drafter in alike
+    ]
+    alpha = max(seen, default=TYPICAL)
+    situation = Situation(alpha=alpha, row_ms=dict(verifier.row_ms), draft_ms=own.step_ms, round_trip_ms=round_trip_ms)
+    best = forecast.ahead(situation)
+    if not best.width:
+        return f"will not pay for {verifier.model} here: {forecast.verdict(situation).removeprefix(_CANNOT)}"
+    plain = 1000 / RowCosts(dict(verifier.row_ms))(1)
+    return (
+        f"should raise {verifier.model} from {plain:.1f} to {plain * best.speedup:.1f} tokens/s"
+        f" if {alpha:.0%} of its guesses are right"
+    )
+
+
+def gain(verifier: VerifierCard, counts: DrafterCounts) -> str:
+    """What it has brought: tokens that no other drafter guessed, and by how much rounds with them are faster.
+
+    Of its rows those count as spent that brought such tokens; the others would have been spent on others' guesses.
+    """
+    accepted, added = counts.accepted / counts.rounds, counts.added / counts.rounds
+    speedup = (1 + accepted) / (1 + accepted - added)
+    if verifier.row_ms:
+        cost = RowCosts(dict(verifier.row_ms))
+        rows = counts.drafted / counts.rounds
+        others = rows * (1 - added / accepted)
+        speedup *= cost(1 + round(others)) / cost(1 + round(rows))
+    return f"{verifier.model}: adds {added:.1f} tokens per round, x{speedup:.1f}"

@@ -1,0 +1,190 @@
+"""What `draftmesh plan` found, as plain values and as tables of them, so that both say the same. Pure but for printing.
+
+The JSON has `target` (model, device, row_ms, row_cost in single steps), `round_trip_ms`, `source` (probe or fleet),
+`notes` and `drafts`, one entry per drafter and temperature: step_ms, step_cost, alpha with its 95 % interval, the share
+of draws that two and three guesses would have met, `widths` (speed-ups), `best`, `improvements` and `verdict`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from services.launcher.forecast import forecast
+from services.launcher.forecast.forecast import Agreement, Situation
+from shared.law.speedup import RowCosts
+
+Plain = dict[str, Any]
+
+_WIDTHS: Final = (1, 2, 3, 4, 6, 8, 11, 15)
+_WAYS: Final = {"synchronous": "in turn", "ahead": "ahead", "ready": "ready"}
+_ROWS: Final = (1, 2, 4, 8, 9, 16, 32)  # those shown of a longer table: a terminal is narrow
+_CAVEATS: Final = {
+    "probe": "Alpha is for the texts of this probe; other texts may differ. Models were timed alone; on one memory they"
+    " slow each other.",
+    "fleet": "Alpha is of the drafts that this fleet verified, which are the likelier ones.",
+}
+_LEGEND: Final = (
+    "tokens: per round. in turn: draft, then verify. ahead: draft while the target decodes, and after a miss start with"
+    " fewer drafts. ready: that many drafts whenever a decode begins."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospect:
+    """One drafter at one temperature; `temperature` None is what a fleet's requests asked for."""
+
+    draft: str
+    device: str
+    step_ms: float
+    temperature: float | None
+    agreement: Agreement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Everything that was measured."""
+
+    target: str
+    device: str
+    row_ms: Mapping[int, float]
+    round_trip_ms: float
+    source: str  # "probe" or "fleet"
+    prospects: Sequence[Prospect]
+    notes: Sequence[str] = ()  # what could not be measured, and what was taken instead
+
+
+def describe(outlook: Outlook) -> Plain:
+    """The measurements and what follows from them."""
+    single = RowCosts(outlook.row_ms)(1)
+    return {
+        "target": {
+            "model": outlook.target,
+            "device": outlook.device,
+            "row_ms": dict(outlook.row_ms),
+            "row_cost": {rows: ms / single for rows, ms in outlook.row_ms.items()},
+        },
+        "round_trip_ms": outlook.round_trip_ms,
+        "source": outlook.source,
+        "notes": list(outlook.notes),
+        "drafts": [_prospect(outlook, prospect) for prospect in outlook.prospects],
+    }
+
+
+def _prospect(outlook: Outlook, prospect: Prospect) -> Plain:
+    agreement = prospect.agreement
+    pair = None if agreement.second is None else _share(agreement.second, agreement)
+    situation = Situation(
+        alpha=agreement.alpha,
+        row_ms=outlook.row_ms,
+        draft_ms=prospect.step_ms,
+        round_trip_ms=outlook.round_trip_ms,
+        pair=pair,
+    )
+    low, high = agreement.interval
+    best = {"synchronous": forecast.synchronous, "ahead": forecast.ahead, "ready": forecast.ready}
+    return {
+        "model": prospect.draft,
+        "device": prospect.device,
+        "temperature": prospect.temperature,
+        "step_ms": prospect.step_ms,
+        "step_cost": prospect.step_ms / RowCosts(outlook.row_ms)(1),
+        "judged": agreement.judged,
+        "alpha": agreement.alpha,
+        "alpha_low": low,
+        "alpha_high": high,
+        "best_of_two": pair,
+        "best_of_three": None if agreement.third is None else _share(agreement.third, agreement),
+        "widths": [asdict(forecast.at_width(situation, width)) for width in _WIDTHS],
+        "best": {way: asdict(find(situation)) for way, find in best.items()},
+        "improvements": [asdict(change) for change in forecast.improvements(situation, _cooler(outlook, prospect))],
+        "verdict": forecast.verdict(situation),
+    }
+
+
+def _share(hits: int, agreement: Agreement) -> float:
+    return hits / agreement.judged if agreement.judged else 0.0
+
+
+def _cooler(outlook: Outlook, prospect: Prospect) -> tuple[float, float] | None:
+    """The next lower temperature at which the same drafter was probed."""
+    if prospect.temperature is None:
+        return None
+    lower = [
+        (other.temperature, other.agreement.alpha)
+        for other in outlook.prospects
+        if other.draft == prospect.draft
+        and other.device == prospect.device
+        and other.temperature is not None
+        and other.temperature < prospect.temperature
+    ]
+    return max(lower, default=None)
+
+
+# ---------------------------------------------------------------- for a terminal
+
+
+def show(console: Console, found: Plain) -> None:
+    """Print the tables."""
+    target = found["target"]
+    counts = [rows for rows in target["row_ms"] if rows in _ROWS] or list(target["row_ms"])
+    rows = _table(f"cost of rows: {target['model']} on {target['device']}", "rows", *map(str, counts))
+    rows.add_row("ms", *(f"{target['row_ms'][count]:.1f}" for count in counts))
+    rows.add_row("steps", *(f"{target['row_cost'][count]:.2f}" for count in counts))
+    console.print(rows)
+    drafts = found["drafts"]
+    console.print(_table_of_drafts(f"drafters, {found['round_trip_ms']:g} ms away and back", drafts))
+    console.print(Text(_LEGEND, "dim"), soft_wrap=True)
+    for draft in drafts:
+        _show_draft(console, draft)
+    for note in (*found["notes"], _CAVEATS[found["source"]]):
+        console.print(Text(note, "dim"), soft_wrap=True)
+
+
+def _table_of_drafts(title: str, drafts: Sequence[Plain]) -> Table:
+    table = _table(title, "draft", "ms", "steps", "temp.", "alpha (95 %)", "of 2", "of 3", "draws")
+    for draft in drafts:
+        table.add_row(
+            Text(f"{draft['model']} on {draft['device']}"),
+            f"{draft['step_ms']:.1f}",
+            f"{draft['step_cost']:.2f}",
+            _temperature(draft),
+            f"{draft['alpha']:.2f} ({draft['alpha_low']:.2f}–{draft['alpha_high']:.2f})",
+            _optional(draft["best_of_two"]),
+            _optional(draft["best_of_three"]),
+            str(draft["judged"]),
+        )
+    return table
+
+
+def _show_draft(console: Console, draft: Plain) -> None:
+    when = f", temperature {_temperature(draft)}" if draft["temperature"] is not None else ""
+    table = _table(f"speed-up with {draft['model']}{when}", "drafts", *map(str, _WIDTHS), "best")
+    table.add_row("tokens", *(f"{width['tokens']:.2f}" for width in draft["widths"]), "")
+    for way, label in _WAYS.items():
+        best = draft["best"][way]
+        summary = f"{best['speedup']:.2f} ({best['width']})" if best["width"] else "plain"
+        table.add_row(label, *(f"{width[way]:.2f}" for width in draft["widths"]), summary)
+    console.print(table)
+    console.print(Text(draft["verdict"]), soft_wrap=True)
+    now = draft["best"]["ahead"]["speedup"]
+    for improvement in draft["improvements"]:
+        line = f"  with {improvement['change']}: {improvement['speedup']:.2f}x instead of {now:.2f}x"
+        console.print(Text(line), soft_wrap=True)
+    if not draft["improvements"]:
+        console.print(Text("  no single change would help"))
+
+
+def _temperature(draft: Plain) -> str:
+    return "–" if draft["temperature"] is None else f"{draft['temperature']:g}"
+
+
+def _optional(share: float | None) -> str:
+    return "–" if share is None else f"{share:.2f}"
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=title, title_justify="left")

@@ -1,0 +1,269 @@
+"""`draftmesh plan`: what speculation would bring with these models on these devices, before anything is started.
+
+The target answers a few texts plainly and is let go before the draft models are loaded, one after the other, so that
+memory holds one model at a time.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from services.launcher.facts import placing
+from services.launcher.forecast import doctor, plan_report, probe, stopwatch
+from services.launcher.forecast.fleet_measurements import observe
+from services.launcher.forecast.forecast import Agreement
+from services.launcher.forecast.plan_report import Outlook, Prospect
+from services.launcher.models import fetching
+from services.launcher.models.pair import build_pair
+from services.launcher.models.progress import Stage, building, stages
+from shared.errors import StartError
+from shared.folders import cache_folder
+from shared.machine import devices, resources
+from shared.model import hardware, model_source
+from shared.model.llama.context import Context
+from shared.model.llama.fitness import Fitness, on_stderr
+from shared.model.llama.model import Model
+from shared.model.llama.placement import Placement, open_seen
+from shared.model.rows import LlamaError
+from shared.model.vocabulary import first_difference
+from shared.wire.broker import check
+from shared.wire.messages import Sampling
+
+SEED: Final = 7
+_ROWS: Final = 64  # of a decode while a text is read; their logits lie in memory at once
+TEXTS: Final = (
+    "The lighthouse keeper had not spoken to anyone for eleven days when the boat finally came round the headland,",
+    'def parse_duration(text: str) -> float:\n    """Seconds in a text such as 1h30m, 45s or 2m."""\n',
+    "Question: Why does bread rise, and what happens if the dough stands too long?\nAnswer:",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject(doctor.Subject):
+    """The options of `plan`, as given."""
+
+    temperatures: Sequence[float]
+    texts: Sequence[str]
+    tokens: int
+    round_trip_ms: float
+    demo_pair: bool
+
+
+def run(subject: Subject, as_json: bool) -> int:
+    """Measure and print; 0. Raises `StartError` for options that cannot work, `BrokerError` without Redis."""
+    console = Console(highlight=False)
+    progress = Console(highlight=False, stderr=True)
+    _check(subject)
+    if subject.redis:
+        check(subject.redis)
+        found = asyncio.run(observe(subject.redis, subject.round_trip_ms))
+    else:
+        found = measure(_with_pair(subject, progress), progress)
+    plain = plan_report.describe(found)
+    if as_json:
+        console.file.write(json.dumps(plain, indent=2) + "\n")
+    else:
+        plan_report.show(console, plain)
+    return 0
+
+
+def measure(subject: Subject, progress: Console) -> Outlook:
+    """Load the subject's models, one after the other, and measure them; without drafters the cost of rows alone."""
+    return _Probe(subject, progress).run()
+
+
+def _check(subject: Subject) -> None:
+    sources = {
+        "--draft-model": bool(subject.draft_models),
+        "--demo-pair": subject.demo_pair,
+        "--redis": bool(subject.redis),
+    }
+    given = [option for option, used in sources.items() if used]
+    if not given:
+        raise StartError("--draft-model", "is missing", "name a model that guesses ahead, or try --demo-pair")
+    if len(given) > 1:
+        raise StartError(
+            given[0], f"and {given[1]}", "take one: models to measure, the demo's pair, or a running fleet"
+        )
+    if len(subject.draft_devices) > max(1, len(subject.draft_models)):
+        surplus = subject.draft_devices[max(1, len(subject.draft_models))]
+        raise StartError("--draft-device", surplus, f"one per --draft-model, and there are {len(subject.draft_models)}")
+    if not all(text.strip() for text in subject.texts):
+        raise StartError("--prompt", '""', "a text to continue")
+
+
+def _with_pair(subject: Subject, console: Console) -> Subject:
+    """The subject with the demo's models in place of names, built if they are not there yet."""
+    if not subject.demo_pair:
+        return subject
+    with building(console) as progress:
+        pair = build_pair(cache_folder(), progress)
+    drafts = (str(pair.draft_8bit), str(pair.draft_4bit))
+    return replace(subject, target_model=str(pair.target), draft_models=drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """One answer of the target: the law it was drawn from, its prompt and its tokens."""
+
+    law: Sampling
+    prompt: list[int]
+    tokens: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is kept of the target once it is let go."""
+
+    name: str
+    row_ms: dict[int, float]
+    texts: list[bytes]  # of its vocabulary
+    said: list[_Said]
+
+
+class _Probe:
+    """Measurements with models that are loaded here."""
+
+    def __init__(self, subject: Subject, console: Console) -> None:
+        self._subject = subject
+        self._console = console
+        split = devices.parse_tensor_split(subject.tensor_split)
+        self._present = hardware.look().devices
+        [self._devices] = placing.place_targets([subject.target_device], subject.tensor_split, 1, self._present)
+        self._draft_devices = placing.place_drafts(
+            subject.draft_devices, len(subject.draft_models), self._present, [self._devices]
+        )
+        self._place = open_seen(self._devices, self._present, split, devices.TARGET_OPTION)
+        self._others = [open_seen([other], self._present) for other in self._draft_devices]
+
+    def run(self) -> Outlook:
+        subject = self._subject
+        path = fetching.find(subject.target_model, "--target-model", self._console)
+        paths = [fetching.find(spec, "--draft-model", self._console) for spec in subject.draft_models]
+        placed = placing.offload_target(
+            path, subject.target_model, self._devices, self._present, gpu_layers=subject.gpu_layers
+        )
+        if shortage := placed.shortage():
+            raise StartError("--target-model", subject.target_model, shortage)
+        cores = resources.available_cores()
+        [own], shares = placing.divide(subject.threads, cores, [placed.computes_here], self._draft_devices)
+        prospects: list[Prospect] = []
+        with stages(self._console) as stage:
+            target = self._listen(path, placed.layers, own, stage)
+            for draft, place, threads in zip(paths, self._others, shares, strict=True):
+                prospects += self._compare(draft, place, threads, target, stage)
+        return Outlook(
+            target=target.name,
+            device=self._place.name,
+            row_ms=target.row_ms,
+            round_trip_ms=subject.round_trip_ms,
+            source="probe",
+            prospects=prospects,
+        )
+
+    def _listen(self, path: Path, layers: int, threads: int, stage: Stage) -> _Target:
+        """Time the target's rows and let it answer every text at every temperature."""
+        subject, name = self._subject, model_source.model_name(path)
+        with _loaded(path, "--target-model", self._place, stage, layers) as model:
+            if subject.draft_models and not model.can_roll_back:
+                raise StartError(
+                    "--target-model",
+                    path.name,
+                    "a recurrent or hybrid model decodes plainly: drafts cannot be taken back",
+                )
+            rows = stage(f"{name}: cost of rows", 1)
+            row_ms = stopwatch.row_costs(model, threads)
+            rows()
+            if not subject.draft_models:
+                return _Target(name, row_ms, model.vocabulary.texts(), [])
+            prompts = [model.vocabulary.tokenize(text, add_special=True) for text in subject.texts]
+            laws = [Sampling(seed=SEED, temperature=temperature) for temperature in subject.temperatures]
+            told = stage(f"{name}: answers", len(prompts) * len(laws) * subject.tokens)
+            context = self._context(model, threads, max(map(len, prompts)))
+            try:
+                said = [
+                    _Said(law, prompt, probe.answer(context, prompt, law, subject.tokens, model.vocabulary.eog, told))
+                    for prompt in prompts
+                    for law in laws
+                ]
+            finally:
+                context.close()
+            return _Target(name, row_ms, model.vocabulary.texts(), said)
+
+    def _compare(self, path: Path, place: Placement, threads: int, target: _Target, stage: Stage) -> Iterator[Prospect]:
+        """Time one draft model and let it read along, text by text."""
+        name = model_source.model_name(path)
+        with _loaded(path, "--draft-model", place, stage) as model:
+            token = first_difference(target.texts, model.vocabulary.texts())
+            if token is not None:
+                raise StartError(
+                    "--draft-model",
+                    path.name,
+                    f"its vocabulary differs from the target's at token {token}, so it cannot draft for it",
+                )
+            step_ms = stopwatch.row_costs(model, threads, (1,))[1]
+            told = stage(f"{name}: reads along", len(target.said))
+            context = self._context(model, threads, max(len(said.prompt) for said in target.said))
+            found = {temperature: Agreement(0, 0, 0, 0) for temperature in self._subject.temperatures}
+            try:
+                for said in target.said:
+                    found[said.law.temperature] += probe.agreement(
+                        context, said.prompt, said.tokens, said.law, len(target.texts)
+                    )
+                    told()
+            finally:
+                context.close()
+        for temperature, agreement in found.items():
+            yield Prospect(draft=name, device=place.name, step_ms=step_ms, temperature=temperature, agreement=agreement)
+
+    def _context(self, model: Model, threads: int, prompt: int) -> Context:
+        return Context(
+            model,
+            n_ctx=prompt + self._subject.tokens + 1,
+            sequences=1,
+            unified=True,
+            threads=threads,
+            max_rows=_ROWS,
+            max_outputs=_ROWS,
+        )
+
+
+@contextmanager
+def _loaded(
+    path: Path,
+    option: str,
+    place: Placement,
+    stage: Stage,
+    gpu_layers: int = -1,
+) -> Iterator[Model]:
+    """A model for as long as the block; whatever llama.cpp refuses within it is an error of `option`."""
+    told = stage(f"{model_source.model_name(path)}: loading", 100)
+    done = 0
+
+    def report(fraction: float) -> None:
+        nonlocal done
+        while done < int(fraction * 100):
+            done += 1
+            told()
+
+    try:
+        model = Model(
+            path,
+            devices=place.devices,
+            gpu_layers=gpu_layers,
+            extra_buffers=Fitness(on_stderr, on_stderr).extra_buffers(path, place.devices),
+            tensor_split=place.shares,
+            progress=report,
+        )
+        try:
+            yield model
+        finally:
+            model.close()
+    except LlamaError as error:
+        raise StartError(option, path.name, str(error)) from None

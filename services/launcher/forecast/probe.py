@@ -1,0 +1,75 @@
+"""How often a draft model guesses what the target draws: the target answers plainly, the draft reads along.
+
+Both draw with one seed, as they do in service, and the draft always stands on the target's own prefix. So one pass over
+the finished answer gives every guess, and nothing has to be drafted token by token.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+from services.launcher.forecast.forecast import Agreement
+from shared.law import sampling
+from shared.law.sampling import Logits
+from shared.model.rows import Rows
+from shared.model.target import Target
+from shared.wire.messages import Sampling
+
+_GUESSES: Final = 3
+
+
+def answer(
+    target: Target,
+    prompt: Sequence[int],
+    law: Sampling,
+    count: int,
+    eog: Collection[int] = (),
+    told: Callable[[], None] = lambda: None,
+) -> list[int]:
+    """What the target says after `prompt`: up to `count` tokens, one per decode, an end of generation left out.
+
+    `told` is called after every token. Leaves the sequence empty.
+    """
+    tokens: list[int] = []
+    logits = next(_read(target, prompt, 0, len(prompt) - 1))
+    while True:
+        token = sampling.draw(sampling.law(logits, law), law.seed, len(tokens)).token
+        if token in eog:
+            break
+        tokens.append(token)
+        told()
+        if len(tokens) == count:
+            break
+        logits = next(_read(target, [token], len(prompt) + len(tokens) - 1, 0))
+    target.truncate(0, 0)
+    return tokens
+
+
+def agreement(draft: Target, prompt: Sequence[int], said: Sequence[int], law: Sampling, n_vocab: int) -> Agreement:
+    """How often the draft model draws what the target `said` after `prompt`, under the same law and seed.
+
+    `n_vocab` is the target's; ids beyond it are never guessed. Leaves the sequence empty.
+    """
+    found = Agreement(0, 0, 0, 0)
+    if said:
+        for offset, logits in enumerate(_read(draft, [*prompt, *said[:-1]], 0, len(prompt) - 1)):
+            found += _judge(logits[:n_vocab], law, offset, said[offset])
+    draft.truncate(0, 0)
+    return found
+
+
+def _judge(logits: Logits, law: Sampling, offset: int, token: int) -> Agreement:
+    """Whether the draft's first, first two, first three guesses hold the token."""
+    guesses = [guess for guess, _ in sampling.ranked(logits, law, None, offset, _GUESSES)]
+    return Agreement(1, *(token in guesses[: rank + 1] for rank in range(_GUESSES)))
+
+
+def _read(target: Target, tokens: Sequence[int], position: int, first: int) -> Iterator[Logits]:
+    """Decode `tokens` from `position` on; the logits from the `first` one on, each valid until the next is taken."""
+    for start in range(0, len(tokens), target.max_rows):
+        rows = Rows()
+        for index, token in enumerate(tokens[start : start + target.max_rows], start=start):
+            rows.add(token, position + index, (0,), index >= first)
+        target.decode(rows)
+        for row, output in enumerate(rows.outputs):
+            if output:
+                yield target.logits(row)

@@ -1,0 +1,168 @@
+"""One frame of `draftmesh top`, from the fleet's facts, for a terminal of a given size. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from services.launcher.look.figures import UNKNOWN, age, plain, shown, sparkline
+from services.launcher.look.status import NOBODY
+from shared.fleet.fleet_values import Row
+
+_MEDIUM, _WIDE = 90, 130  # widths from which on a column of that importance is shown
+_FEWEST_LINES: Final = 3  # of a table that does not fit: title, headings, one row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is shown: `fleet` as `fleet_values` describes it, and its tokens per second at the latest readings.
+
+    `trouble` says why the facts are old; empty if they are not. `now` is in unix seconds.
+    """
+
+    fleet: Mapping[str, Any]
+    speeds: Sequence[float]
+    now: float
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a table: key of the row, heading, and the least width of a terminal that shows it."""
+
+    key: str
+    heading: str
+    least: int = 0
+    text: bool = False  # left-aligned, and the one to give way
+
+
+_PROCESSES: Final = (
+    _Column("name", "process", text=True),
+    _Column("device", "device", _MEDIUM, text=True),
+    _Column("model", "model", text=True),
+    _Column("load", "load", text=True),
+    _Column("tokens_per_second", "tok/s"),
+    _Column("age", "since", _MEDIUM),
+)
+_DRAFTERS: Final = (
+    _Column("name", "drafter", text=True),
+    _Column("model", "model", _MEDIUM, text=True),
+    _Column("acceptance_rate", "accepted"),
+    _Column("tokens_per_round", "tok/round"),
+    _Column("adds", "adds/round"),
+    _Column("added", "added"),
+    _Column("drafted", "drafted", _MEDIUM),
+    _Column("stale", "stale", _WIDE),
+    _Column("round_trip_ms", "round trip ms", _WIDE),
+    _Column("tokens_per_second", "tok/s"),
+    _Column("refused", "refused", _WIDE, text=True),
+)
+_REQUESTS: Final = (
+    _Column("request_id", "request", text=True),
+    _Column("offset", "tokens"),
+    _Column("tokens_per_second", "tok/s"),
+    _Column("tokens_per_round", "tok/round"),
+    _Column("guessed_by", "drafters", _WIDE, text=True),
+    _Column("reason", "why it is not speculating", text=True),
+)
+
+
+def total_speed(fleet: Mapping[str, Any]) -> float:
+    """Tokens per second of all verifiers together."""
+    return float(sum(row["tokens_per_second"] for row in fleet["verifiers"]))
+
+
+def render(view: View, width: int, height: int) -> RenderableType:
+    """At most `height` lines of at most `width` columns; what does not fit is counted."""
+    parts: list[RenderableType] = [_headline(view, width)]
+    if verdict := view.fleet.get("verdict"):
+        parts.append(Text(plain(verdict), no_wrap=True, overflow="ellipsis"))
+    if view.trouble:
+        parts.append(Text(plain(view.trouble), style="red", no_wrap=True, overflow="ellipsis"))
+    if not view.fleet["processes"]:
+        return Group(*parts, Text(), Text(NOBODY))
+    names = _names(view.fleet["processes"])
+    sections = [
+        (_PROCESSES, [_process(row, names, view.now) for row in view.fleet["processes"]]),
+        (_DRAFTERS, [row | {"name": names.get(row["id"], row["id"])} for row in view.fleet["drafters"]]),
+        (_REQUESTS, [_request(row, names) for row in view.fleet["requests"]]),
+    ]
+    left = height - len(parts)
+    sections = [(columns, rows) for columns, rows in sections if rows]
+    while len(sections) > 1 and left < _FEWEST_LINES * len(sections):
+        del sections[0]  # what stands last changes most
+    for index, (columns, rows) in enumerate(sections):
+        reserved = _FEWEST_LINES * (len(sections) - index - 1)
+        room = max(1, left - reserved - 2)  # after an empty line and the headings
+        parts += [Text(), *_table(columns, rows, width, room)]
+        left -= 2 + min(len(rows), room)
+    if view.fleet["verifiers"] and not view.fleet["requests"] and left >= 2:
+        parts += [Text(), Text("no request is running", style="dim")]
+    return Group(*parts)
+
+
+def _headline(view: View, width: int) -> Text:
+    """What it comes to, the latest speeds, and how to leave."""
+    running = len(view.fleet["requests"])
+    said = f"{total_speed(view.fleet):.1f} tok/s, {running} request{'' if running == 1 else 's'}"
+    line = Text.assemble(("draftmesh", "bold"), "  ", said)
+    leave = "q quits"
+    room = width - line.cell_len - len(leave) - 4
+    if room >= 8:
+        line.append(f"  {sparkline(view.speeds, min(room, 60))}", style="cyan")
+    gap = width - line.cell_len - len(leave)
+    if gap > 0:
+        line.append(" " * gap + leave, style="dim")
+    line.truncate(width)
+    return line
+
+
+def _names(processes: Sequence[Row]) -> dict[str, str]:
+    """Short names by id: what a process is and its number, and its machine where there are several."""
+    several = len({row["host"] for row in processes}) > 1
+    return {row["id"]: f"{row['kind']} {row['pid']}" + (f" on {row['host']}" if several else "") for row in processes}
+
+
+def _process(row: Row, names: Mapping[str, str], now: float) -> Row:
+    return row | {"name": names[row["id"]], "age": age(now - row["created"]) if row["created"] else None}
+
+
+def _request(row: Row, names: Mapping[str, str]) -> Row:
+    return row | {"guessed_by": [names.get(one, one) for one in row["drafters"]]}
+
+
+def _table(columns: Sequence[_Column], rows: Sequence[Row], width: int, room: int) -> list[RenderableType]:
+    """Headings and `room` lines: a row each, or the last one counts those that are left out."""
+    kept = [column for column in columns if width >= column.least and any(_said(row, column) for row in rows)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column, cells in zip(kept, _widths(kept, rows, width), strict=True):
+        justify: Literal["left", "right"] = "left" if column.text else "right"
+        table.add_column(column.heading, justify=justify, no_wrap=True, overflow="ellipsis", width=cells)
+    whole = len(rows) <= room
+    for row in rows if whole else rows[: room - 1]:
+        table.add_row(*(Text(_said(row, column) or UNKNOWN) for column in kept))
+    return [table] if whole else [table, Text(f"and {len(rows) - room + 1} more", style="dim")]
+
+
+def _widths(columns: Sequence[_Column], rows: Sequence[Row], width: int) -> list[int]:
+    """The columns' widths: figures get what they need, and names share what is left, the shortest first."""
+    needs = [max(len(column.heading), *(len(_said(row, column)) for row in rows)) for column in columns]
+    left = (
+        width
+        - 2 * (len(columns) - 1)
+        - sum(need for column, need in zip(columns, needs, strict=True) if not column.text)
+    )
+    names = sorted((index for index, column in enumerate(columns) if column.text), key=lambda index: needs[index])
+    for place, index in enumerate(names):
+        needs[index] = max(1, min(needs[index], left // (len(names) - place)))
+        left -= needs[index]
+    return needs
+
+
+def _said(row: Row, column: _Column) -> str:
+    """The cell; empty where nothing is to be said."""
+    value = row.get(column.key)
+    return "" if value is None else shown(column.key, value)

@@ -1,0 +1,76 @@
+"""`draftmesh logs`: what the processes of an `up` have to say, merged by time."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from services.launcher.facts import run_file
+from services.launcher.look.log_line import Line, as_json, pretty
+from services.launcher.look.log_reader import Logs, names
+from shared.errors import StartError
+from shared.settings.options import Level
+
+_POLL_S: Final = 0.25  # soon enough for eyes
+NONE: Final = (
+    "no logs: no `up` of this user runs on this machine, and none ended badly;"
+    " services that systemd runs log to its journal: journalctl -u 'draftmesh-*'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """The command line: the beginning of the processes' names, which `up`, and how much."""
+
+    name: str
+    up: int | None
+    follow: bool
+    count: int
+    level: Level
+    as_json: bool
+
+
+def run(wishes: Wishes, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Print and, if asked to, follow: 0, or 1 if there are no logs. Raises `StartError` for a name nobody has.
+
+    Following ends when the `up` does.
+    """
+    living = run_file.chosen(wishes.up)
+    found = living or run_file.last_dead()
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    if found is None:
+        errors.print(NONE, markup=False)
+        return 1
+    if living is None:
+        errors.print(f"no `up` runs; this is what the last one that ended badly left (pid {found.pid})", style="dim")
+    folder = Path(found.logs)
+    processes = _matching(names(folder), wishes.name)
+    console = Console(highlight=False, emoji=False, soft_wrap=True)
+    width = max(map(len, processes), default=0)
+    logs = Logs(folder, wishes.name, wishes.level, found.started)
+    show(console, logs.read(wishes.count), width, wishes.as_json)
+    alive = wishes.follow and living is not None
+    while alive:
+        sleep(_POLL_S)
+        alive = found in run_file.living()
+        show(console, logs.read(), width, wishes.as_json)
+    return 0
+
+
+def show(console: Console, lines: Sequence[Line], width: int, json: bool) -> None:
+    """Print each line; `width` columns are for the names of processes."""
+    for line in lines:
+        if json:
+            console.out(as_json(line), highlight=False)
+        else:
+            console.print(pretty(line, width))
+
+
+def _matching(known: Sequence[str], beginning: str) -> list[str]:
+    matching = [name for name in known if name.startswith(beginning)]
+    if beginning and not matching:
+        raise StartError("NAME", beginning, f"no process has this name; there are {', '.join(known) or 'none yet'}")
+    return matching

@@ -1,0 +1,225 @@
+"""Copies of a GGUF model in other formats, and wider ones that compute the same function; all of them in one pass.
+
+A file that exists is whole: each is written beside its final name and renamed at the end. What is added to a wider
+model is zero, and left out of the file as far as the file system can do that, so it takes no room and no time to write;
+the processor reads and multiplies it all the same.
+"""
+
+import errno
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
+from gguf.quants import dequantize, quantize
+
+from services.launcher.models import gguf_head
+from shared.errors import StartError
+from shared.model import gguf_header
+from shared.model.gguf_header import Header
+
+Progress = Callable[[str, int, int], None]  # file name, bytes written, bytes in all
+
+FORMATS: Final = {
+    "F32": LlamaFileType.ALL_F32,
+    "Q8_0": LlamaFileType.MOSTLY_Q8_0,
+    "Q4_0": LlamaFileType.MOSTLY_Q4_0,
+}
+_F32: Final = GGMLQuantizationType.F32
+_SPARE_BYTES: Final = 64 << 20  # left free on the disk: a full disk breaks more than this
+_ROWS: Final = re.compile(r"\.ffn_(gate|up)\.(weight|bias)$")
+_COLUMNS: Final = re.compile(r"\.ffn_down\.weight$")
+
+
+class NotWidenable(ValueError):
+    """The model has no dense feed-forward blocks that could be widened, or the factor is no positive integer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A file to write: matrices as `quant` and vectors as F32, the feed-forward `factor` times as wide."""
+
+    path: Path
+    quant: str
+    factor: int = 1
+
+
+def write(source: Path, copies: Sequence[Copy], progress: Progress | None = None) -> None:
+    """Write `copies` of the model in `source`. `progress` is called after each tensor of each file.
+
+    Raises `NotWidenable`, `NotGGUF`, or `StartError` for a disk that is too full.
+    """
+    header = gguf_header.read(source)
+    weights = np.asarray(np.memmap(source, np.uint8, "r"))  # a plain array: a memmap's slices cost more than the work
+    files = [_File(copy, header, weights) for copy in copies]
+    _check_space(files)
+    try:
+        with ExitStack() as stack:
+            for file in files:
+                file.open(stack)
+            for index, tensor in enumerate(header.tensors):
+                source_tensor = _Source(tensor, weights)
+                for file in files:
+                    file.put(index, source_tensor)
+                    if progress:
+                        progress(file.copy.path.name, file.done, file.bytes)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        folder = copies[0].path.parent
+        raise StartError("DRAFTMESH_CACHE", folder, "the disk became full; make room, or name another folder") from None
+
+
+def _check_space(files: Sequence["_File"]) -> None:
+    for folder in {file.copy.path.parent for file in files}:
+        here = [file for file in files if file.copy.path.parent == folder]
+        needed, free = sum(file.bytes for file in here), shutil.disk_usage(folder).free
+        if free < needed + _SPARE_BYTES:
+            raise StartError(
+                "DRAFTMESH_CACHE",
+                folder,
+                f"{', '.join(file.copy.path.name for file in here)} need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB"
+                " are free; name a folder with more room",
+            )
+
+
+class _Source:
+    """A tensor of the source; its values, and what they become, are computed once, and only if a copy wants them."""
+
+    def __init__(self, tensor: gguf_header.Tensor, weights: npt.NDArray[np.uint8]) -> None:
+        self._tensor = tensor
+        self._bytes = weights[tensor.start :]
+        self._made: dict[GGMLQuantizationType, npt.NDArray[np.uint8]] = {}
+
+    @cached_property
+    def _values(self) -> npt.NDArray[np.float32]:
+        kind = GGMLQuantizationType(self._tensor.kind)
+        return np.asarray(dequantize(self._stored(kind), kind), np.float32)
+
+    def _stored(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
+        *rows, _ = self._tensor.shape
+        return self._bytes[: _size(self._tensor.shape, kind)].reshape(*rows, -1)
+
+    def as_kind(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
+        """Its rows as bytes of type `kind`."""
+        if kind not in self._made:
+            self._made[kind] = self._stored(kind) if kind == self._tensor.kind else self._converted(kind)
+        return self._made[kind]
+
+    def _converted(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
+        return np.ascontiguousarray(self._values if kind == _F32 else quantize(self._values, kind)).view(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A tensor of a copy: its shape, type and place behind the file's head; `written` bytes of it are no filling."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: GGMLQuantizationType
+    offset: int
+    written: int
+
+    @property
+    def row_bytes(self) -> int:
+        return _size(self.shape[-1:], self.kind)
+
+
+class _File:
+    """One copy on its way."""
+
+    def __init__(self, copy: Copy, header: Header, weights: npt.NDArray[np.uint8]) -> None:
+        if copy.quant not in FORMATS:
+            raise ValueError(f"unknown format {copy.quant}: {', '.join(FORMATS)} are known")
+        if copy.factor < 1 or copy.factor != int(copy.factor):
+            raise NotWidenable(f"a model is widened by a whole factor of at least 1, not {copy.factor}")
+        self.copy = copy
+        self.done = 0
+        self._header = header
+        self._tensors, self._size = self._plan(GGMLQuantizationType[copy.quant])
+        self._head = gguf_head.make(weights[: header.end].tobytes(), header, self._changes(), self._tensors)
+        self.bytes = len(self._head) + sum(tensor.written for tensor in self._tensors)
+        self._file: Any = None
+
+    def _plan(self, matrices: GGMLQuantizationType) -> tuple[list[_Planned], int]:
+        planned, offset = [], 0
+        for tensor in self._header.tensors:
+            kind = matrices if len(tensor.shape) > 1 else _F32
+            shape = _widened(tensor.name, tensor.shape, self.copy.factor)
+            planned.append(_Planned(tensor.name, shape, kind, offset, _size(tensor.shape, kind)))
+            size = _size(shape, kind)
+            offset += size + -size % self._header.alignment
+        return planned, offset
+
+    def _changes(self) -> dict[str, int]:
+        """The metadata that differs from the source's: the file type, and the width."""
+        changes = {gguf_head.FILE_TYPE: int(FORMATS[self.copy.quant])}
+        if self.copy.factor > 1:
+            key = f"{self._header.text('general.architecture')}.feed_forward_length"
+            _check_widenable(self._header, key, self.copy)
+            changes[key] = self._header.number(key) * self.copy.factor
+        return changes
+
+    def open(self, stack: ExitStack) -> None:
+        """Begin the file; it gets its name when `stack` is left well."""
+        self._file = stack.enter_context(_atomically(self.copy.path))
+        self._file.write(self._head)
+        self._file.truncate(len(self._head) + self._size)
+        self.done = len(self._head)
+
+    def put(self, index: int, source: _Source) -> None:
+        """Write the tensor at `index`; what is added to it stays the zeros that a new file holds."""
+        planned = self._tensors[index]
+        data = source.as_kind(planned.kind)
+        self._file.seek(len(self._head) + planned.offset)
+        added = planned.row_bytes - data.shape[-1]
+        if added and len(planned.shape) > 1:
+            for row in data:
+                self._file.write(row)
+                self._file.seek(added, os.SEEK_CUR)
+        else:
+            self._file.write(data)
+        self.done += planned.written
+
+
+def _widened(name: str, shape: tuple[int, ...], factor: int) -> tuple[int, ...]:
+    if _ROWS.search(name):
+        return (shape[0] * factor, *shape[1:])
+    return (*shape[:-1], shape[-1] * factor) if _COLUMNS.search(name) else shape
+
+
+def _check_widenable(header: Header, key: str, copy: Copy) -> None:
+    names = [tensor.name for tensor in header.tensors]
+    dense = all(any(name.endswith(f".ffn_{part}.weight") for name in names) for part in ("gate", "up", "down"))
+    if not dense or key not in header.places or header.places[key].kind != gguf_head.UINT32:
+        raise NotWidenable(f"{copy.path.name}: a model without dense gated feed-forward of one width is not widened")
+    if quantize(np.zeros(256, np.float32), GGMLQuantizationType[copy.quant]).any():
+        raise NotWidenable(f"{copy.path.name}: zeros are not all zero bytes as {copy.quant}; take F32 or Q8_0")
+
+
+def _size(shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:
+    block, size = GGML_QUANT_SIZES[kind]
+    return math.prod(shape) // int(block) * int(size)
+
+
+@contextmanager
+def _atomically(target: Path) -> Iterator[Any]:
+    """A file that takes the place of `target` when the block ends well, and is gone when it does not."""
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut after the rename leaves a whole name with half the bytes
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,63 @@
+"""Writes what stands before the weights in a GGUF file, after another file's: metadata is copied byte for byte.
+
+Format: ggml's `docs/gguf.md`, v3, little-endian. `gguf_header` reads it.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from shared.model.gguf_header import Header
+
+FILE_TYPE: Final = "general.file_type"
+UINT32: Final = 4  # GGUF's numbers of types
+_INT32, _STRING, _ARRAY = 5, 8, 9
+_COUNTS: Final = struct.Struct("<4sIQQ")  # magic, version, tensors, values
+
+
+class Tensor(Protocol):
+    """One entry of the directory: `shape` as numpy has it, `offset` behind the head."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def kind(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+
+
+Value = int | Sequence[int] | Sequence[bytes]  # a number, or an array of numbers or of texts
+
+
+def make(source: bytes, header: Header, changes: Mapping[str, Value], tensors: Sequence[Tensor]) -> bytes:
+    """The head of a file with `tensors` and with the metadata of `source`, which is that file's up to `header.end`.
+
+    Each of `changes` replaces a value, or is added. Padded to the alignment.
+    """
+    kept = {key: struct.pack("<I", place.kind) + source[place.at : place.end] for key, place in header.places.items()}
+    values = kept | {key: _packed(value) for key, value in changes.items()}
+    head = _COUNTS.pack(b"GGUF", 3, len(tensors), len(values))
+    head += b"".join(_string(key.encode()) + value for key, value in values.items())
+    for tensor in tensors:
+        shape = tensor.shape[::-1]
+        head += _string(tensor.name.encode()) + struct.pack(
+            f"<I{len(shape)}QIQ", len(shape), *shape, tensor.kind, tensor.offset
+        )
+    return head + bytes(-len(head) % header.alignment)
+
+
+def _packed(value: Value) -> bytes:
+    """A value behind its type."""
+    if isinstance(value, int):
+        return struct.pack("<II", UINT32, value)
+    numbers = [one for one in value if isinstance(one, int)]
+    if numbers:
+        return struct.pack(f"<IIQ{len(numbers)}i", _ARRAY, _INT32, len(numbers), *numbers)
+    texts = [one for one in value if isinstance(one, bytes)]
+    return struct.pack("<IIQ", _ARRAY, _STRING, len(texts)) + b"".join(map(_string, texts))
+
+
+def _string(text: bytes) -> bytes:
+    return struct.pack("<Q", len(text)) + text

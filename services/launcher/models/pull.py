@@ -1,0 +1,46 @@
+"""`draftmesh pull`: models from the hub to this machine, before anything needs them."""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from services.launcher.models import fetching
+from shared.errors import StartError
+from shared.model import hub, model_source
+
+FAILED: Final = 1
+_OPTION: Final = "MODEL"  # the command's argument, by which errors name it
+
+
+def run(specs: Sequence[str]) -> int:
+    """Fetch each of `specs` and print its path on standard output: 0, or 1 if one could not be had.
+
+    What is done is told on standard error. Raises `StartError`, before anything is fetched, for a name that can mean
+    no model, and where the network is forbidden.
+    """
+    if hub.is_offline():
+        raise StartError("pull", "--offline", "models come over the network; `draftmesh models` lists those here")
+    for spec in specs:
+        model_source.check(spec, _OPTION)
+    console = Console(stderr=True, highlight=False)
+    code = 0
+    for spec in dict.fromkeys(specs):
+        try:
+            path = fetching.find(spec, _OPTION, console)
+        except StartError as error:
+            _say(console, f"error: {error}", "red")
+            code = FAILED
+        except KeyboardInterrupt:
+            _say(console, "stopped; what has come is kept, and the same command goes on from there")
+            raise
+        else:
+            sys.stdout.write(f"{path}\n")
+            sys.stdout.flush()
+    return code
+
+
+def _say(console: Console, line: str, style: str = "") -> None:
+    console.print(Text(line, style=style), soft_wrap=True)

@@ -1,0 +1,185 @@
+"""A verifier or drafter before it serves: it tells the others where it will compute, and asks what they do.
+
+Nothing depends on it. A process whose Redis is away decides as if it were alone.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Literal, Protocol, Self
+
+import structlog
+from msgspec.structs import replace
+
+from shared.fleet import neighbours
+from shared.fleet.registry import HEARTBEAT_S, Registry
+from shared.machine import resources
+from shared.machine.devices import Device
+from shared.wire.broker import DISCONNECTED, Reconnect
+from shared.wire.messages import Announced, Arrival, Site
+
+logger = structlog.get_logger()
+
+_LOOK_S: Final = 0.25  # between two looks at the others
+_LATE_MS: Final = int(2.5 * HEARTBEAT_S * 1000)  # since the last heartbeat, of a process that lives
+
+
+class Threads(Protocol):
+    """Says how many threads a model takes, once it is known whether the CPU computes any of it, and where that is."""
+
+    def __call__(self, on_cpu: bool) -> Site: ...
+
+
+def alone(threads: int) -> Threads:
+    """For a process that knows of no others: the threads that were asked for (0: all cores)."""
+
+    def take(on_cpu: bool) -> Site:
+        return Site(threads=threads or (resources.available_cores() if on_cpu else 1))
+
+    return take
+
+
+class Arriving:
+    """Keeps an `Arrival` alive in the registry from its choice of a place until its block ends.
+
+    The card that the process publishes then takes the arrival's place.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        instance: str,
+        role: Literal["verifier", "drafter"],
+        threads: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`threads` is what was asked for; 0 asks for a fair share."""
+        self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
+        self._beats: asyncio.Task[None] | None = None
+        self._registry = registry
+        self._asked = threads
+        self._arrival = Arrival(
+            id=instance,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            role=role,
+            site=Site(machine=resources.identity(), quota=resources.quota().group),
+            created=int(time.time()),
+        )
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._came = self._clock()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._beats is None:
+            return
+        self._beats.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._beats
+        if error is not None:
+            with contextlib.suppress(*DISCONNECTED):
+                await self._registry.leave(self._arrival.id)
+
+    @property
+    def divides(self) -> bool:
+        """Whether this process shares the cores with others: no number of threads was asked for."""
+        return not self._asked
+
+    async def place(self, gpus: Sequence[Device], on_cpu: bool) -> None:
+        """Tell, once, where the model will lie: on these GPUs, and whether the CPU computes any of it."""
+        await self._tell(replace(self._arrival.site, devices=tuple(gpus), cores=_mask() if on_cpu else ""))
+        self._beats = asyncio.create_task(self._stay(), name="arriving")
+
+    async def targets(self) -> list[Device]:
+        """The GPUs of this machine that targets lie on."""
+        return neighbours.targets(self._arrival, await self._others())
+
+    async def a_verifier(self, stop: asyncio.Event) -> bool:
+        """Wait until any verifier, on any machine, serves or is about to; False if `stop` was set first.
+
+        What a drafter had better leave alone is known only then, and before that it has nobody to draft for.
+        """
+        told = False
+        while not any(map(neighbours.is_verifier, await self._others())):
+            if not told:
+                logger.info("verifier_awaited", reason="its device and threads decide ours, and nobody needs us before")
+            told = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await stop.wait()
+            if stop.is_set():
+                return False
+        return True
+
+    def threads(self, on_cpu: bool) -> Site:
+        """Choose and tell; for the thread that loads the model, as late as it can."""
+        return asyncio.run_coroutine_threadsafe(self._choose(on_cpu), self._loop).result()
+
+    async def _choose(self, on_cpu: bool) -> Site:
+        site = replace(self._arrival.site, cores=_mask() if on_cpu else "")
+        count = self._asked or 1
+        if on_cpu and not self._asked:
+            own = replace(self._arrival, site=site)
+            count = neighbours.share(own, await self._living(), len(resources.cores()), resources.quota().cores)
+        if on_cpu:
+            logger.info("threads_chosen", threads=count, cores=resources.available_cores())
+        await self._tell(replace(site, threads=count))
+        return self._arrival.site
+
+    async def _tell(self, site: Site) -> None:
+        self._arrival = replace(self._arrival, site=site)
+        with contextlib.suppress(*DISCONNECTED):
+            await self._beat()
+
+    async def _beat(self) -> None:
+        async with self._one_at_a_time:  # or what was true before might arrive last
+            await self._registry.beat(self._arrival)
+
+    async def _stay(self) -> None:
+        reconnect = Reconnect("arriving")
+        while True:
+            try:
+                await self._beat()
+                reconnect.succeeded()
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+                continue
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def _others(self) -> Sequence[Announced]:
+        try:
+            return await self._registry.announced()
+        except DISCONNECTED:
+            return ()
+
+    async def _living(self) -> Sequence[Announced]:
+        """The others without the dead: a card outlives its process for a while, and may be our predecessor's.
+
+        Who has renewed its card since we came lives, and who is late for that is dead; it takes a heartbeat at most,
+        and mostly has passed while the model loaded.
+        """
+        while True:
+            cards = await self._others()
+            ids = [card.id for card in neighbours.beside(self._arrival, cards)]
+            try:
+                ages = await self._registry.ages_ms(ids)
+            except DISCONNECTED:
+                return ()
+            here_ms = (self._clock() - self._came) * 1000
+            if not any(here_ms <= age < _LATE_MS for age in ages.values()):
+                return [card for card in cards if ages.get(card.id, _LATE_MS) < _LATE_MS]
+            await asyncio.sleep(_LOOK_S)
+
+
+def _mask() -> str:
+    """The cores that this process may run on, a bit each, in hexadecimal digits."""
+    return f"{sum(1 << core for core in resources.cores()):x}"

@@ -1,0 +1,56 @@
+"""What the other processes of this machine compute, read from what they say of themselves. Pure.
+
+Containers have host names of their own and their machine in common, so the machine is told by its boot.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from shared.machine import threads
+from shared.machine.devices import Device
+from shared.wire.messages import Announced, Arrival, DrafterCard, VerifierCard
+
+Neighbour = VerifierCard | DrafterCard | Arrival
+
+
+def is_verifier(card: Announced) -> bool:
+    """Whether it is one, or will be."""
+    return isinstance(card, VerifierCard) or (isinstance(card, Arrival) and card.role == "verifier")
+
+
+def beside(own: Arrival, cards: Sequence[Announced]) -> Iterator[Neighbour]:
+    """The other verifiers and drafters on the machine of `own`."""
+    for card in cards:
+        if isinstance(card, Neighbour) and card.id != own.id and card.site.machine == own.site.machine:
+            yield card
+
+
+def targets(own: Arrival, cards: Sequence[Announced]) -> list[Device]:
+    """The GPUs on the machine of `own` that other processes' targets lie on."""
+    return [device for card in beside(own, cards) if is_verifier(card) for device in card.site.devices]
+
+
+def share(own: Arrival, cards: Sequence[Announced], cores: int, quota: int) -> int:
+    """Threads for `own`, which chooses now, of the `cores` that it may run on, and of no more than its `quota`.
+
+    The cores are divided among all who may run on some of them, the quota among those whom it limits together.
+    """
+    others = [card for card in beside(own, cards) if _mask(card.site.cores) & _mask(own.site.cores)]
+    under_quota = [card for card in others if card.site.quota == own.site.quota]
+    return min(_share(own, others, cores), _share(own, under_quota, quota))
+
+
+def _mask(digits: str) -> int:
+    return int(digits or "0", 16)
+
+
+def _share(own: Arrival, others: Sequence[Neighbour], cores: int) -> int:
+    together = sorted([own, *others], key=lambda card: card.id)
+    target = is_verifier(own)
+    choosing = [card for card in together if card.site.threads == 0 and is_verifier(card) == target]
+    return threads.share(
+        cores,
+        target,
+        choosing.index(own),
+        [card.site.threads for card in together if is_verifier(card)],
+        [card.site.threads for card in together if not is_verifier(card)],
+    )

@@ -1,0 +1,198 @@
+"""Who is there: each process keeps one card alive by heartbeat and anyone can list the living.
+
+A card that is not renewed for `CARD_TTL_MS` is gone, whatever became of its process. Vocabularies are stored deflated
+under the digest of their bytes, so that another machine needs nothing but the Redis URL: a target's as a GGUF without
+tensors, a draft model's as its tokens' texts, because nothing that a drafter sent goes through llama.cpp's parser.
+"""
+
+import asyncio
+import hashlib
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from redis.exceptions import NoPermissionError
+
+from shared.model.vocabulary import pack, unpack, vocabulary_gguf
+from shared.wire import codec, keys
+from shared.wire.commands import Redis
+from shared.wire.drafts import INBOX_TTL_MS
+from shared.wire.messages import Announced, Arrival, Card, DrafterCard, GatewayCard, VerifierCard
+
+CARD_TTL_MS: Final = 10_000
+HEARTBEAT_S: Final = 2.0
+VOCABULARY_TTL_MS: Final = 3600 * 1000
+SERVED_TTL_MS: Final = 24 * 3600 * 1000  # for how long a name that nobody serves any more is known
+MAX_VOCABULARY_BYTES: Final = 256 << 20  # inflated; the largest known vocabulary is about 15 MB
+
+
+@dataclass(frozen=True, slots=True)
+class LastServed:
+    """A name that meant `model` when it was last served, `ago_s` seconds ago."""
+
+    model: str
+    ago_s: float
+
+
+class Registry:
+    """Cards and vocabularies on one Redis."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def beat(self, card: Announced) -> None:
+        """Publish the card, or the arrival before it, and keep the process's inbox alive for another while."""
+        pipeline = self._redis.pipeline(transaction=True)  # or the set of cards might be left without its TTL
+        pipeline.set(keys.card(card.id), codec.encode(card), px=CARD_TTL_MS)
+        pipeline.sadd(keys.cards(), card.id)
+        pipeline.pexpire(keys.cards(), CARD_TTL_MS * 6)
+        pipeline.pexpire(keys.inbox(card.id), INBOX_TTL_MS)
+        await pipeline.execute()
+
+    async def leave(self, instance: str) -> None:
+        """Withdraw a card at once instead of letting it expire."""
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.delete(keys.card(instance), keys.inbox(instance))
+        pipeline.srem(keys.cards(), instance)
+        await pipeline.execute()
+
+    async def ages_ms(self, instances: Sequence[str]) -> dict[str, int]:
+        """How long ago each of these processes last renewed its card; those whose card has expired are left out."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for instance in instances:
+            pipeline.pttl(keys.card(instance))
+        left = zip(instances, await pipeline.execute(), strict=True)
+        return {instance: CARD_TTL_MS - ttl for instance, ttl in left if ttl >= 0}
+
+    async def announced(self) -> list[Announced]:
+        """Those who serve and those who are about to, ordered by id.
+
+        Cards of an unknown version, or that are another's, are left out.
+        """
+        members = sorted(await self._redis.smembers(keys.cards()))
+        ids = [member.decode(errors="replace") for member in members]
+        if not ids:
+            return []
+        values = await self._redis.mget([keys.card(instance) for instance in ids])
+        cards: list[Announced] = []
+        dead = []
+        for member, instance, value in zip(members, ids, values, strict=True):
+            if value is None:
+                dead.append(member)
+                continue
+            try:
+                card = codec.decode_card(value)
+            except codec.CodecError:
+                continue
+            if card.id == instance and _is_its_kind(card):
+                cards.append(card)
+        if dead:
+            with suppress(NoPermissionError):  # whoever only looks need not tidy
+                await self._redis.srem(keys.cards(), *dead)
+        return cards
+
+    async def list(self) -> list[Card]:
+        """Those of them who serve."""
+        return [card for card in await self.announced() if not isinstance(card, Arrival)]
+
+    async def remember(self, card: VerifierCard) -> None:
+        """Note that the names of this verifier are served now. A server whose rules know no such note gets none."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for name in (card.model, *card.aliases):
+            pipeline.set(keys.served(name), card.model.encode(), px=SERVED_TTL_MS)
+        with suppress(NoPermissionError):
+            await pipeline.execute()
+
+    async def last_served(self, name: str) -> LastServed | None:
+        """What the name last meant, and when; None if it was not served for a day."""
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.get(keys.served(name))
+        pipeline.pttl(keys.served(name))
+        try:
+            model, left_ms = await pipeline.execute()
+        except NoPermissionError:
+            return None
+        return LastServed(model.decode(errors="replace"), max(0, SERVED_TTL_MS - left_ms) / 1000) if model else None
+
+    async def publish(self, key: str, data: bytes) -> None:
+        """Store a vocabulary under its key."""
+        await self._redis.set(key, zlib.compress(data, 6), px=VOCABULARY_TTL_MS)
+
+    async def renew(self, key: str) -> bool:
+        """Keep a stored vocabulary; False if it is not there (any more)."""
+        return bool(await self._redis.pexpire(key, VOCABULARY_TTL_MS))
+
+    async def fetch_vocabulary(self, digest: str) -> bytes | None:
+        """A target's vocabulary-only GGUF, or None if nobody published it.
+
+        Raises `ValueError` if something else lies in its place.
+        """
+        return await self._fetch(keys.vocabulary(digest), digest)
+
+    async def fetch_texts(self, digest: str) -> Sequence[bytes] | None:
+        """The texts of a draft model's tokens, as `fetch_vocabulary` gives a GGUF."""
+        data = await self._fetch(keys.draft_vocabulary(digest), digest)
+        return None if data is None else unpack(data)
+
+    async def _fetch(self, key: str, digest: str) -> bytes | None:
+        data = await self._redis.get(key)
+        if data is None:
+            return None
+        inflater = zlib.decompressobj()
+        try:
+            inflated = inflater.decompress(data, MAX_VOCABULARY_BYTES)
+        except zlib.error as error:
+            raise ValueError(f"the vocabulary {digest} is damaged") from error
+        if inflater.unconsumed_tail:
+            raise ValueError(f"the vocabulary {digest} inflates beyond {MAX_VOCABULARY_BYTES} bytes")
+        if content_digest(inflated) != digest:
+            raise ValueError(f"the vocabulary {digest} is another one than its name says")
+        return inflated
+
+
+def content_digest(data: bytes) -> str:
+    """The name of a stored vocabulary."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _is_its_kind(card: Announced) -> bool:
+    """Whether a process of the service that the id begins with may have written the card.
+
+    A server's access rules let each service write cards only under its own name.
+    """
+    service = card.id.partition("-")[0]
+    kind = _KINDS.get(service)
+    return kind is None or isinstance(card, kind) or (isinstance(card, Arrival) and card.role == service)
+
+
+_KINDS: Final[dict[str, type[Card]]] = {"gateway": GatewayCard, "verifier": VerifierCard, "drafter": DrafterCard}
+
+
+class VocabularyKeeper:
+    """Keeps a vocabulary in Redis for as long as somebody calls `keep` now and then."""
+
+    def __init__(self, registry: Registry, key: Callable[[str], str], make: Callable[[], bytes]) -> None:
+        """`make` gives the same bytes whenever they are wanted; `key` says where they lie, given their digest."""
+        self._registry = registry
+        self._make = make
+        self.digest = content_digest(make())
+        self._key = key(self.digest)
+
+    async def keep(self) -> None:
+        """Renew the stored copy, or store it again if Redis lost it."""
+        if not await self._registry.renew(self._key):
+            await self._registry.publish(self._key, await asyncio.to_thread(self._make))
+
+
+def target_keeper(registry: Registry, path: Path) -> VocabularyKeeper:
+    """For a target's model file. Raises `NotGGUF` or `OSError`."""
+    return VocabularyKeeper(registry, keys.vocabulary, lambda: vocabulary_gguf(path))
+
+
+def draft_keeper(registry: Registry, texts: Sequence[bytes]) -> VocabularyKeeper:
+    """For a draft model's tokens."""
+    packed = pack(texts)
+    return VocabularyKeeper(registry, keys.draft_vocabulary, lambda: packed)

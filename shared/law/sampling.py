@@ -1,0 +1,328 @@
+"""The law of the next token and the draw from it: one function for the verifier, the drafters and the tests.
+
+`law` applies logit bias, penalties, a mask, top-k, top-p, min-p and temperature, in llama.cpp's order. `draw` samples
+the law exactly, as a pure function of the law, the seed and the offset: Gumbel noise from a counter-based hash, no
+state. Pure numpy. Sources: Gumbel-max, Maddison et al. 2014; shared noise, Daliri et al. 2024; SplitMix64, Steele et
+al. 2014.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from shared.wire.messages import Sampling
+
+Floats = npt.NDArray[np.float64]
+Logits = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+# Ids further below the maximum than this many nats are drawn as one lump, which is split only when it wins:
+# exact, and seldom enough (the lump holds at most n_vocab * e^-12 of the head's mass) not to cost anything.
+HEAD_NATS: Final = 12.0
+MIN_TEMPERATURE: Final = 1e-3
+_POOL_NATS: Final = (3.0, 6.0, 12.0, 24.0, 48.0)
+_INFINITY: Final = np.float32(np.inf)
+_MASK: Final = (1 << 64) - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+# Noise keys of the lump and of the choice inside it; no token has these ids.
+_LUMP: Final = np.array([-1])
+_INSIDE: Final = np.array([-2])
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A distribution over token ids: the head one by one, the improbable rest as a lump.
+
+    `ids` ascend; `logp` are their float64 log-probabilities and `lump_logp` is the lump's (-inf: there is none).
+    `weights`, float32 of the vocabulary's size, are proportional to every id's probability.
+    """
+
+    ids: Ids
+    logp: Floats
+    lump_logp: float = -math.inf
+    weights: Logits | None = None
+
+    def dense(self, n_vocab: int) -> Floats:
+        """Every id's probability, float64 of shape [n_vocab]."""
+        if self.weights is not None:
+            return np.asarray(self.weights / self.weights.sum(dtype=np.float64), np.float64)
+        probabilities = np.zeros(n_vocab)
+        probabilities[self.ids] = np.exp(self.logp)
+        return probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The drawn token, and by how many nats its perturbed score beat the next best (inf if it had no rival)."""
+
+    token: int
+    gap: float
+
+
+class History:
+    """Token counts for penalties. Push a token on the way down a path, pop it on the way back."""
+
+    __slots__ = ("_output", "_prompt")
+
+    def __init__(self, prompt: Sequence[int] = (), output: Sequence[int] = ()) -> None:
+        self._prompt = frozenset(prompt)
+        self._output: dict[int, int] = {}
+        for token in output:
+            self.push(token)
+
+    def push(self, token: int) -> None:
+        self._output[token] = self._output.get(token, 0) + 1
+
+    def pop(self, token: int) -> None:
+        if self._output[token] == 1:
+            del self._output[token]
+        else:
+            self._output[token] -= 1
+
+    @property
+    def output(self) -> Mapping[int, int]:
+        return self._output
+
+    @property
+    def seen(self) -> frozenset[int]:
+        return self._prompt | self._output.keys()
+
+
+_NO_IDS: Final[Ids] = np.empty(0, np.int64)
+
+
+def needs_history(sampling: Sampling) -> bool:
+    """Whether the law depends on earlier tokens, so that a caller without penalties can skip counting."""
+    return bool(sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1.0)
+
+
+def is_greedy(sampling: Sampling) -> bool:
+    """Whether the law is a point mass on the largest logit."""
+    return sampling.temperature < MIN_TEMPERATURE
+
+
+def law(logits: Logits, sampling: Sampling, history: History | None = None, mask: Mask | None = None) -> Law:
+    """The distribution of the next token given its float32 `logits` of shape [n_vocab].
+
+    A `mask` leaves only the ids where it is true, of which there must be one; the rest have probability 0.
+
+    Presence and frequency penalties count output tokens (OpenAI), the repetition penalty prompt and output (Keskar et
+    al. 2019). Temperature 0 is a point mass on the largest logit, the lowest id on a tie, and so is one below 0.001,
+    where float32 would overflow before it told the logits apart.
+    """
+    logits = _adjusted(logits, sampling, history)
+    if mask is not None:
+        logits = np.where(mask, logits, -_INFINITY)
+    if is_greedy(sampling):
+        return Law(np.array([int(np.argmax(logits))]), np.zeros(1))
+    ids = _truncated(logits, sampling)
+    if ids is not None:
+        return Law(ids, _log_softmax(logits[ids].astype(np.float64) / sampling.temperature))
+    return _untruncated(logits, sampling.temperature)
+
+
+def _adjusted(logits: Logits, sampling: Sampling, history: History | None) -> Logits:
+    if not sampling.logit_bias and (history is None or not needs_history(sampling)):
+        return logits
+    logits = logits.copy()
+    for token, bias in sampling.logit_bias:
+        if token < logits.size:
+            logits[token] += np.float32(bias)
+    if history is None:
+        return logits
+    if sampling.repetition_penalty != 1.0 and history.seen:
+        seen = np.fromiter(history.seen, np.int64)
+        values = logits[seen]
+        penalty = np.float32(sampling.repetition_penalty)
+        logits[seen] = np.where(values > 0, values / penalty, values * penalty)
+    if (sampling.presence_penalty or sampling.frequency_penalty) and history.output:
+        used = np.fromiter(history.output.keys(), np.int64)
+        counts = np.fromiter(history.output.values(), np.float32)
+        logits[used] -= np.float32(sampling.presence_penalty) + np.float32(sampling.frequency_penalty) * counts
+    return logits
+
+
+def _truncated(logits: Logits, sampling: Sampling) -> Ids | None:
+    """The surviving ids, ascending, or None if nothing is truncated."""
+    if not sampling.top_k and sampling.top_p >= 1.0 and sampling.min_p <= 0.0:
+        return None
+    top = float(logits.max())
+    ids: Ids | None = None
+    if 0 < sampling.top_k < logits.size:
+        ids = _top_k(logits, top, sampling.top_k)
+    if sampling.top_p < 1.0:
+        ids = _top_p(logits, top, sampling.top_p, ids)
+    if sampling.min_p > 0.0:
+        pool = np.arange(logits.size) if ids is None else ids
+        ids = pool[logits[pool] >= top + np.log(sampling.min_p)]
+    return None if ids is None else np.sort(ids)
+
+
+def _within(logits: Logits, top: float, nats: float) -> Ids:
+    return np.flatnonzero(logits >= top - nats)
+
+
+def _best(logits: Logits, pool: Ids, k: int) -> Ids:
+    """The k best ids of `pool`, best first, lower ids first on a tie; partitions before it sorts."""
+    values = logits[pool]
+    if k < pool.size:
+        bar = np.partition(values, pool.size - k)[pool.size - k]
+        pool = pool[values >= bar]
+        values = logits[pool]
+    return pool[np.argsort(-values, kind="stable")[:k]]
+
+
+def _pool(logits: Logits, top: float, enough: Callable[[Ids], bool]) -> Ids:
+    """A set of the best ids that is large enough, or all that are not banned: comparing leaves a handful to sort."""
+    for nats in _POOL_NATS:
+        pool = _within(logits, top, nats)
+        if enough(pool):
+            return pool
+    return np.flatnonzero(logits > -_INFINITY)
+
+
+def _top_k(logits: Logits, top: float, k: int) -> Ids:
+    """The k best ids, best first; fewer if so many are not left."""
+    return _best(logits, _pool(logits, top, lambda pool: pool.size >= k), k)
+
+
+def _top_p(logits: Logits, top: float, p: float, ids: Ids | None) -> Ids:
+    """The fewest best ids whose probability reaches p; the one that crosses it belongs to them."""
+    if ids is not None:
+        bar = p * float(_weights(logits[ids], top).sum())
+        pool = ids
+    else:
+        bar = p * float(np.exp(logits - np.float32(top)).sum(dtype=np.float64))
+        pool = _pool(logits, top, lambda pool: float(_weights(logits[pool], top).sum()) >= bar)
+    count = 64
+    while True:
+        best = _best(logits, pool, count)
+        cumulative = np.cumsum(_weights(logits[best], top))
+        if cumulative[-1] >= bar or best.size == pool.size:
+            return best[: int(np.searchsorted(cumulative, bar)) + 1]
+        count *= 8
+
+
+def _weights(logits: Logits, top: float) -> Floats:
+    return np.asarray(np.exp(logits.astype(np.float64) - top), np.float64)
+
+
+def _untruncated(logits: Logits, temperature: float) -> Law:
+    scaled = (logits - logits.max()) / np.float32(temperature)
+    head = _within(scaled, 0.0, HEAD_NATS)
+    weights = np.exp(scaled)
+    mass = float(weights.sum(dtype=np.float64))
+    # The sums run over the same float32 values in float64, so their difference is the lump to the last digit.
+    beyond = np.count_nonzero(weights) - head.size
+    lump = mass - float(weights[head].sum(dtype=np.float64)) if beyond else 0.0
+    log_mass = math.log(mass)
+    logp = scaled[head].astype(np.float64) - log_mass
+    return Law(head, logp, math.log(lump) - log_mass if lump > 0.0 else -math.inf, weights)
+
+
+def _log_softmax(values: Floats) -> Floats:
+    values = values - values.max()
+    return np.asarray(values - np.log(np.exp(values).sum()), np.float64)
+
+
+def draw(law: Law, seed: int, offset: int) -> Draw:
+    """The law's token at `offset` under `seed`: argmax of log-probability plus keyed Gumbel noise.
+
+    The same law, seed and offset always give the same token, and laws that are close mostly give the same token too.
+    """
+    if law.ids.size == 1 and law.lump_logp == -math.inf:
+        return Draw(int(law.ids[0]), math.inf)
+    key = _key(seed, offset)
+    scores = law.logp + _gumbel(key, law.ids)
+    if law.lump_logp > -math.inf:
+        lump_score = law.lump_logp + float(_gumbel(key, _LUMP)[0])
+        if lump_score > scores.max():
+            return Draw(_inside_lump(law, key), lump_score - float(scores.max()))
+    best = int(np.argmax(scores))
+    winner = scores[best]
+    scores[best] = -np.inf
+    return Draw(int(law.ids[best]), float(winner - scores.max()))
+
+
+def _inside_lump(law: Law, key: int) -> int:
+    """One id of the lump, by the inverse of its cumulative distribution at a keyed uniform."""
+    assert law.weights is not None, "a law with a lump has weights"
+    weights = law.weights.astype(np.float64)
+    weights[law.ids] = 0.0
+    cumulative = np.cumsum(weights)
+    index = int(np.searchsorted(cumulative, float(_uniform(key, _INSIDE)[0]) * cumulative[-1], side="right"))
+    return min(index, int(np.flatnonzero(weights)[-1]))
+
+
+def ranked(
+    logits: Logits, sampling: Sampling, history: History | None, offset: int, count: int
+) -> list[tuple[int, float]]:
+    """The draw at `offset` and the `count` - 1 tokens that came closest to being drawn, with their scores in nats.
+
+    Scores are log-probabilities plus noise, or logits where the law is greedy; only their differences mean anything.
+    Fewer come back where the law leaves fewer.
+    """
+    if is_greedy(sampling):
+        logits = _adjusted(logits, sampling, history)
+        return [(int(token), float(logits[token])) for token in _top_k(logits, float(logits.max()), count)]
+    found = law(logits, sampling, history)
+    key = _key(sampling.seed, offset)
+    scores = found.logp + _gumbel(key, found.ids)
+    best = _best_scores(scores, count)
+    tokens = [(int(found.ids[index]), float(scores[index])) for index in best]
+    if found.lump_logp > -math.inf:
+        lump = found.lump_logp + float(_gumbel(key, _LUMP)[0])
+        if lump > tokens[0][1]:
+            tokens = [(_inside_lump(found, key), lump), *tokens[: count - 1]]
+    return tokens
+
+
+def _best_scores(scores: Floats, count: int) -> Ids:
+    """Indices of the `count` best scores, best first."""
+    if scores.size > count:
+        best = np.argpartition(scores, scores.size - count)[scores.size - count :]
+        return np.asarray(best[np.argsort(-scores[best], kind="stable")], np.int64)
+    return np.asarray(np.argsort(-scores, kind="stable"), np.int64)
+
+
+def log_probabilities(logits: Logits, token: int, top: int) -> tuple[float, tuple[tuple[int, float], ...]]:
+    """The target's own log-probability of `token`, before bias, penalties, truncation and temperature, and the
+    `top` likeliest ids with theirs, best first."""
+    values = logits.astype(np.float64)
+    peak = values.max()
+    normaliser = peak + np.log(np.exp(values - peak).sum())
+    best = _top_k(logits, float(peak), top) if top else _NO_IDS
+    return float(values[token] - normaliser), tuple((int(i), float(values[i] - normaliser)) for i in best)
+
+
+def choice_seed(seed: int, index: int) -> int:
+    """The seed of choice `index` of a request; choice 0 keeps the request's own, so that n=1 and n>1 agree on it."""
+    return seed if index == 0 else _mix((seed + index * _GOLDEN) & _MASK)
+
+
+def _mix(value: int) -> int:
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def _key(seed: int, offset: int) -> int:
+    return _mix((_mix((seed + _GOLDEN) & _MASK) + (offset + 1) * _GOLDEN) & _MASK)
+
+
+def _uniform(key: int, ids: Ids) -> Floats:
+    """One number in (0, 1) per id: SplitMix64's output function over key + id * golden ratio."""
+    value = ids.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    value ^= value >> np.uint64(31)
+    return np.asarray(((value >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53, np.float64)
+
+
+def _gumbel(key: int, ids: Ids) -> Floats:
+    return np.asarray(-np.log(-np.log(_uniform(key, ids))), np.float64)

@@ -1,0 +1,63 @@
+"""What the system tells of this machine: which one it is, and the cores and the memory that this process may use."""
+
+import math
+import os
+import re
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from shared.machine import cgroups
+
+# The same for all processes under one kernel, in containers too, and another one after every boot.
+_BOOT: Final = "/proc/sys/kernel/random/boot_id"
+
+
+@cache
+def identity() -> str:
+    """What only processes of this machine say: its boot's id where there is one, else its name."""
+    return cgroups.read_file(_BOOT).strip() or socket.gethostname()
+
+
+def cores() -> frozenset[int]:
+    """The cores that this process may run on, by number."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return frozenset(affinity(0)) if affinity else frozenset(range(os.cpu_count() or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Cores' worth of time that the processes of a control group may use together, rounded up.
+
+    `group` names the group, the same in every container; "" and `sys.maxsize` cores are no limit.
+    """
+
+    cores: int = sys.maxsize
+    group: str = ""
+
+
+def quota() -> Quota:
+    """The tightest limit that this process is under."""
+    found, folder = cgroups.cpu_quota()
+    if math.isinf(found):
+        return Quota()
+    with suppress(OSError):
+        return Quota(max(1, math.ceil(found)), str(Path(folder).stat().st_ino))
+    return Quota()
+
+
+def available_cores() -> int:
+    """How many cores this process may use: those it may run on, and no more than its time allows."""
+    return min(len(cores()), quota().cores)
+
+
+def available_memory() -> int:
+    """Bytes that processes may still take without swapping, as far as the system tells: Linux does."""
+    left = cgroups.memory_left()
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", cgroups.read_file("/proc/meminfo"), re.MULTILINE)
+    amounts = [sys.maxsize if math.isinf(left) else int(left), int(match[1]) * 1024 if match else sys.maxsize]
+    return min(amounts)

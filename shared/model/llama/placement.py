@@ -1,0 +1,77 @@
+"""From `--target-device` and `--tensor-split`, or `--draft-device`, to devices that are open, and no others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from shared.errors import StartError
+from shared.machine import devices
+from shared.machine.devices import AUTO, CPU, Device
+from shared.model import hardware
+from shared.model.llama.backend_device import BackendDevice, open_device
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a model lies: the CPU, or GPUs in the order of their shares (none: as llama.cpp divides it)."""
+
+    devices: tuple[BackendDevice, ...]
+    shares: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As `--target-device` takes it."""
+        return ",".join(device.label for device in self.devices)
+
+    @property
+    def gpus(self) -> tuple[BackendDevice, ...]:
+        """Empty on the CPU."""
+        return tuple(device for device in self.devices if device.kind != CPU)
+
+    def on_cpu(self, gpu_layers: str) -> bool:
+        """Whether the CPU computes any of the model, as far as `--gpu-layers` says before the model is known."""
+        return not self.gpus or gpu_layers.isdigit()
+
+    @property
+    def description(self) -> str:
+        return ", ".join(device.description for device in self.devices)
+
+
+def look() -> tuple[Device, ...]:
+    """The devices of this machine; a backend that cannot be used is told in the log, and costs no other device."""
+    here = hardware.look()
+    for backend, problem in here.broken.items():
+        logger.warning("backend_unusable", backend=backend, problem=problem)
+    return here.devices
+
+
+def place_target(name: str, split: str = "", option: str = devices.TARGET_OPTION) -> Placement:
+    """The target's devices. What is named is opened, and only for `auto` is the machine looked at.
+
+    Raises `StartError` for devices and shares that cannot be had.
+    """
+    names, shares = devices.parse_target(name, split, option)
+    if names == (AUTO,):
+        present = look()
+        return open_seen(devices.choose_target(name, split, present, option=option), present, shares, option)
+    opened = tuple(open_device(one, option) for one in names)
+    if any(devices.among(device, opened[:index]) for index, device in enumerate(opened)):
+        raise StartError(option, name, "names a card twice")
+    return Placement(opened, shares)
+
+
+def open_seen(
+    chosen: Sequence[Device],
+    present: Sequence[Device],
+    shares: Sequence[float] = (),
+    option: str = devices.DRAFT_OPTION,
+) -> Placement:
+    """Open devices that were `chosen` among the `present` ones. Raises `StartError` for one that is gone since."""
+    opened = tuple(open_device(devices.name_of(device, present), option) for device in chosen)
+    for before, now in zip(chosen, opened, strict=True):
+        if before.id != now.id:
+            raise StartError(option, now.label, f"was the card {before.id} a moment ago and is {now.id} now; try again")
+    return Placement(opened, tuple(shares))

@@ -1,0 +1,28 @@
+"""Whether llama.cpp starts at all: one that was compiled for another processor ends the process that tries."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from shared.errors import StartError
+from shared.model.llama import self_test
+from shared.model.llama.self_test import Outcome, State
+from shared.model.llama.verdicts import Verdict, Verdicts
+
+REBUILD: Final = "build it anew for this processor with `make llama`, or take the container image, which runs on any"
+_SUBJECT: Final = "start"
+
+
+def hold(folder: Path, attempt: Callable[[], Outcome] = self_test.run) -> None:
+    """Return if the libraries in `folder` start here; a child process tries it once. Raises `StartError` if not."""
+    verdicts = Verdicts([folder])
+    if verdicts.find(_SUBJECT):
+        return
+    with verdicts.one_at_a_time():
+        if verdicts.find(_SUBJECT):
+            return
+        outcome = attempt()
+        if outcome.state is State.FAILED:
+            raise StartError("llama.cpp", folder, f"it does not start on this processor ({outcome.what}); {REBUILD}")
+        if outcome.state is State.PASSED:
+            verdicts.keep(_SUBJECT, Verdict())

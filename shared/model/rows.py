@@ -1,0 +1,40 @@
+"""The rows of one decode, as verifier and drafters fill them; `shared.model.llama` makes a batch of them. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+BRANCH_CELLS: Final = 8  # per branch beyond the context; a whole tree of rows is at most some thirty tokens
+MAX_LEAVES: Final = 8  # sequence ids one row may carry; seq_cp and seq_rm scan all cells, so keep few
+
+
+class LlamaError(RuntimeError):
+    """llama.cpp refused; the message says what was asked of it."""
+
+
+class Rows:
+    """The rows of one decode, in order. A row is one token at one position of one or more sequences."""
+
+    __slots__ = ("outputs", "positions", "sequences", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.positions: list[int] = []
+        self.sequences: list[tuple[int, ...]] = []
+        self.outputs: list[bool] = []
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, token: int, position: int, sequences: tuple[int, ...], output: bool) -> int:
+        """Append a row and return its index."""
+        self.tokens.append(token)
+        self.positions.append(position)
+        self.sequences.append(sequences)
+        self.outputs.append(output)
+        return len(self.tokens) - 1
+
+    def extend(self, tokens: Iterable[int], position: int, sequence: int) -> None:
+        """Append a run of tokens of one sequence from `position` on, without logits."""
+        for token in tokens:
+            self.add(token, position, (sequence,), False)
+            position += 1

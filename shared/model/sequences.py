@@ -1,0 +1,123 @@
+"""Which tokens lie in which sequence of the KV cache, and which of them a new request can start from.
+
+Finished sequences stay resident until their place is needed, least recently used first; a request starts from the
+longest common prefix with any of them, busy ones included. At least the last prompt token is always computed again,
+since its logits are needed. Where a sliding window has forgotten what a prefix attends to, the prefix is read anew. All
+methods that touch the target must run in the thread that owns it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+import numpy as np
+
+from shared.model.target import Target
+
+# Copying a shorter prefix costs more bookkeeping than it saves prefill.
+MIN_COPY: Final = 16
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One sequence. `tokens` are in the cache, in order; `used` orders slots by their last use."""
+
+    id: int
+    tokens: list[int] = field(default_factory=list)
+    busy: bool = False
+    used: int = 0
+
+
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
+    length = min(len(one), len(other))
+    different = np.flatnonzero(np.asarray(one[:length]) != np.asarray(other[:length]))
+    return int(different[0]) if different.size else length
+
+
+class Sequences:
+    """The slots of one target."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.slots = [Slot(index) for index in range(target.sequences)]
+        self._clock = count(1)
+
+    def spares(self, slot: Slot) -> range:
+        """The sequence ids for other continuations of the slot's tokens; whoever uses one empties it."""
+        first = len(self.slots) + slot.id * self._target.branches
+        return range(first, first + self._target.branches)
+
+    @property
+    def free(self) -> int:
+        return sum(not slot.busy for slot in self.slots)
+
+    @property
+    def held(self) -> int:
+        """Tokens in the cache, those of ended requests included; a copied prefix counts in each place."""
+        return sum(len(slot.tokens) for slot in self.slots)
+
+    @property
+    def running(self) -> int:
+        """Tokens in the cache for requests that run."""
+        return sum(len(slot.tokens) for slot in self.slots if slot.busy)
+
+    def acquire(self, tokens: Sequence[int], reuse: bool) -> Slot:
+        """A slot for a request over `tokens`, holding as much of their prefix as is resident. Needs a free slot."""
+        idle = [slot for slot in self.slots if not slot.busy]
+        assert idle, "the worker claims no more requests than there are slots"
+        oldest = min(idle, key=lambda slot: (bool(slot.tokens), slot.used, slot.id))
+        slot, shared = oldest, 0
+        if reuse and self._target.can_roll_back:
+            lengths = {slot.id: self._usable(slot, tokens[:-1]) for slot in self.slots if slot.tokens}
+            slot, shared = self._place(idle, oldest, lengths)
+        self._cut(slot, shared)
+        slot.busy = True
+        slot.used = next(self._clock)
+        return slot
+
+    def _usable(self, slot: Slot, tokens: Sequence[int]) -> int:
+        """How much of the prefix of `tokens` the slot can give."""
+        shared = common_prefix(slot.tokens, tokens)
+        return shared if shared >= self._target.floor(slot.id) else 0
+
+    def _place(self, idle: list[Slot], oldest: Slot, lengths: dict[int, int]) -> tuple[Slot, int]:
+        """Continue in place if that loses little of a resident conversation, else copy its prefix elsewhere."""
+        if not lengths:
+            return oldest, 0
+        best = self.slots[max(lengths, key=lambda index: (lengths[index], not self.slots[index].busy))]
+        shared = lengths[best.id]
+        if best in idle and (2 * shared >= len(best.tokens) or best is oldest):
+            return best, shared
+        if shared < MIN_COPY or not self._target.can_copy:
+            return oldest, lengths.get(oldest.id, 0)
+        shared = self._target.copy(best.id, oldest.id, shared)
+        oldest.tokens = best.tokens[:shared]
+        return oldest, shared
+
+    def _cut(self, slot: Slot, length: int) -> None:
+        if len(slot.tokens) > length or length == 0:
+            length = self._target.truncate(slot.id, length)
+        del slot.tokens[length:]
+
+    def keep(self, slot: Slot, tokens: Sequence[int]) -> None:
+        """Cut the slot to what it has in common with `tokens`, or to nothing where it could not go on from there."""
+        shared = common_prefix(slot.tokens, tokens)
+        if shared < len(slot.tokens):
+            self._cut(slot, shared)
+
+    def settle(self, slot: Slot, tokens: Sequence[int]) -> None:
+        """After a decode: `tokens` were accepted into the slot, whatever else the decode put there is dropped."""
+        slot.tokens.extend(tokens)
+        if self._target.can_roll_back:
+            self.rewind(slot)
+
+    def rewind(self, slot: Slot) -> None:
+        """Drop from the cache what lies behind the slot's tokens; it is emptied where it could not go on from there."""
+        del slot.tokens[self._target.truncate(slot.id, len(slot.tokens)) :]
+
+    def release(self, slot: Slot) -> None:
+        """The request is over; what it computed stays for others."""
+        slot.busy = False
+        slot.used = next(self._clock)

@@ -1,0 +1,52 @@
+"""What verifier and drafters need of a model: rows in, logits out, sequences that can be cut and copied.
+
+`shared.model.llama.context.Context` is the real one; tests use toys.
+"""
+
+from typing import Protocol
+
+from shared.law.sampling import Logits
+from shared.model.rows import Rows
+
+
+class Target(Protocol):
+    """One context. All calls come from one thread."""
+
+    n_ctx: int  # tokens per sequence
+    n_vocab: int
+    sequences: int
+    branches: int  # spare sequence ids for each sequence, to hold other continuations of it; 0: chains only
+    max_rows: int  # rows per decode
+    can_roll_back: bool  # False: tokens cannot be dropped (recurrent and hybrid models)
+    can_copy: bool  # False: a sequence cannot start from what another one holds
+    unified: bool  # one KV cache for all sequences; False: a stream for each
+
+    def decode(self, rows: Rows) -> None:
+        """Compute all rows and return when they are computed, so that a clock around the call tells their cost.
+
+        Raises `LlamaError` and changes nothing if it cannot.
+        """
+        ...
+
+    def logits(self, row: int) -> Logits:
+        """Logits of a row of the last decode that asked for them."""
+        ...
+
+    def floor(self, sequence: int) -> int:
+        """The least length to which the sequence can be cut and then be continued, beside 0.
+
+        0 where everything is still there, which a model with a sliding window may have forgotten.
+        """
+        ...
+
+    def truncate(self, sequence: int, length: int) -> int:
+        """Forget the sequence's tokens from `length` on. Returns how many it holds then: `length`, or 0 below its
+        floor."""
+        ...
+
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
+        """Make `target` hold the first `length` tokens of `source`; it holds those before `start` already.
+
+        Returns how many it holds then, as `truncate` does. `start` above 0 needs a target with branches.
+        """
+        ...

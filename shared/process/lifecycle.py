@@ -1,0 +1,164 @@
+"""How a service lives: it runs until asked to stop, then drains; if one of its loops dies, the process ends.
+
+A process that lost a loop must not stand there looking healthy, so loops run in `Loops`. The first SIGINT or SIGTERM
+sets `stop`; a second one ends the process at once.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Self
+
+import structlog
+
+from shared.errors import StartError
+from shared.fleet.registry import HEARTBEAT_S, Registry
+from shared.wire.broker import DISCONNECTED, Reconnect
+from shared.wire.messages import Announced
+
+logger = structlog.get_logger()
+
+DRAIN_S: Final = 20.0  # how long a service finishes what runs; orchestrators kill after 30
+GRACE_S: Final = DRAIN_S + 5.0  # from the wish to stop to SIGKILL: the drain, and the closing of what it left
+
+
+def instance_name(service: str) -> str:
+    """A fresh name for this process: readable, unique, and new after every restart."""
+    return f"{service}-{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+class LoopEnded(RuntimeError):
+    """A loop that should run as long as its service returned or was cancelled."""
+
+
+class Loops:
+    """A task group of loops. Until `let_end` none of them may end: whichever does, in whatever way, ends all.
+
+    A plain TaskGroup goes on when one of its tasks returns, or is cancelled by a library that lost its way.
+    """
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._owner: asyncio.Task[Any] | None = None
+        self._may_end = False
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._owner = asyncio.current_task()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._may_end = True  # the group cancels what is left
+        await self._group.__aexit__(kind, error, trace)
+
+    def start(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
+        """Run a loop. Awaiting the task gives what the loop raises, or `LoopEnded`."""
+        task = self._group.create_task(self._watch(loop, name), name=name)
+        self._tasks.append(task)
+        return task
+
+    def let_end(self) -> None:
+        """From now on loops may return and be cancelled; an exception still ends all."""
+        self._may_end = True
+
+    def cancel(self) -> None:
+        """End them all, and mean it."""
+        self.let_end()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _watch(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        try:
+            await loop()
+        except asyncio.CancelledError:
+            assert self._owner is not None
+            if self._may_end or self._owner.cancelling():
+                raise
+        except BaseException:
+            self._may_end = True
+            raise
+        if not self._may_end:
+            self._may_end = True
+            raise LoopEnded(name)
+
+
+def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `main(stop)` to its end. Raises the `StartError` of whichever loop had one; exits with 1 if one died."""
+    try:
+        import uvloop
+
+        loop_factory: Any = uvloop.new_event_loop
+    except ImportError:
+        loop_factory = None
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        try:
+            runner.run(_supervised(main))
+        except BaseExceptionGroup as group:
+            start_errors = group.subgroup(StartError)
+            if start_errors is not None:
+                raise _leaves(start_errors)[0] from None
+            for leaf in _leaves(group):
+                logger.error("service_failed", exc_info=leaf)
+            sys.exit(1)
+
+
+def _leaves(group: "BaseExceptionGroup[BaseException]") -> list[BaseException]:
+    leaves: list[BaseException] = []
+    for error in group.exceptions:
+        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves
+
+
+async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+
+    def ask() -> None:
+        if stop.is_set():
+            os._exit(1)  # asked twice: someone is in a hurry, and nothing committed can be lost
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask)
+    await main(stop)
+
+
+async def insist(what: str, action: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+    """Do it, again and again while Redis is away, until it is done or `stop` is set; it may be repeated."""
+    reconnect = Reconnect(what)
+    while not stop.is_set():
+        try:
+            await action()
+            return reconnect.succeeded()
+        except DISCONNECTED as error:
+            await reconnect.failed(error)
+    return None
+
+
+async def nothing() -> None:
+    """What a heartbeat does besides, unless told otherwise."""
+
+
+async def heartbeat(
+    registry: Registry, card: Callable[[], Announced], besides: Callable[[], Awaitable[None]] = nothing
+) -> None:
+    """Publish `card()` and do what comes `besides`, for ever; Redis going away is survived and logged once."""
+    reconnect = Reconnect("heartbeat")
+    while True:
+        try:
+            await registry.beat(card())
+            await besides()
+            reconnect.succeeded()
+        except DISCONNECTED as error:
+            await reconnect.failed(error)
+            continue
+        await asyncio.sleep(HEARTBEAT_S)

@@ -1,0 +1,4 @@
+"""What crosses a process border: messages, their bytes, Redis keys and scripts, the durable and the hint plane.
+
+No model and no text.
+"""

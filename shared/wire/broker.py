@@ -1,0 +1,180 @@
+"""The two kinds of Redis client that a process holds, and the embedded server of `draftmesh up`.
+
+Commands time out after two seconds and are retried only because every write is an idempotent script or a hint.
+Blocking reads are never retried by the client: redis-py would re-send them after a lost reply and skip entries.
+On Python 3.11 a cancelled read with a socket timeout can hang, so blocking clients have none and callers bound them.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import structlog
+from redis.asyncio import BlockingConnectionPool
+from redis.asyncio import Redis as Client
+from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from shared.errors import StartError
+from shared.wire.commands import Redis
+
+logger = structlog.get_logger()
+
+_FORM: Final = "an address such as redis://host:6379/0"
+# Of an address's parameters: anything else would change how a client of ours behaves, or switch off what TLS is for.
+_CREDENTIAL_PARAMETERS: Final = frozenset({"db", "username", "password"})
+_FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+_CREDENTIALS: Final = re.compile(r"^([\w+.-]*://)?.*@")  # greedy: a password may hold an @ that should be %40
+_PASSWORD: Final = re.compile(r"([?&]password=)[^&#]*", re.IGNORECASE)
+BLOCK_MS = 2000  # how long one blocking read waits; bounds how late a stop is noticed
+# Full or demoted counts as away too: what cannot be written now is tried again until it can.
+DISCONNECTED = (
+    RedisConnectionError,
+    RedisTimeoutError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    OSError,
+    TimeoutError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """`redis` for commands, `blocking` for reads that wait."""
+
+    redis: Redis
+    blocking: Redis
+
+
+@asynccontextmanager
+async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Broker]:
+    """Both clients for `url`, closed at the end.
+
+    Raises `BrokerError` if `url` is no address, or if the server does not answer now.
+    """
+    check(url)
+    redis = Client(
+        connection_pool=BlockingConnectionPool.from_url(
+            url,
+            protocol=2,
+            max_connections=16,
+            timeout=2,
+            socket_timeout=2,
+            socket_connect_timeout=2,
+            retry=Retry(ExponentialWithJitterBackoff(), 3),
+        )
+    )
+    pool: Any = redis.connection_pool
+    pool.connection_class = type("CancellableConnection", (_Cancellable, pool.connection_class), {})
+    blocking = Client(
+        connection_pool=BlockingConnectionPool.from_url(
+            url,
+            protocol=2,
+            max_connections=blocking_connections,
+            timeout=2,
+            socket_timeout=None,
+            socket_connect_timeout=2,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+        )
+    )
+    try:
+        try:
+            await redis.ping()
+        except (RedisError, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise BrokerError(url, f"no answer ({reason}); is the server running and the address right?") from None
+        yield Broker(cast(Redis, redis), cast(Redis, blocking))
+    finally:
+        with suppress(RedisError, OSError):
+            await redis.aclose()
+            await blocking.aclose()
+        await redis.connection_pool.disconnect()
+        await blocking.connection_pool.disconnect()
+
+
+def check(url: str) -> None:
+    """Raise `BrokerError` if `url` cannot be the address of a Redis.
+
+    With `rediss://` the server must prove its name, by the system's authorities or those in `?ssl_ca_certs=FILE` (or
+    `ssl_ca_path`); `&ssl_certfile=FILE&ssl_keyfile=FILE` prove ours.
+    """
+    try:
+        parsed: Mapping[str, Any] = parse_url(url)
+        sound = "://" in url  # redis-py takes `redis:host` for a host that is missing, and goes to localhost
+        given = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    except ValueError:
+        sound = False
+    if not sound:
+        raise BrokerError(url, _FORM)
+    for name, value in given.items():
+        if name in _CREDENTIAL_PARAMETERS:
+            continue
+        if name not in _FILES:
+            raise BrokerError(url, f"of parameters it may have {', '.join(_FILES)}, and not {name}")
+        if parsed.get("connection_class") is not SSLConnection:
+            raise BrokerError(url, f"{name} is for TLS: write rediss://")
+        if not Path(value).exists():
+            raise BrokerError(url, f"{name}: there is no such file here")
+
+
+def redacted(url: str) -> str:
+    """`url` for people to read: host, port and database, but no user and password."""
+    return _CREDENTIALS.sub(lambda match: f"{match[1] or ''}***@", _PASSWORD.sub(r"\1***", url))
+
+
+class _Cancellable:
+    """Mixed into a connection class: a write that is cancelled ends, on every Python.
+
+    redis-py bounds writes with `asyncio.wait_for`, which on Python 3.11 may swallow a cancellation (cpython#86296):
+    the cancelled task then goes on for ever.
+    """
+
+    socket_timeout: float | None
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        limit, self.socket_timeout = self.socket_timeout, None
+        connection = cast(AbstractConnection, super())
+        try:
+            async with asyncio.timeout(limit):
+                await connection.send_packed_command(command, check_health)
+        except TimeoutError:
+            raise RedisTimeoutError("Timeout writing to socket") from None
+        finally:
+            self.socket_timeout = limit
+
+
+class BrokerError(StartError):
+    """Redis cannot be reached; the message names the option and the address, but no password."""
+
+    def __init__(self, url: str, allowed: str) -> None:
+        super().__init__("--redis", redacted(url), allowed)
+
+
+class Reconnect:
+    """Full-jitter waits between tries, for ever, and one log line per change of state."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._failures = 0
+
+    def succeeded(self) -> None:
+        if self._failures:
+            logger.info("redis_reconnected", reader=self._what, failures=self._failures)
+        self._failures = 0
+
+    async def failed(self, error: BaseException) -> None:
+        if not self._failures:
+            logger.warning("redis_disconnected", reader=self._what, error=type(error).__name__)
+        self._failures += 1
+        await asyncio.sleep(random.uniform(0.1, min(5.0, 0.1 * 2.0**self._failures)))

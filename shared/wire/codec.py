@@ -1,0 +1,81 @@
+"""Messages to bytes and back: one version byte, then MessagePack, checked against the type before anyone sees it.
+
+Anything that is not exactly such a message raises `CodecError`; nothing is executed, guessed or repaired.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from shared.wire.messages import Announced, Chunk, Hint, Job, Proposal, Reply
+
+VERSION: Final = 1
+# The largest honest message is a job: a million prompt tokens at five bytes each, and some room.
+MAX_BYTES: Final = 8 << 20
+
+T = TypeVar("T")
+
+_encoder = msgspec.msgpack.Encoder()
+_job = msgspec.msgpack.Decoder(Job)
+_chunk = msgspec.msgpack.Decoder(Chunk)
+_hint = msgspec.msgpack.Decoder(Hint)
+_reply = msgspec.msgpack.Decoder(Reply)
+_card = msgspec.msgpack.Decoder(Announced)
+
+
+class CodecError(ValueError):
+    """The bytes are not a message of the expected type and a known version."""
+
+
+def encode(message: Job | Chunk | Hint | Reply | Announced) -> bytes:
+    """The message as bytes that any `decode_…` of its plane accepts."""
+    return bytes((VERSION,)) + _encoder.encode(message)
+
+
+def _decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T:
+    if len(data) > MAX_BYTES:
+        raise CodecError(f"message of {len(data)} bytes; the limit is {MAX_BYTES}")
+    if not data or data[0] != VERSION:
+        raise CodecError(f"unknown message version {data[:1].hex() or 'none'}; this release speaks {VERSION}")
+    try:
+        return decoder.decode(memoryview(data)[1:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError(str(error)) from error
+
+
+def decode_job(data: bytes) -> Job:
+    """A `Job`, or `CodecError`."""
+    return _decode(_job, data)
+
+
+def decode_chunk(data: bytes) -> Chunk:
+    """A `Chunk`, or `CodecError`."""
+    return _decode(_chunk, data)
+
+
+def decode_hint(data: bytes) -> Hint:
+    """`Open`, `Commit` or `Close`, or `CodecError`."""
+    return _decode(_hint, data)
+
+
+def decode_reply(data: bytes) -> Reply:
+    """`Proposal` (with one score per token) or `Hello`, or `CodecError`."""
+    reply = _decode(_reply, data)
+    if isinstance(reply, Proposal):
+        _check_tree(reply)
+    return reply
+
+
+def decode_card(data: bytes) -> Announced:
+    """What a process says of itself, or `CodecError`."""
+    return _decode(_card, data)
+
+
+def _check_tree(proposal: Proposal) -> None:
+    tokens = len(proposal.tokens)
+    if len(proposal.scores) != tokens:
+        raise CodecError(f"{tokens} tokens but {len(proposal.scores)} scores")
+    if proposal.parents and len(proposal.parents) != tokens:
+        raise CodecError(f"{tokens} tokens but {len(proposal.parents)} parents")
+    if any(parent >= index for index, parent in enumerate(proposal.parents)):
+        raise CodecError("a token that follows itself or a later one")

@@ -1,0 +1,205 @@
+"""Joining a fleet: the address, the token, and what is said of the drafter's worth."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from services.launcher.fleet import join
+from services.launcher.fleet.fleet_notice import Fleet
+from services.launcher.fleet.join import address, discover
+from services.launcher.fleet.token import join_token
+from services.launcher.forecast.helping import News, expectation, gain
+from shared.errors import StartError
+from shared.wire.messages import DrafterCard, DrafterCounts, VerifierCard
+from tests.service.scripted import card
+from tests.toys import drafter_card
+
+ROWS = ((1, 100.0), (8, 130.0), (16, 160.0))
+PID = 7
+
+
+def drafter(**changes: Any) -> DrafterCard:
+    values = {"host": "box", "pid": PID, "kind": "model", "model": "tiny", "n_vocab": 49152, "step_ms": 10.0}
+    return replace(drafter_card("d"), **{**values, **changes})
+
+
+def verifier(*counts: DrafterCounts, **changes: Any) -> VerifierCard:
+    return card(model="big", row_ms=ROWS, drafters=counts, **changes)
+
+
+def counts(accepted: int = 0, rounds: int = 0, drafter: str = "d") -> DrafterCounts:
+    return DrafterCounts(drafter=drafter, drafted=rounds * 4, accepted=accepted, rounds=rounds, stale=0, added=accepted)
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "expected"),
+    [
+        ("redis://h:1/0", "", "redis://h:1/0"),
+        ("redis://h:1/0", "t", "redis://drafter:t@h:1/0"),
+        ("rediss://h", "t", "rediss://drafter:t@h"),
+        ("redis://u:p@h", "t", "redis://u:p@h"),
+        ("h:1", "t", "h:1"),
+    ],
+)
+def test_the_token_is_the_drafters_password(url: str, token: str, expected: str) -> None:
+    assert address(url, token) == expected
+
+
+def test_a_token_is_made_once_and_kept_for_its_owner_only(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "draftmesh"
+    token = join_token("", folder)
+    assert len(token) >= 32
+    assert join_token("", folder) == token
+    [file] = folder.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    file.unlink()
+    assert join_token("", folder) != token
+
+
+def test_a_token_that_is_given_is_taken_and_kept_nowhere(tmp_path: Path) -> None:
+    assert join_token("x" * 16, tmp_path) == "x" * 16
+    assert not list(tmp_path.iterdir())
+    for bad in ("short", "spaces in the middle of it", "x" * 129):
+        with pytest.raises(StartError) as caught:
+            join_token(bad, tmp_path)
+        assert bad not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["short\n", "\xff" * 20])
+def test_a_file_that_holds_no_token_is_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / "join-token").write_text(content, encoding="latin-1")
+    with pytest.raises(StartError, match="--join-token"):
+        join_token("", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fleets", "complaint"),
+    [
+        ([], "no fleet announces itself in this network; write draftmesh join redis://"),
+        ([Fleet("a", "h", 1), Fleet("b", "h", 2)], "there are 2 fleets; write which one"),
+        ([Fleet("a", "h", 1)], "--token"),
+    ],
+)
+def test_what_the_network_cannot_tell_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, fleets: list[Fleet], complaint: str
+) -> None:
+    async def search() -> list[Fleet]:
+        return fleets
+
+    monkeypatch.setattr("services.launcher.fleet.beacon.search", search)
+    said: list[str] = []
+    with pytest.raises(StartError, match=complaint):
+        discover("", said.append)
+    assert [line for line in said if line.startswith("found")] == [f"found {fleet}" for fleet in fleets]
+
+
+def test_the_only_fleet_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def search() -> list[Fleet]:
+        return [Fleet("a", "fd00::1", 7072)]
+
+    monkeypatch.setattr("services.launcher.fleet.beacon.search", search)
+    assert discover("t", lambda _: None) == "redis://drafter:t@[fd00::1]:7072/0"
+
+
+def test_a_drafter_that_waits_for_the_first_verifier_says_so() -> None:
+    news = News("box", 1.0)
+    assert news.look([], PID, 0) == ["no verifier is there yet; waiting for one"]
+    assert news.look([], PID, 1) == []
+    assert news.look([drafter()], PID, 2) == ["drafting with tiny on cpu, 100 tokens/s alone"]
+
+
+def test_a_drafter_is_told_of_as_it_becomes_known_and_once() -> None:
+    news = News("box", 1.0)
+    assert news.look([verifier()], PID, 0) == []
+    assert news.look([drafter()], PID, 1) == [
+        "drafting with tiny on cpu, 100 tokens/s alone",
+        "no verifier is there yet; waiting for one",
+    ]
+    assert news.look([drafter(), verifier()], PID, 2) == []
+    lines = news.look([drafter(), verifier(counts())], PID, 3)
+    assert lines[0] == "vocabulary matches big (49,152 tokens)"
+    assert lines[1].startswith("should raise big from 10.0 to ")
+    assert news.look([drafter(), verifier(counts())], PID, 4) == []
+    assert news.look([drafter(host="other"), verifier(counts())], PID, 5) == []
+
+
+def test_a_refusal_names_what_differs() -> None:
+    news = News("box", 1.0)
+    refused = verifier(refused=(("d", "token 7 is b'a', not b'b'"),))
+    assert news.look([drafter(), refused], PID, 0)[1:] == ["cannot draft for big: token 7 is b'a', not b'b'"]
+
+
+def test_the_gain_is_told_at_once_and_then_when_it_changed_and_not_often() -> None:
+    news = News("box", 1.0)
+    news.look([drafter(), verifier(counts())], PID, 0)
+    assert news.look([drafter(), verifier(counts(0, 3))], PID, 1) == []
+    assert news.look([drafter(), verifier(counts(6, 3))], PID, 2) == ["big: adds 2.0 tokens per round, x2.6"]
+    assert news.look([drafter(), verifier(counts(9, 3))], PID, 31) == []
+    assert news.look([drafter(), verifier(counts(9, 3))], PID, 32) == ["big: adds 3.0 tokens per round, x3.4"]
+    assert news.look([drafter(), verifier(counts(9, 3))], PID, 99) == []
+
+
+def test_a_verifier_that_leaves_and_comes_back_is_met_anew() -> None:
+    news = News("box", 1.0)
+    news.look([drafter(), verifier(counts())], PID, 0)
+    assert news.look([drafter()], PID, 1) == ["big: its verifier left", "no verifier is there yet; waiting for one"]
+    assert news.look([drafter(), verifier(counts(), id="again")], PID, 2)[0].startswith("vocabulary matches")
+
+
+def test_what_to_expect_follows_from_rows_steps_and_round_trip() -> None:
+    near = expectation(drafter(), verifier(), 1.0)
+    far = expectation(drafter(), verifier(), 200.0)
+    assert near.endswith("if 70% of its guesses are right")
+    assert number(near) > number(far) > 10.0
+    seen = verifier(counts(40, 10, "alike"))
+    assert "if 100% of" in expectation(drafter(), seen, 1.0, {"alike"})
+    assert "if 70% of" in expectation(drafter(), seen, 1.0, {"another"})
+
+
+def number(line: str) -> float:
+    return float(line.partition(" to ")[2].partition(" ")[0])
+
+
+def test_what_cannot_pay_is_said_with_the_reason() -> None:
+    dear = card(model="big", row_ms=((1, 100.0), (8, 800.0), (16, 1600.0)))
+    assert expectation(drafter(), dear, 1.0).startswith("will not pay for big here: 16 rows cost 16.0 single steps")
+    slow = expectation(drafter(step_ms=900.0), verifier(), 1.0)
+    assert "drafts come too late" in slow
+    assert "not measured yet" in expectation(drafter(step_ms=0.0), verifier(), 1.0)
+
+
+def test_a_gain_counts_what_rows_cost() -> None:
+    assert gain(card(model="m"), counts(8, 4)) == "m: adds 2.0 tokens per round, x3.0"
+    assert gain(verifier(), counts(8, 4)) == "big: adds 2.0 tokens per round, x2.6"
+
+
+def test_what_others_guessed_too_is_no_gain() -> None:
+    assert gain(verifier(), replace(counts(8, 4), added=0)) == "big: adds 0.0 tokens per round, x1.0"
+    assert gain(verifier(), replace(counts(8, 4), added=4)) == "big: adds 1.0 tokens per round, x1.4"
+
+
+@pytest.mark.parametrize(("status", "kept"), [(0, False), (1, True), (2, False)])
+def test_only_after_a_failure_the_drafters_log_is_kept(
+    status: int,
+    kept: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def reach(_: str) -> float:
+        return 1.0
+
+    async def end(_: join.Helper) -> int:
+        return status
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(join, "_reach", reach)
+    monkeypatch.setattr(join.Helper, "run", end)
+    wishes = join.Wishes(url="redis://127.0.0.1:1/0", token="", draft_model="", arguments=(), environment={})
+    assert join.run(wishes) == status
+    assert len(list(tmp_path.glob("draftmesh-*"))) == kept
+    assert ("the drafter's log is kept in" in capsys.readouterr().out) == kept

@@ -1,0 +1,108 @@
+"""Strict exactness takes the fastest types of keys and values with which bits do not depend on what shares a decode."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from services.verifier import load
+from services.verifier.calibrate import Exactness
+from services.verifier.load import TargetSettings
+from shared.errors import StartError
+from shared.fleet.arriving import alone
+from shared.model import offload
+from shared.model.gguf_header import Header
+from shared.model.memory import Layout
+from shared.model.model_sizes import measure
+from shared.settings import options
+
+EQUAL = Exactness(single_row=0.0, rows=0.0, neighbours=0.0, cells=0.0)
+PADDED = Exactness(single_row=0.2, rows=0.0, neighbours=0.0, cells=0.0)
+DIFFERENT = Exactness(single_row=1.0, rows=1.0, neighbours=0.0, cells=0.0)
+MIXED, SAME, LAW = ("bf16", "f16"), ("bf16", "bf16"), ("f16", "f16")
+
+PLACED = offload.place(
+    measure([Header({"general.architecture": "llama"}, ())]), Layout(context=4096, parallel=8), "auto", "cpu", 1, 1
+)
+
+Types = tuple[str, str]
+
+
+class Box:
+    """Whatever the loader asks for: a model, a device, contexts and what was measured with each kind of cache."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, found: dict[Types, Exactness], kind: str = "cpu") -> None:
+        self.name = self.description = kind
+        self.gpus, self.shares = [] if kind == "cpu" else [self], ()
+        self.can_roll_back, self.n_ctx_train, self.extra_buffers = True, 4096, True
+        self.open: list[Types] = []
+        self.tried: list[Types] = []
+        box = self
+
+        class Context:
+            def __init__(self, _: Any, **options: Any) -> None:
+                self.types = options["cache_type_k"], options["cache_type_v"]
+                box.open.append(self.types)
+
+            def close(self) -> None:
+                box.open.remove(self.types)
+
+        class Cache:
+            def __init__(self, *_: Any, **conditions: Any) -> None:
+                self.types = conditions["cache_types"][:2]
+
+            def load(self) -> tuple[dict[int, float], Exactness]:
+                box.tried.append(self.types)
+                return {1: 10.0}, found[self.types]
+
+        monkeypatch.setattr(load, "Context", Context)
+        monkeypatch.setattr(load, "Cache", Cache)
+        monkeypatch.setattr(load, "still_holds", lambda *_: True)
+
+    def on_cpu(self, _: int) -> bool:
+        return not self.gpus
+
+    @property
+    def vocabulary(self) -> "Box":
+        return self
+
+    def tokenize(self, _: str) -> list[int]:
+        return []
+
+    def load(self, **settings: Any) -> load.Loaded:
+        wanted = TargetSettings(**settings)
+        one = cast(Any, self)
+        return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, alone(1)).load()
+
+
+def test_values_are_f16_on_a_cpu_that_keeps_bits_equal_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Box(monkeypatch, {MIXED: EQUAL})
+    assert box.load().level == "strict"
+    assert box.open == box.tried == [MIXED]
+
+
+def test_a_cpu_that_does_not_gets_bf16_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Box(monkeypatch, {MIXED: DIFFERENT, SAME: EQUAL})
+    assert box.load().level == "strict"
+    assert box.open == [SAME]
+
+
+def test_gpus_get_one_type_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Box(monkeypatch, {SAME: EQUAL}, kind="gpu")
+    assert box.load().level == "strict"
+    assert box.open == box.tried == [SAME]
+
+
+def test_other_types_are_not_tried_where_only_single_rows_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Float weights do that whatever the cache holds."""
+    box = Box(monkeypatch, {MIXED: PADDED, LAW: DIFFERENT})
+    assert box.load().level == "law"
+    assert box.tried == [MIXED, LAW]
+    assert box.load(exactness=options.Exactness.STRICT).min_rows == 2
+
+
+def test_options_come_first_and_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Box(monkeypatch, {("q8_0", "q8_0"): DIFFERENT})
+    with pytest.raises(StartError, match="strict"):
+        box.load(cache_type_k="q8_0", cache_type_v="q8_0", exactness=options.Exactness.STRICT)
+    assert box.tried == [("q8_0", "q8_0")]
