@@ -8,7 +8,9 @@ import fakeredis
 import pytest
 import redis
 
+from services.gateway.models import directory
 from shared.model import model_source
+from shared.model.llama.model import Model
 from shared.settings import settings_file
 from shared.wire.broker import Broker, connect
 from tests.server import valkey_server
@@ -21,6 +23,22 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Commands see no `up` that the user runs meanwhile, and those of tests are not seen by the user's commands."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def vocabularies_loaded_once() -> Iterator[None]:
+    """Gateways of this process share what they load: several hundred tests start one, and most have the same model."""
+    loaded: dict[bytes, Model] = {}
+
+    def load(path: Path, vocab_only: bool) -> Model:
+        data = path.read_bytes()
+        if data not in loaded:
+            loaded[data] = Model(path, vocab_only=vocab_only)
+        return loaded[data]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(directory, "Model", load)
         yield
 
 

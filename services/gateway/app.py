@@ -3,8 +3,9 @@
 import math
 import re
 import uuid
+from functools import cache, partial
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from aiohttp import web
@@ -42,7 +43,7 @@ def build(gateway: Gateway) -> web.Application:
     """The application over its parts; it owns none of them."""
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_identify, _catch, _preflight, _authenticate])
     app[GATEWAY] = gateway
-    app[DOCUMENT] = document(ROUTES, version("draftmesh"))
+    app[DOCUMENT] = partial(_document)
     app.on_response_prepare.append(_decorate)
     for route in ROUTES:
         for path in route.paths:
@@ -50,6 +51,11 @@ def build(gateway: Gateway) -> web.Application:
             if route.method == "GET":
                 app.router.add_head(path, route.handler)
     return app
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return document(ROUTES, version("draftmesh"))
 
 
 @web.middleware

@@ -119,7 +119,8 @@ class Registry:
 
     async def publish(self, key: str, data: bytes) -> None:
         """Store a vocabulary under its key."""
-        await self._redis.set(key, zlib.compress(data, 6), px=VOCABULARY_TTL_MS)
+        packed = await asyncio.to_thread(zlib.compress, data, 1)
+        await self._redis.set(key, packed, px=VOCABULARY_TTL_MS)
 
     async def renew(self, key: str) -> bool:
         """Keep a stored vocabulary; False if it is not there (any more)."""

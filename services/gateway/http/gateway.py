@@ -1,6 +1,7 @@
 """Everything that the routes share, built once by the service and read only."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -55,7 +56,7 @@ class Gateway:
 
 
 GATEWAY = web.AppKey("gateway", Gateway)
-DOCUMENT = web.AppKey("document", dict[str, Any])  # the OpenAPI document
+DOCUMENT = web.AppKey("document", partial[dict[str, Any]])  # makes the OpenAPI document
 CALLER = web.RequestKey("caller", str)  # what `Guard.check` gave
 REQUEST_ID = web.RequestKey("request_id", str)  # the client's own, or made up: for headers, errors and logs
 ANSWER_ID = web.RequestKey("answer_id", str)  # hexadecimal and always made up: what is stored is found by it

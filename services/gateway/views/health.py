@@ -65,7 +65,7 @@ async def _missing(gateway: Gateway) -> list[str]:
 
 async def openapi(request: web.Request) -> web.Response:
     """What all routes take and answer."""
-    return web.json_response(request.app[DOCUMENT])
+    return web.json_response(request.app[DOCUMENT]())
 
 
 async def metrics(request: web.Request) -> web.Response:
