@@ -80,14 +80,18 @@ $(VULKAN): $(STAMP)
 		&& XDG_DATA_HOME=$(CURDIR)/.cache/data $(BIN)/draftmesh backend add vulkan --from .cache/packages \
 		&& touch $@; } || echo "no Vulkan backend: nothing will be tested on a second device"
 
+# Tests run in as many processes as this, a file's in one of them.
+WORKERS := 2
+PARALLEL = --numprocesses $(WORKERS) --dist loadfile
+
 test: lint axe vulkan ## everything: lint and all tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-devices: $(EXTRAS) vulkan ## a fleet over Mesa's Vulkan device and the CPU; minutes
 	DRAFTMESH_TEST_VULKAN=1 $(BIN)/python -m pytest tests/devices $(ARGS)
 
 check: lint ## the quick part, under a minute
-	$(BIN)/python -m pytest -q -m 'not model' tests/unit tests/contract $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -q -m 'not model' tests/unit tests/contract $(ARGS)
 
 soak: $(EXTRAS) ## simulate 100,000 schedules of faults; ARGS="--seeds … --first …"
 	@exec $(BIN)/python -m tests.simulation.soak $(ARGS)

@@ -116,7 +116,7 @@ def main() -> None:
         if arguments.check:
             check()
         elif arguments.unpack:
-            unpack(wheel(_recipe(arguments.portable), arguments.portable, arguments.anew), arguments.unpack)
+            unpack(wheel(pinned(arguments.portable), arguments.portable, arguments.anew), arguments.unpack)
         else:
             install(arguments.portable, arguments.anew)
     except Refusal as error:
@@ -135,7 +135,7 @@ def install(portable: bool, anew: bool) -> None:
         print(f"taking {cached.name} from pip's cache", flush=True)
         _install(cached, _FROM_PIP)
         return
-    ours = _recipe(portable)
+    ours = pinned(portable)
     if not anew and _installed() == wanted and _made_by() == ours.key():
         return
     _install(wheel(ours, portable, anew), ours.key())
@@ -184,7 +184,8 @@ def unpack(source: Path, folder: Path) -> None:
                 (folder / name.removeprefix(LIBRARIES)).write_bytes(archive.read(name))
 
 
-def _recipe(portable: bool) -> Recipe:
+def pinned(portable: bool) -> Recipe:
+    """The recipe of the version that is pinned, with this shell's `CMAKE_ARGS` and the compiler at hand."""
     return recipe(_constraints().read_text(), portable, os.environ.get("CMAKE_ARGS", ""), compiler())
 
 

@@ -25,6 +25,8 @@ from rich.console import Console
 from bench.device import manifest, random_model
 from bench.device.check import FOLDER
 from bench.device.unpacking import BACKENDS, LIBRARIES, VOCABULARY, WHEELS
+from install import llama
+from install.compiling import Refusal
 from services.launcher.models.pair import default_model
 from shared.errors import StartError
 from shared.model.llama import plugins
@@ -44,7 +46,11 @@ LeftOut = Annotated[
     list[str], typer.Option("--leave-out", help="A package that the other machine has; may be repeated.")
 ]
 Llama = Annotated[
-    Path | None, typer.Option("--llama-wheel", help="A wheel of llama-cpp-python that runs on the other machine.")
+    Path | None,
+    typer.Option(
+        "--llama-wheel",
+        help="A wheel of llama-cpp-python that runs on the other machine; otherwise one for any processor is made.",
+    ),
 ]
 
 
@@ -126,11 +132,11 @@ def _own_wheel(folder: Path) -> None:
 
 
 def _llama(folder: Path, given: Path | None) -> None:
-    """A wheel for any processor; without one at hand pip's own, which is for this processor only."""
-    if given is not None:
-        shutil.copy(given, folder)
-        return
-    _pip("wheel", "--no-deps", "--constraint", str(ROOT / "constraints.txt"), "--wheel-dir", str(folder), _LLAMA)
+    """The wheel that was given, or the one for any processor, which is compiled now if it was not before."""
+    try:
+        shutil.copy(given or llama.wheel(llama.pinned(portable=True), portable=True, anew=False), folder)
+    except Refusal as error:
+        raise StartError("device-kit", "llama.cpp", str(error)) from None
 
 
 def _backend(folder: Path, name: str) -> None:
