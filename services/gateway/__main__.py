@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from services.gateway.generation.lost_models import GRACE_S
-from services.gateway.service import Settings, serve
+from services.gateway.service import GatewaySettings, serve
 from shared.process import api_keys, lifecycle, logs
 from shared.settings import command_line, options
 
@@ -89,7 +89,7 @@ def main(
 ) -> None:
     """Speak HTTP to clients for the models that verifiers on this Redis serve."""
     logs.configure("gateway", log_level)
-    settings = Settings(
+    settings = GatewaySettings(
         redis=redis,
         host=host,
         port=port,

@@ -29,7 +29,7 @@ from services.gateway.http.sse import HEARTBEAT_S, event
 from services.gateway.models.directory import ModelDirectory
 from services.gateway.monitoring.loop_health import Contact, Pulse
 from services.gateway.monitoring.metrics import Metrics
-from services.gateway.monitoring.watch import Watch
+from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.storage.follow import LogFollower
 from services.gateway.storage.kept_turns import TurnStore
 from services.gateway.storage.record_follower import RecordFollower
@@ -51,7 +51,7 @@ CLOSE_S: Final = 2.0  # for handlers that are cancelled after the drain to cance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class GatewaySettings:
     """How one gateway runs. Port 0 takes a free one."""
 
     redis: str
@@ -71,7 +71,7 @@ class Settings:
     drain_s: float = lifecycle.DRAIN_S
 
 
-async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
+async def serve(settings: GatewaySettings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
     """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
     instance = lifecycle.instance_name("gateway")
     file = KeysFile(settings.api_keys_file) if settings.api_keys_file else None
@@ -81,7 +81,7 @@ async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Futur
 
 
 async def _serve(
-    settings: Settings,
+    settings: GatewaySettings,
     instance: str,
     guard: Guard,
     file: KeysFile | None,
@@ -120,7 +120,7 @@ async def _serve(
     logger.info("gateway_stopped")
 
 
-def _guard(settings: Settings, file: KeysFile | None) -> Guard:
+def _guard(settings: GatewaySettings, file: KeysFile | None) -> Guard:
     digests = [*settings.api_keys, *(file.digests if file else ())]
     option = "--published-host" if settings.published_host else "--host"
     api_keys.require(settings.published_host or settings.host, bool(digests), settings.no_auth, option)
@@ -128,7 +128,7 @@ def _guard(settings: Settings, file: KeysFile | None) -> Guard:
 
 
 def _assemble(
-    settings: Settings,
+    settings: GatewaySettings,
     instance: str,
     guard: Guard,
     tracer: Tracer,
@@ -162,21 +162,21 @@ def _assemble(
         attempts=Attempts(clients.redis),
         background=Background(instance),
         record_follower=RecordFollower(follower),
-        watch=Watch(directory.cards, event),
+        watch=FleetWatch(directory.cards, event),
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,
     )
 
 
-def _limits(settings: Settings) -> Limits:
+def _limits(settings: GatewaySettings) -> Limits:
     return Limits(
         requests=settings.max_requests, per_caller=settings.max_requests_per_key, tokens=settings.max_live_tokens
     )
 
 
 @asynccontextmanager
-async def _listen(settings: Settings, gateway: Gateway) -> AsyncIterator[str]:
+async def _listen(settings: GatewaySettings, gateway: Gateway) -> AsyncIterator[str]:
     runner = web.AppRunner(build(gateway), handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_S)
     await runner.setup()
     try:

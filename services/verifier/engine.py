@@ -15,9 +15,9 @@ from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.pace import Pace
-from services.verifier.round import QUIET_ROUNDS, Entry, Planner, Round
-from services.verifier.scheduler import MAX_WIDTH, Arrival
-from services.verifier.trie import Node
+from services.verifier.round import QUIET_ROUNDS, Planner, Round, RoundEntry
+from services.verifier.scheduler import MAX_WIDTH, ExpectedDrafts
+from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk, walk
 from shared.law.speedup import RowCosts
 from shared.model.sequences import Sequences
@@ -177,14 +177,14 @@ class Engine:
             accepted = entry.walk.path if entry.walk else []
             self.sequences.settle(generation.slot, [*entry.computed, *(node.token for node in accepted)])
 
-    def _branch(self, entry: Entry) -> None:
+    def _branch(self, entry: RoundEntry) -> None:
         """Give every leaf of a tree the past of its request."""
         slot = entry.generation.slot
         for leaf in entry.leaves:
             if leaf != slot.id:
                 self.target.copy(slot.id, leaf, len(slot.tokens))
 
-    def _join(self, entry: Entry) -> None:
+    def _join(self, entry: RoundEntry) -> None:
         """Bring what was accepted into the request's own sequence and empty the others."""
         slot = entry.generation.slot
         path = entry.walk.path if entry.walk else []
@@ -210,7 +210,7 @@ class Engine:
             self._pace.decoded(sum(len(gain.chunk.tokens) for gain in gains if gain.chunk is not None), now_ms)
         return gains
 
-    def _settle(self, entry: Entry, now_ms: float) -> Gain:
+    def _settle(self, entry: RoundEntry, now_ms: float) -> Gain:
         generation, result = entry.generation, entry.walk
         base = generation.offset
         if result is None:
@@ -251,16 +251,16 @@ class Engine:
         generation.first_chunk = False
         return Gain(generation, base, chunk)
 
-    def _wanted(self, arrival: Arrival, limit: int) -> int:
+    def _wanted(self, arrival: ExpectedDrafts, limit: int) -> int:
         return self._planner.wanted(arrival, limit, others=len(self.running) - 1)
 
     @staticmethod
-    def _tried(entry: Entry, result: Walk) -> int:
+    def _tried(entry: RoundEntry, result: Walk) -> int:
         """At how many offsets a draft was compared with the target's draw."""
         last = result.path[-1] if result.path else entry.generation.trie.root
         return len(result.path) + any(child in entry.rows for child in last.children.values())
 
-    def _judge(self, entry: Entry, result: Walk) -> None:
+    def _judge(self, entry: RoundEntry, result: Walk) -> None:
         """Tell every drafter what became of its guesses, verified or not, and count the verified ones.
 
         A guess that got no row is judged too where the target drew at its place: so a drafter that does not pay now
@@ -291,7 +291,7 @@ class Engine:
             drafter.drafted += sum(name in node.guesses for node in drafts)
             drafter.accepted += sum(name in node.guesses for node in accepted)
 
-    def _source(self, node: Node) -> str:
+    def _source(self, node: TrieNode) -> str:
         """Whom an accepted token is credited to: the grammar that forced it, or the drafter whose confidence in it was
         worth most."""
         if node.forced:

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.generation.choice import Event, Finished
-from services.gateway.generation.generator import Answer
+from services.gateway.generation.generator import AnswerEvents
 from services.gateway.generation.preparation import Prepared, prepare
 from services.gateway.http.account import Account
 from services.gateway.http.attempts import HEADER
@@ -41,7 +41,7 @@ class Exchange:
     request: web.Request
     call: Call
     identity: Identity
-    answer: Answer
+    answer: AnswerEvents
     account: Account
     stores: Stores
     headers: Mapping[str, str]
@@ -192,7 +192,7 @@ async def _whole(exchange: Exchange) -> web.Response:
     return web.json_response(body, headers=exchange.headers)
 
 
-class Sink(Protocol):
+class FrameSink(Protocol):
     """Where frames go."""
 
     async def send(self, frames: Sequence[bytes]) -> None: ...
@@ -200,7 +200,7 @@ class Sink(Protocol):
         """Seconds until the silence is too long; 0: it is now."""
 
 
-async def play(exchange: Exchange, framing: Framing, sink: Sink) -> list[bytes]:
+async def play(exchange: Exchange, framing: Framing, sink: FrameSink) -> list[bytes]:
     """Send an answer's frames but for the last ones, which are returned: those of the end, or of what went wrong."""
     answer, account = exchange.answer, exchange.account
     try:

@@ -14,7 +14,7 @@ from services.gateway.http.sse import HEARTBEAT_S
 from services.gateway.models.directory import ModelDirectory
 from services.gateway.monitoring.loop_health import Contact, Pulse
 from services.gateway.monitoring.metrics import Metrics
-from services.gateway.monitoring.watch import Watch
+from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.storage.follow import LogFollower
 from services.gateway.storage.record_follower import RecordFollower
 from services.gateway.storage.stores import Stores
@@ -40,7 +40,7 @@ class Gateway:
     attempts: Attempts
     background: Background
     record_follower: RecordFollower
-    watch: Watch
+    watch: FleetWatch
     activity: Activity = field(default_factory=Activity)
     tracer: Tracer = field(default_factory=NoTracer)
     heartbeat_s: float = HEARTBEAT_S

@@ -45,7 +45,7 @@ class Metrics:
         """`cards` are the last ones seen, `running` the requests in this gateway."""
         self.registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self.registry)
-        self.registry.register(Fleet(cards))
+        self.registry.register(FleetCollector(cards))
         self.pressure = Pressure()
         self.registry.register(self.pressure)
         registry = self.registry
@@ -104,7 +104,7 @@ class _Counts:
     starts: tuple[RoundStarts, ...]
 
 
-class Fleet(Collector):
+class FleetCollector(Collector):
     """The verifiers' own counters, summed by model. A verifier that left keeps its share, so that sums never fall."""
 
     def __init__(self, cards: Callable[[], Sequence[Card]]) -> None:

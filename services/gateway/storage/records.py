@@ -118,7 +118,7 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
     job: str
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RecordedEvent(msgspec.Struct, frozen=True):
     """One event, as it is sent; `last`: nothing follows."""
 
     number: int
@@ -130,8 +130,8 @@ class Record(msgspec.Struct, frozen=True):
     """A record as it is now, by its first and its newest event."""
 
     origin: Origin
-    first: Entry
-    newest: Entry
+    first: RecordedEvent
+    newest: RecordedEvent
 
 
 _origin = msgspec.msgpack.Decoder(Origin)
@@ -199,12 +199,12 @@ class RecordStore:
             return None
         return Record(origin, _entry(*first[0]), newest)
 
-    async def newest(self, key: str) -> Entry | None:
+    async def newest(self, key: str) -> RecordedEvent | None:
         """The newest event of the record that lies here."""
         entries = await self._redis.xrevrange(key, count=1)
         return _entry(*entries[0]) if entries else None
 
-    async def read(self, key: str, after: int = -1, count: int | None = None) -> list[Entry]:
+    async def read(self, key: str, after: int = -1, count: int | None = None) -> list[RecordedEvent]:
         """Events behind the one with the number `after`, `count` at most."""
         entries: Entries = await self._redis.xrange(key, min=f"({after + 1}-0" if after >= 0 else "-", count=count)
         return [_entry(*entry) for entry in entries]
@@ -234,6 +234,6 @@ def cursor(after: int) -> bytes:
     return f"{after + 1}-0".encode()
 
 
-def _entry(entry_id: bytes, fields: Fields) -> Entry:
+def _entry(entry_id: bytes, fields: Fields) -> RecordedEvent:
     last = fields.get(_LAST)
-    return Entry(int(entry_id.partition(b"-")[0]) - 1, last or fields.get(_FRAME, b""), last is not None)
+    return RecordedEvent(int(entry_id.partition(b"-")[0]) - 1, last or fields.get(_FRAME, b""), last is not None)

@@ -16,7 +16,7 @@ from zeroconf import Error as ZeroconfError
 from zeroconf import EventLoopBlocked, IPVersion, NonUniqueNameException, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from services.launcher.fleet.fleet_notice import Fleet
+from services.launcher.fleet.fleet_notice import AnnouncedFleet
 
 logging.getLogger("zeroconf").addHandler(logging.NullHandler())  # what matters of its warnings is told by us
 
@@ -33,7 +33,7 @@ class Silent(RuntimeError):
 
 
 @asynccontextmanager
-async def announced(fleet: Fleet) -> AsyncIterator[None]:
+async def announced(fleet: AnnouncedFleet) -> AsyncIterator[None]:
     """Answer whoever looks for fleets for as long as the block lasts. Raises `Silent` if that cannot be."""
     info = AsyncServiceInfo(
         TYPE,
@@ -61,7 +61,7 @@ async def announced(fleet: Fleet) -> AsyncIterator[None]:
         await service.async_close()  # takes the announcement back
 
 
-async def search(seconds: float = SEARCH_S) -> list[Fleet]:
+async def search(seconds: float = SEARCH_S) -> list[AnnouncedFleet]:
     """The fleets that announce themselves in this network. Raises `Silent` if nobody can be asked."""
     names: set[str] = set()
 
@@ -83,7 +83,7 @@ async def search(seconds: float = SEARCH_S) -> list[Fleet]:
     return sorted({fleet for fleet in found if fleet is not None})
 
 
-async def _ask(service: AsyncZeroconf, name: str) -> Fleet | None:
+async def _ask(service: AsyncZeroconf, name: str) -> AnnouncedFleet | None:
     info = AsyncServiceInfo(TYPE, name)
     if not await info.async_request(service.zeroconf, 1000):
         return None
@@ -94,7 +94,7 @@ async def _ask(service: AsyncZeroconf, name: str) -> Fleet | None:
         key.decode(errors="replace"): (value or b"").decode(errors="replace") for key, value in info.properties.items()
     }
     gateway = said.get("gateway", "")
-    return Fleet(
+    return AnnouncedFleet(
         name=_plain(name.removesuffix(f".{TYPE}")),
         host=addresses[0],
         port=info.port,

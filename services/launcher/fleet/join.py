@@ -18,7 +18,7 @@ from rich.console import Console
 from services.launcher.backends import hint
 from services.launcher.display import Display
 from services.launcher.fleet.child import Child, Program, service_command
-from services.launcher.fleet.session import Session, with_logs
+from services.launcher.fleet.session import SupervisedRun, with_logs
 from services.launcher.fleet.token import USER
 from services.launcher.forecast.helping import News
 from services.launcher.models import fetching
@@ -33,7 +33,7 @@ _LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class JoinOptions:
     """The command line, parsed; `arguments` are the drafter's own. Without a `url` the network is asked."""
 
     url: str = field(repr=False)
@@ -43,24 +43,24 @@ class Wishes:
     environment: Mapping[str, str]  # what the drafter gets beside ours
 
 
-def run(wishes: Wishes) -> int:
+def run(options: JoinOptions) -> int:
     """Help until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started."""
     console = Console(highlight=False)
     display = Display(console)
     display.close()  # lines, and no table: there is one process
-    url = address(wishes.url, wishes.token) if wishes.url else discover(wishes.token, display.say)
+    url = address(options.url, options.token) if options.url else discover(options.token, display.say)
     round_trip_ms = asyncio.run(_reach(url))
     display.say(f"the fleet's Redis answers in {round_trip_ms:.1f} ms")
     model: tuple[str, ...] = ()
-    if wishes.draft_model:  # fetched here: people see the download, and Ctrl-C ends it
+    if options.draft_model:  # fetched here: people see the download, and Ctrl-C ends it
         if told := hint.missing(hardware.look):
             display.say(told, "yellow")
-        model = ("--draft-model", str(fetching.find(wishes.draft_model, "--draft-model", console)))
+        model = ("--draft-model", str(fetching.find(options.draft_model, "--draft-model", console)))
     drafter = Program(
         name="drafter",
-        command=(*service_command("drafter"), *model, *wishes.arguments),
+        command=(*service_command("drafter"), *model, *options.arguments),
         stage=0,
-        environment={**os.environ, **wishes.environment, "DRAFTMESH_REDIS": url},
+        environment={**os.environ, **options.environment, "DRAFTMESH_REDIS": url},
     )
     return with_logs(
         lambda folder: asyncio.run(Helper(url, drafter, folder, display, round_trip_ms).run()),
@@ -113,7 +113,7 @@ class Helper:
 
     async def run(self) -> int:
         """Help until a signal: 0, or the status that a failed drafter demands."""
-        session = Session(self._folder, self._display, "left; nothing is lost")
+        session = SupervisedRun(self._folder, self._display, "left; nothing is lost")
         self._supervisor = session.supervisor
         return await session.run(self._live)
 

@@ -22,7 +22,7 @@ NONE: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class LogsOptions:
     """The command line: the beginning of the processes' names, which `up`, and how much."""
 
     name: str
@@ -33,12 +33,12 @@ class Wishes:
     as_json: bool
 
 
-def run(wishes: Wishes, sleep: Callable[[float], None] = time.sleep) -> int:
+def run(options: LogsOptions, sleep: Callable[[float], None] = time.sleep) -> int:
     """Print and, if asked to, follow: 0, or 1 if there are no logs. Raises `StartError` for a name nobody has.
 
     Following ends when the `up` does.
     """
-    living = run_file.chosen(wishes.up)
+    living = run_file.chosen(options.up)
     found = living or run_file.last_dead()
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     if found is None:
@@ -47,16 +47,16 @@ def run(wishes: Wishes, sleep: Callable[[float], None] = time.sleep) -> int:
     if living is None:
         errors.print(f"no `up` runs; this is what the last one that ended badly left (pid {found.pid})", style="dim")
     folder = Path(found.logs)
-    processes = _matching(names(folder), wishes.name)
+    processes = _matching(names(folder), options.name)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     width = max(map(len, processes), default=0)
-    logs = Logs(folder, wishes.name, wishes.level, found.started)
-    show(console, logs.read(wishes.count), width, wishes.as_json)
-    alive = wishes.follow and living is not None
+    logs = Logs(folder, options.name, options.level, found.started)
+    show(console, logs.read(options.count), width, options.as_json)
+    alive = options.follow and living is not None
     while alive:
         sleep(_POLL_S)
         alive = found in run_file.living()
-        show(console, logs.read(), width, wishes.as_json)
+        show(console, logs.read(), width, options.as_json)
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from services.gateway.dialects.tool_call_ids import OPENAI
 from services.gateway.errors import ApiError
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
-from services.gateway.generation.choice import Delta, Event, Finished, Piece
+from services.gateway.generation.choice import CommittedToken, Delta, Event, Finished
 from services.gateway.http.dialect import Identity
 from services.gateway.models.served_model import Lexicon
 
@@ -120,11 +120,11 @@ class _Answer:
                     said += [Said(calls=[call])] if call is not None else []
         return said
 
-    def _object(self, said: Said, pieces: Sequence[Piece] = ()) -> dict[str, Any]:
+    def _object(self, said: Said, pieces: Sequence[CommittedToken] = ()) -> dict[str, Any]:
         chosen = {"logprobs": logprobs(pieces, self._prepared.lexicon)} if self._logprobs and pieces else {}
         return {**head(self._prepared.model.name), **self._shape(said), **chosen, "done": False}
 
-    def _last(self, said: Said, pieces: Sequence[Piece] = ()) -> dict[str, Any]:
+    def _last(self, said: Said, pieces: Sequence[CommittedToken] = ()) -> dict[str, Any]:
         assert self._finished is not None
         end = self._clock()
         first = self._first or end
@@ -176,7 +176,7 @@ class OllamaCollector(_Answer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._whole = Said()
-        self._pieces: list[Piece] = []
+        self._pieces: list[CommittedToken] = []
 
     def take(self, events: Sequence[Event]) -> None:
         for delta in self._see(events):
@@ -191,7 +191,7 @@ class OllamaCollector(_Answer):
         return self._last(self._whole, self._pieces)
 
 
-def logprobs(pieces: Sequence[Piece], lexicon: Lexicon) -> list[dict[str, Any]]:
+def logprobs(pieces: Sequence[CommittedToken], lexicon: Lexicon) -> list[dict[str, Any]]:
     """One entry per token that the verifier gave a log-probability for."""
     return [
         {

@@ -38,7 +38,7 @@ class Listed(Reply):
     details: Details
 
 
-class Running(Reply):
+class RunningModel(Reply):
     """One model of /api/ps."""
 
     name: str
@@ -78,9 +78,9 @@ def listed(model: ServedModel, description: Description, alias: str | None = Non
     )
 
 
-def running(model: ServedModel, description: Description) -> Running:
+def running(model: ServedModel, description: Description) -> RunningModel:
     """As /api/ps lists it."""
-    return Running(
+    return RunningModel(
         name=model.name,
         model=model.name,
         digest=_digest(model),

@@ -6,7 +6,7 @@ from aiohttp import web
 from pydantic import Field
 
 from services.gateway.dialects.ollama.call import NDJSON
-from services.gateway.dialects.ollama.models import Listed, Running, listed, running, shown
+from services.gateway.dialects.ollama.models import Listed, RunningModel, listed, running, shown
 from services.gateway.errors import ApiError, invalid
 from services.gateway.http.answering import read_body
 from services.gateway.http.bodies import checked, parse_object
@@ -34,10 +34,10 @@ class Tags(Reply):
 class Processes(Reply):
     """The models that run."""
 
-    models: list[Running]
+    models: list[RunningModel]
 
 
-class Named(Given):
+class NamedModel(Given):
     """A request about one model, under either name of the field."""
 
     model: str | None = Field(None, description="The model's name, with or without ':latest'")
@@ -52,13 +52,13 @@ class Named(Given):
         return name
 
 
-class Pull(Named):
+class Pull(NamedModel):
     """The body of POST /api/pull."""
 
     stream: bool = True
 
 
-class Progress(Reply):
+class PullProgress(Reply):
     """How far a pull is."""
 
     status: str
@@ -84,7 +84,7 @@ async def processes(request: web.Request) -> web.Response:
 
 async def show(request: web.Request) -> web.Response:
     """One served model."""
-    asked = checked(Named, parse_object(await read_body(request))).asked
+    asked = checked(NamedModel, parse_object(await read_body(request))).asked
     directory = request.app[GATEWAY].directory
     model = await directory.find(asked)
     lexicon = await directory.lexicon(model.vocabulary)
@@ -101,7 +101,7 @@ async def pull(request: web.Request) -> web.Response:
             raise
         raise ApiError(404, f"{error.message} Models come with verifiers; none is pulled.", code=error.code) from None
     steps = ("pulling manifest", "success") if body.stream else ("success",)
-    lines = "".join(f"{Progress(status=step).model_dump_json()}\n" for step in steps)
+    lines = "".join(f"{PullProgress(status=step).model_dump_json()}\n" for step in steps)
     return web.Response(text=lines, content_type=NDJSON if body.stream else "application/json")
 
 

@@ -20,7 +20,7 @@ from services.gateway.dialects.responses.framing import told
 from services.gateway.errors import REDIS_DOWN, SERVER, ApiError, unavailable
 from services.gateway.http.answering import Endpoint, Exchange, play
 from services.gateway.http.dialect import Framing
-from services.gateway.storage.records import Entry, Origin, RecordStore, Written
+from services.gateway.storage.records import Origin, RecordedEvent, RecordStore, Written
 from shared.wire.broker import DISCONNECTED, Reconnect
 
 logger = structlog.get_logger()
@@ -49,7 +49,9 @@ class ResponsesEndpoint(Endpoint):
         if not call.streaming:
             return web.json_response(told(frames[0])["response"], headers=exchange.headers)
         with exchange.gateway.activity.stay():  # until the reader has the end, and not only the writer
-            return await follow(exchange.request, response_id, Entry(0, frames[0], last=False), -1, exchange.headers)
+            return await follow(
+                exchange.request, response_id, RecordedEvent(0, frames[0], last=False), -1, exchange.headers
+            )
 
 
 async def _begin(exchange: Exchange, response_id: str, frames: Sequence[bytes]) -> None:

@@ -158,15 +158,15 @@ def up(folder: Path) -> Iterator[run_file.RunFile]:
         yield file
 
 
-def record(folder: Path) -> run_file.Run:
-    return run_file.Run(pid=1, gateway="http://127.0.0.1:1", redis="redis://x", logs=str(folder), started=BEGAN)
+def record(folder: Path) -> run_file.FleetRun:
+    return run_file.FleetRun(pid=1, gateway="http://127.0.0.1:1", redis="redis://x", logs=str(folder), started=BEGAN)
 
 
 def show(
     name: str = "", *, follow: bool = False, json: bool = False, sleep: Callable[[float], None] | None = None
 ) -> int:
-    wishes = logs.Wishes(name=name, up=None, follow=follow, count=50, level=Level.DEBUG, as_json=json)
-    return logs.run(wishes, *([sleep] if sleep else []))
+    options = logs.LogsOptions(name=name, up=None, follow=follow, count=50, level=Level.DEBUG, as_json=json)
+    return logs.run(options, *([sleep] if sleep else []))
 
 
 @pytest.mark.usefixtures("up")
