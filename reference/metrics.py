@@ -28,7 +28,7 @@ def _rows() -> Iterator[tuple[str, str, str, str]]:
         if isinstance(value, MetricWrapperBase):
             for family in value.describe():
                 yield _row(family, getattr(value, "_labelnames", ()))
-    for collector in (FleetCollector(list), metrics.pressure):
+    for collector in (FleetCollector(list), metrics.queue_metrics):
         for family in collector.collect():
             yield _row(family, getattr(family, "_labelnames", ()))
     for call in calls():  # gauges that are asked, wherever they are registered

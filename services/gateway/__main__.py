@@ -104,11 +104,11 @@ def main(
         published_host=published_host,
         traces=traces,
     )
-    _settle()
+    _freeze_garbage_collection()
     lifecycle.run(lambda stop: serve(settings, stop))
 
 
-def _settle() -> None:
+def _freeze_garbage_collection() -> None:
     """Keep the cyclic garbage collector from halting every stream: a full collection takes 50 to 90 ms.
 
     Most of what it looks through are modules, which never become garbage; and each burst of commits allocates more

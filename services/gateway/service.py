@@ -18,7 +18,7 @@ from services.gateway.app import build
 from services.gateway.dialects.responses.recorders import Recorders
 from services.gateway.generation.generator import Generator
 from services.gateway.generation.limits import Limits
-from services.gateway.generation.lost_models import GRACE_S, Absences
+from services.gateway.generation.lost_models import GRACE_S, LostModels
 from services.gateway.http.activity import Activity
 from services.gateway.http.attempts import Attempts
 from services.gateway.http.background_work import Background
@@ -27,7 +27,7 @@ from services.gateway.http.guard import Guard
 from services.gateway.http.keys_file import KeysFile, watch
 from services.gateway.http.sse import HEARTBEAT_S, event
 from services.gateway.models.directory import ModelDirectory
-from services.gateway.monitoring.loop_health import Contact, Pulse
+from services.gateway.monitoring.loop_health import Contact, LoopHealth
 from services.gateway.monitoring.metrics import Metrics
 from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.storage.follow import LogFollower
@@ -94,16 +94,16 @@ async def _serve(
         follower = LogFollower(clients.redis, clients.blocking, instance)
         gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
-            absences = Absences(gateway.directory, gateway.generator, settings.absence_grace_s)
-            card = _Card(instance, url, gateway, absences)
+            lost_models = LostModels(gateway.directory, gateway.generator, settings.absence_grace_s)
+            card = _Card(instance, url, gateway, lost_models)
             loops.start(follower.run, name="log follower")
             loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
-            loops.start(gateway.pulse.run, name="pulse")
+            loops.start(gateway.loop_health.run, name="loop health")
             loops.start(Recorders(gateway.stores.records, registry, gateway.background).run, name="recorders")
             loops.start(gateway.watch.run, name="watch")
             if file is not None:
                 loops.start(partial(watch, file, lambda kept: guard.replace((*settings.api_keys, *kept))), name="keys")
-            loops.start(absences.run, name="absences")
+            loops.start(lost_models.run, name="lost models")
             logger.info("gateway_started", url=url)
             if started is not None:
                 started.set_result(url)
@@ -138,10 +138,10 @@ def _assemble(
 ) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
-    pulse, contact = Pulse(), Contact()
+    loop_health, contact = LoopHealth(), Contact()
     metrics = Metrics(lambda: directory.last, lambda: activity.running)
     metrics.watch("draftmesh_draining", "Whether this gateway stops: 1 or 0.", lambda: activity.draining)
-    metrics.watch("draftmesh_event_loop_lag_seconds", "The worst of the last ten seconds.", lambda: pulse.lag)
+    metrics.watch("draftmesh_event_loop_lag_seconds", "The worst of the last ten seconds.", lambda: loop_health.lag)
     metrics.watch("draftmesh_silence_seconds", "Since anything was committed for a request here.", follower.silence)
     metrics.watch("draftmesh_heartbeat_age_seconds", "Since Redis last took a heartbeat of ours.", contact.age)
     return Gateway(
@@ -157,7 +157,7 @@ def _assemble(
         ),
         timeout_ms=int(settings.request_timeout_s * 1000),
         follower=follower,
-        pulse=pulse,
+        loop_health=loop_health,
         contact=contact,
         attempts=Attempts(clients.redis),
         background=Background(instance),
@@ -195,12 +195,12 @@ async def _listen(settings: GatewaySettings, gateway: Gateway) -> AsyncIterator[
 class _Card:
     """This gateway's card as it is now."""
 
-    def __init__(self, instance: str, url: str, gateway: Gateway, absences: Absences) -> None:
+    def __init__(self, instance: str, url: str, gateway: Gateway, lost_models: LostModels) -> None:
         self._instance = instance
         self._url = url
         self._gateway = gateway
         self._created = int(time.time())
-        self._absences = absences
+        self._lost_models = lost_models
 
     def __call__(self) -> GatewayCard:
         return GatewayCard(
@@ -210,6 +210,6 @@ class _Card:
             url=self._url,
             streams=self._gateway.activity.running,
             created=self._created,
-            deserted=self._absences.deserted,
-            waiting=tuple(self._gateway.metrics.pressure.waiting.items()),
+            deserted=self._lost_models.deserted,
+            waiting=tuple(self._gateway.metrics.queue_metrics.waiting.items()),
         )

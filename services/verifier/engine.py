@@ -1,4 +1,4 @@
-"""Runs rounds over all requests of one target: plan, decode, walk, settle. No I/O; one thread at a time.
+"""Runs rounds over all requests of one target: plan, decode, walk, finish. No I/O; one thread at a time.
 
 Every token that leaves here was drawn by the target from logits of its own row, so drafts, neighbours and timing
 change how many tokens a round gives and never which.
@@ -175,7 +175,7 @@ class Engine:
                 )
             self._join(entry)
             accepted = entry.walk.path if entry.walk else []
-            self.sequences.settle(generation.slot, [*entry.computed, *(node.token for node in accepted)])
+            self.sequences.accept(generation.slot, [*entry.computed, *(node.token for node in accepted)])
 
     def _branch(self, entry: RoundEntry) -> None:
         """Give every leaf of a tree the past of its request."""
@@ -195,22 +195,22 @@ class Engine:
             if leaf != slot.id:
                 self.target.truncate(leaf, 0)
 
-    # ------------------------------------------------------------ settle
+    # ------------------------------------------------------------ finish
 
-    def settle(self, round: Round) -> list[Gain]:
+    def finish(self, round: Round) -> list[Gain]:
         """Turn a finished round into chunks, verdicts and statistics."""
         now_ms = self._clock() * 1000
         self.counters.add("decodes", 1)
         self.counters.add("decode_us", int(round.decode_ms * 1000))
         self._planner.ended(round)
-        gains = [self._settle(entry, now_ms) for entry in round.entries]
+        gains = [self._gain(entry, now_ms) for entry in round.entries]
         if round.prefill_rows or any(gain.chunk is None or gain.chunk.finish is not Finish.NONE for gain in gains):
             self._pace.interrupted()
         else:
             self._pace.decoded(sum(len(gain.chunk.tokens) for gain in gains if gain.chunk is not None), now_ms)
         return gains
 
-    def _settle(self, entry: RoundEntry, now_ms: float) -> Gain:
+    def _gain(self, entry: RoundEntry, now_ms: float) -> Gain:
         generation, result = entry.generation, entry.walk
         base = generation.offset
         if result is None:
@@ -219,7 +219,7 @@ class Engine:
         sources = [self._source(node) for node in result.path]
         sources += [""] * (len(result.tokens) - len(sources))
         tried = self._tried(entry, result)
-        generation.settle(result.tokens, self.drafters, now_ms, self._wanted)
+        generation.advance(result.tokens, self.drafters, now_ms, self._wanted)
         width = len(entry.drafts)
         generation.rounds += 1
         self.assignment.round_ended(generation)

@@ -226,7 +226,7 @@ class Generation:
 
     # ------------------------------------------------------------ verdicts
 
-    def settle(
+    def advance(
         self, tokens: list[int], drafters: Drafters, now_ms: float, wanted: Callable[[ExpectedDrafts, int], int]
     ) -> None:
         """The target decided `tokens`: re-root the trie and expect each drafter to react.

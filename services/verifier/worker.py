@@ -161,8 +161,8 @@ class VerifierWorker:
                 waited_s = self._clock() - planned
                 await loop.run_in_executor(self._thread, engine.run, round)
                 self._take_proposals()
-                gains = engine.settle(round)
-                await self._committer.put(self._settle(gains))
+                gains = engine.finish(round)
+                await self._committer.put(self._messages(gains))
                 self._time(round, gains, began, waited_s)
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
 
@@ -262,7 +262,7 @@ class VerifierWorker:
             generation.lost = True
             self._wake()
 
-    def _settle(self, gains: list[Gain]) -> Batch:
+    def _messages(self, gains: list[Gain]) -> Batch:
         """A finished round as messages: commits, signs of life for those that still read their prompt, hints."""
         batch = Batch()
         for gain in gains:

@@ -19,7 +19,7 @@ from tests.toy_loaded import toy
 from tests.toys import drafter_card
 
 LOOPS = {
-    "gateway": ("log follower", "log reader", "log reader's wake-up", "heartbeat", "pulse"),
+    "gateway": ("log follower", "log reader", "log reader's wake-up", "heartbeat", "loop health"),
     "verifier": ("new", "orphans", "readers", "committer", "inbox", "registry", "rounds"),
     "drafter": ("inbox", "heartbeat", "measure", "draft"),
 }

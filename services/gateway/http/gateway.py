@@ -12,7 +12,7 @@ from services.gateway.http.background_work import Background
 from services.gateway.http.guard import Guard
 from services.gateway.http.sse import HEARTBEAT_S
 from services.gateway.models.directory import ModelDirectory
-from services.gateway.monitoring.loop_health import Contact, Pulse
+from services.gateway.monitoring.loop_health import Contact, LoopHealth
 from services.gateway.monitoring.metrics import Metrics
 from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.storage.follow import LogFollower
@@ -35,7 +35,7 @@ class Gateway:
     stores: Stores
     timeout_ms: int
     follower: LogFollower
-    pulse: Pulse
+    loop_health: LoopHealth
     contact: Contact
     attempts: Attempts
     background: Background
@@ -50,7 +50,7 @@ class Gateway:
         self.contact.made()
         await self.attempts.renew()
         cards = await self.directory.cards()
-        await self.metrics.pressure.look(self.broker, cards)
+        await self.metrics.queue_metrics.look(self.broker, cards)
         self.watch.remember(cards)
 
 

@@ -12,7 +12,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.gateway.monitoring.queue_metrics import Pressure
+from services.gateway.monitoring.queue_metrics import QueueMetrics
 from shared.wire.messages import Card, DrafterCard, RoundStarts, VerifierCard
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -46,8 +46,8 @@ class Metrics:
         self.registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self.registry)
         self.registry.register(FleetCollector(cards))
-        self.pressure = Pressure()
-        self.registry.register(self.pressure)
+        self.queue_metrics = QueueMetrics()
+        self.registry.register(self.queue_metrics)
         registry = self.registry
         self.requests = prometheus.Counter(
             "draftmesh_requests", "Requests ended, by outcome.", ["model", "outcome"], registry=registry

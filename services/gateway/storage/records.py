@@ -99,7 +99,7 @@ return 'ok'
 _FORGET: Final = Script(_DROP + "return drop(KEYS[1])")
 
 
-class Written(StrEnum):
+class AppendOutcome(StrEnum):
     """What became of an append."""
 
     OK = "ok"  # now or at an earlier try
@@ -156,16 +156,16 @@ class RecordStore:
         """Where the record of this response lies."""
         return keys.record(self._caller, response_id)
 
-    async def begin(self, response_id: str, origin: Origin, frames: Sequence[bytes], timeout_ms: int) -> Written:
+    async def begin(self, response_id: str, origin: Origin, frames: Sequence[bytes], timeout_ms: int) -> AppendOutcome:
         """A new record with its first events; the request takes `timeout_ms` at most. `OK` or `FULL`."""
         ttl_ms = timeout_ms + ENDED_TTL_MS + _MARGIN_MS
         return await self._append(self.key(response_id), 0, frames, ttl_ms=ttl_ms, origin=origin)
 
-    async def append(self, response_id: str, number: int, frames: Sequence[bytes]) -> Written:
+    async def append(self, response_id: str, number: int, frames: Sequence[bytes]) -> AppendOutcome:
         """Add events, the first of which has this number."""
         return await self._append(self.key(response_id), number, frames)
 
-    async def finish(self, key: str, number: int, frame: bytes) -> Written:
+    async def finish(self, key: str, number: int, frame: bytes) -> AppendOutcome:
         """Add the last event of the record that lies here; there is always room, also behind events that were lost."""
         return await self._append(key, number, [frame], last=True)
 
@@ -178,11 +178,11 @@ class RecordStore:
         ttl_ms: int = 0,
         origin: Origin | None = None,
         last: bool = False,
-    ) -> Written:
+    ) -> AppendOutcome:
         bounds = [ttl_ms, ENDED_TTL_MS, self._max_entry_bytes, self._max_bytes]
         source = ["", b""] if origin is None else [origin.gateway, msgspec.msgpack.encode(origin)]
         reply = await _APPEND.run(self._redis, _names(key), [number, int(last), *bounds, *source, *frames])
-        return Written(reply.decode())
+        return AppendOutcome(reply.decode())
 
     async def find(self, response_id: str) -> Record | None:
         """The record, or None if it is unknown, too old, another caller's or damaged."""

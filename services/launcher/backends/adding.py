@@ -34,7 +34,7 @@ def add(name: str, source: Path | None, display: Display) -> int:
                 outcome = _install(prebuilt, source, display)
             else:
                 display.say(f"already there: {name} {prebuilt.version}")
-    except (fetching.Unfetched, archive.BrokenArchive) as error:
+    except (fetching.DownloadFailed, archive.BrokenArchive) as error:
         raise _error(name, str(error)) from None
     except OSError as error:
         raise _error(name, _of_disk(error)) from None

@@ -18,7 +18,7 @@ from rich.console import Console
 from services.launcher.backends import hint
 from services.launcher.display import Display
 from services.launcher.fleet.child import Child, Program, service_command
-from services.launcher.fleet.session import SupervisedRun, with_logs
+from services.launcher.fleet.supervised_run import SupervisedRun, with_logs
 from services.launcher.fleet.token import USER
 from services.launcher.forecast.helping import News
 from services.launcher.models import fetching
@@ -63,7 +63,7 @@ def run(options: JoinOptions) -> int:
         environment={**os.environ, **options.environment, "DRAFTMESH_REDIS": url},
     )
     return with_logs(
-        lambda folder: asyncio.run(Helper(url, drafter, folder, display, round_trip_ms).run()),
+        lambda folder: asyncio.run(JoinedDrafter(url, drafter, folder, display, round_trip_ms).run()),
         lambda folder: display.say(f"the drafter's log is kept in {folder}"),
     )
 
@@ -78,12 +78,12 @@ def address(url: str, token: str) -> str:
 
 def discover(token: str, say: Callable[[str], None]) -> str:
     """The only fleet that announces itself in this network. Raises `StartError` if there is none, or a choice."""
-    from services.launcher.fleet.beacon import SEARCH_S, Silent, search
+    from services.launcher.fleet.beacon import SEARCH_S, MulticastUnavailable, search
 
     say(f"looking for fleets in this network for {SEARCH_S:.0f} s")
     try:
         fleets = asyncio.run(search())
-    except Silent as reason:
+    except MulticastUnavailable as reason:
         raise StartError("URL", "(missing)", f"the network cannot be asked ({reason}); write {_EXAMPLE}") from None
     for fleet in fleets:
         say(f"found {fleet}")
@@ -101,7 +101,7 @@ def _asked() -> str:
     return token
 
 
-class Helper:
+class JoinedDrafter:
     """This machine's drafter and what is said of it."""
 
     def __init__(self, url: str, drafter: Program, folder: Path, display: Display, round_trip_ms: float) -> None:

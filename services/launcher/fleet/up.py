@@ -23,7 +23,7 @@ from services.launcher.fleet import ports
 from services.launcher.fleet.child import Child
 from services.launcher.fleet.fleet_plan import Plan, UpOptions
 from services.launcher.fleet.readiness import is_ready
-from services.launcher.fleet.session import FAILED, SupervisedRun, with_logs
+from services.launcher.fleet.supervised_run import FAILED, SupervisedRun, with_logs
 from services.launcher.fleet.supervisor import ChildFailed
 from services.launcher.forecast import payoff
 from services.launcher.models import fetching
@@ -156,12 +156,12 @@ class FleetProcesses:
         if self._plan.beacon is None:
             yield
             return
-        from services.launcher.fleet.beacon import Silent, announced
+        from services.launcher.fleet.beacon import MulticastUnavailable, announced
 
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(announced(self._plan.beacon))
-            except Silent as reason:
+            except MulticastUnavailable as reason:
                 self._display.say(f"not announced by zeroconf ({reason}); `draftmesh join` needs the address above")
             yield
 

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from services.launcher.backends import hint
 from services.launcher.forecast import payoff, plan_report, planning, setup_file
-from services.launcher.forecast.candidates import Candidates, Shelf
 from services.launcher.forecast.fleet_measurements import from_cards
+from services.launcher.forecast.model_candidates import Candidates, LocalModels
 from services.launcher.forecast.payoff import WORTH
 from services.launcher.forecast.split import ModelCandidate, Spare, Split, TargetPlace, propose, title
 from shared.errors import StartError
@@ -74,9 +74,9 @@ def run(options: SetupOptions) -> int:
     _say(console, "This machine has", seen)
     if told := hint.missing(lambda: here):
         console.print(Text(told, style="yellow"), soft_wrap=True)
-    shelf = Shelf(devices.named(present), options.parallel, options.folders, console)
-    target = _absolute(options.target_model or _ask(options, "Target model", shelf.best()))
-    found = shelf.candidates(target, [_absolute(model) for model in options.draft_models])
+    local = LocalModels(devices.named(present), options.parallel, options.folders, console)
+    target = _absolute(options.target_model or _ask(options, "Target model", local.best()))
+    found = local.candidates(target, [_absolute(model) for model in options.draft_models])
     elsewhere = spares(cards, found.fingerprint, found.n_tokens, socket.gethostname())
     splits = propose(present, found.target, found.smaller, found.drafts, elsewhere)
     if not splits:

@@ -9,8 +9,8 @@ from typing import Final
 from rich.console import Console
 
 from services.launcher.facts import run_file
-from services.launcher.look.log_line import Line, as_json, pretty
-from services.launcher.look.log_reader import Logs, names
+from services.launcher.look.log_line import LogLine, as_json, pretty
+from services.launcher.look.log_reader import LogReader, names
 from shared.errors import StartError
 from shared.settings.options import Level
 
@@ -50,7 +50,7 @@ def run(options: LogsOptions, sleep: Callable[[float], None] = time.sleep) -> in
     processes = _matching(names(folder), options.name)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     width = max(map(len, processes), default=0)
-    logs = Logs(folder, options.name, options.level, found.started)
+    logs = LogReader(folder, options.name, options.level, found.started)
     show(console, logs.read(options.count), width, options.as_json)
     alive = options.follow and living is not None
     while alive:
@@ -60,7 +60,7 @@ def run(options: LogsOptions, sleep: Callable[[float], None] = time.sleep) -> in
     return 0
 
 
-def show(console: Console, lines: Sequence[Line], width: int, json: bool) -> None:
+def show(console: Console, lines: Sequence[LogLine], width: int, json: bool) -> None:
     """Print each line; `width` columns are for the names of processes."""
     for line in lines:
         if json:

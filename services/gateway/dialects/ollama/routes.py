@@ -5,14 +5,14 @@ from typing import Final
 from aiohttp import web
 from pydantic import Field
 
-from services.gateway.dialects.ollama.call import NDJSON
-from services.gateway.dialects.ollama.models import Listed, RunningModel, listed, running, shown
+from services.gateway.dialects.ollama.exchange import NDJSON
+from services.gateway.dialects.ollama.models import RunningModel, TaggedModel, listed, running, shown
 from services.gateway.errors import ApiError, invalid
 from services.gateway.http.answering import read_body
 from services.gateway.http.bodies import checked, parse_object
 from services.gateway.http.gateway import GATEWAY
 from services.gateway.http.reply import Given, Reply, reply
-from services.gateway.models.model_info import Description, describe
+from services.gateway.models.model_info import ModelInfo, describe
 from services.gateway.models.served_model import Lexicon, ServedModel
 
 # Clients ask whether what they need is there: of those met, Codex wants 0.13.4 and the editors less.
@@ -28,7 +28,7 @@ class Version(Reply):
 class Tags(Reply):
     """The models that there are."""
 
-    models: list[Listed]
+    models: list[TaggedModel]
 
 
 class Processes(Reply):
@@ -115,7 +115,7 @@ async def refuse_change(_: web.Request) -> web.Response:
     raise ApiError(400, "Models cannot be changed here: they come and go with the verifiers.", code="unsupported")
 
 
-async def _served(request: web.Request) -> list[tuple[ServedModel, Lexicon, Description]]:
+async def _served(request: web.Request) -> list[tuple[ServedModel, Lexicon, ModelInfo]]:
     directory = request.app[GATEWAY].directory
     found = []
     for model in await directory.served():

@@ -79,7 +79,7 @@ def served(seed: int, requests: int) -> tuple[Engine, int]:
             engine.take([proposal], 0.0)
             round = engine.plan(may_wait=False)
             engine.run(round)
-            for gain in engine.settle(round):
+            for gain in engine.finish(round):
                 answered += len(gain.chunk.tokens) if gain.chunk else 0
             if generation.offset == request.max_tokens:
                 engine.drop(generation)
@@ -129,7 +129,7 @@ def test_a_request_that_comes_back_to_its_own_cells_hits_no_more_than_its_prompt
         while generation.offset < request.max_tokens:
             round = engine.plan(may_wait=False)
             engine.run(round)
-            engine.settle(round)
+            engine.finish(round)
         engine.drop(generation)
     assert generation.cached > len(request.prompt)
     assert engine.counters.values["cached_tokens"] == len(request.prompt)

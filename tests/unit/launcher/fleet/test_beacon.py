@@ -3,7 +3,7 @@
 import pytest
 
 from services.launcher.fleet import beacon
-from services.launcher.fleet.beacon import Silent, _plain
+from services.launcher.fleet.beacon import MulticastUnavailable, _plain
 from services.launcher.fleet.fleet_notice import AnnouncedFleet
 
 
@@ -12,10 +12,10 @@ async def test_where_multicast_is_missing_the_reason_is_told(monkeypatch: pytest
         raise OSError(19, "No such device")
 
     monkeypatch.setattr(beacon, "AsyncZeroconf", broken)
-    with pytest.raises(Silent, match="No such device"):
+    with pytest.raises(MulticastUnavailable, match="No such device"):
         async with beacon.announced(AnnouncedFleet("here", "192.0.2.1", 7072)):
             pytest.fail("nothing can be announced")
-    with pytest.raises(Silent, match="No such device"):
+    with pytest.raises(MulticastUnavailable, match="No such device"):
         await beacon.search(0.0)
 
 

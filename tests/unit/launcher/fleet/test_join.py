@@ -193,12 +193,12 @@ def test_only_after_a_failure_the_drafters_log_is_kept(
     async def reach(_: str) -> float:
         return 1.0
 
-    async def end(_: join.Helper) -> int:
+    async def end(_: join.JoinedDrafter) -> int:
         return status
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(join, "_reach", reach)
-    monkeypatch.setattr(join.Helper, "run", end)
+    monkeypatch.setattr(join.JoinedDrafter, "run", end)
     options = join.JoinOptions(url="redis://127.0.0.1:1/0", token="", draft_model="", arguments=(), environment={})
     assert join.run(options) == status
     assert len(list(tmp_path.glob("draftmesh-*"))) == kept

@@ -12,7 +12,7 @@ from services.launcher.facts import run_file
 from services.launcher.fleet.log_rotation import rotate
 from services.launcher.look import logs
 from services.launcher.look.log_line import as_json, pretty, read
-from services.launcher.look.log_reader import Logs
+from services.launcher.look.log_reader import LogReader
 from shared.errors import StartError
 from shared.settings.options import Level
 
@@ -33,8 +33,8 @@ def said(lines: object) -> list[str]:
     return [line.fields["event"] if line.fields else line.raw for line in lines]  # type: ignore[attr-defined]
 
 
-def reader(folder: Path, wanted: str = "", level: Level = Level.DEBUG) -> Logs:
-    return Logs(folder, wanted, level, BEGAN)
+def reader(folder: Path, wanted: str = "", level: Level = Level.DEBUG) -> LogReader:
+    return LogReader(folder, wanted, level, BEGAN)
 
 
 def test_processes_are_merged_by_time(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class Candidates:
     n_tokens: int
 
 
-class Shelf:
+class LocalModels:
     """Every model on this machine with its facts; the ones that draftmesh made for its demo are left out."""
 
     def __init__(self, present: Mapping[str, Device], parallel: int, folders: Sequence[Path], console: Console) -> None:
@@ -80,7 +80,7 @@ class Shelf:
         )
 
     def _add(self, spec: str, option: str) -> None:
-        """Put a model on the shelf that was named and is not there yet."""
+        """Add a model that was named and that no folder holds."""
         if any(found.name == spec and found.whole for found in self._found):
             return
         first = fetching.find(spec, option, self._console)

@@ -11,14 +11,14 @@ from services.gateway.dialects.messages.request import MessagesRequest, parse_me
 from services.gateway.errors import ApiError
 from services.gateway.generation.choice import CommittedToken, Event, Finished
 from services.gateway.http import anthropic_errors as messages_errors
-from services.gateway.http.dialect import Identity, StatelessCall
+from services.gateway.http.dialect import Identity, StatelessExchange
 from services.gateway.http.sse import event
 from services.gateway.requests.types import GenerationRequest
 
 _PING: Final = event({"type": "ping"})
 
 
-class MessagesCall(StatelessCall):
+class MessagesExchange(StatelessExchange):
     """A checked Messages request."""
 
     def __init__(self, data: bytes) -> None:
