@@ -15,7 +15,7 @@ import numpy.typing as npt
 import typer
 from rich.console import Console
 
-from services.launcher.clients.streaming import Answer, AnswerError, follow, stream
+from services.launcher.clients.streaming import AnswerError, StreamedAnswer, follow, stream
 from services.launcher.fleet.cores import one_each
 from services.launcher.fleet.stack import Stack, StackError, run_to_end
 from services.launcher.models.pair import build_pair
@@ -121,7 +121,7 @@ async def _measure(stack: Stack, running: int, prompt: int, seconds: float) -> N
     console.print(f"p99 grew {growth:.2f} times, speed is {slow / fast:.2f} times; read in {read - arrived:.1f} s")
 
 
-async def _until_read(stack: Stack, prompt: int, streams: list["asyncio.Task[None]"]) -> Answer:
+async def _until_read(stack: Stack, prompt: int, streams: list["asyncio.Task[None]"]) -> StreamedAnswer:
     text = " ".join(islice(cycle(WORDS), prompt))
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1, "cache_prompt": False}
     reading = asyncio.create_task(stream(stack.http, body))

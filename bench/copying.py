@@ -18,7 +18,7 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.proposer import Draft, Opening, Path, Proposer, join
 from services.verifier.scheduler import MAX_WIDTH
 from services.verifier.tree import rank
-from services.verifier.trie import Guess, Node, Trie
+from services.verifier.trie import Guess, Trie, TrieNode
 from shared.law.acceptance import Acceptance
 from shared.model import model_source
 from shared.model.llama.model import Model
@@ -93,10 +93,10 @@ class Verifier:
             drafts += self.proposer.step()
         return join(drafts)
 
-    def _choose(self, trie: Trie, most: int) -> set[Node]:
+    def _choose(self, trie: Trie, most: int) -> set[TrieNode]:
         """The likeliest nodes, as long as each makes the round's tokens per time more."""
         ranking = rank(trie.root, lambda node: self.acceptance.estimate(*node.guesses[_NAME]), (), most, MAX_LEAVES)
-        rows: set[Node] = set()
+        rows: set[TrieNode] = set()
         tokens, cost = 1.0, 1.0
         for node, reach in zip(ranking.nodes, ranking.reach, strict=True):
             if (tokens + reach) / (cost + self.row_cost) <= tokens / cost:
@@ -105,7 +105,7 @@ class Verifier:
             rows.add(node)
         return rows
 
-    def _walk(self, trie: Trie, rows: set[Node], answer: Sequence[int], tally: Tally) -> int:
+    def _walk(self, trie: Trie, rows: set[TrieNode], answer: Sequence[int], tally: Tally) -> int:
         """How many drafts the answer follows; everything that was guessed where it drew is judged."""
         node, accepted = trie.root, 0
         while True:

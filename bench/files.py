@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from services.launcher.models import gguf_copy
-from services.launcher.models.gguf_copy import Copy, Progress
+from services.launcher.models.gguf_copy import GgufCopy, Progress
 from services.launcher.models.pair import Pair
 
 SLOW_FACTOR: Final = 4  # the 8-bit draft at four times its width: a token then costs about 0.16 of a target step
@@ -17,7 +17,7 @@ def slow_draft(pair: Pair, source: Path, progress: Progress | None = None) -> Pa
     """
     path = _folder(pair) / f"draft-8bit-wide{SLOW_FACTOR}.gguf"
     if not path.exists():
-        gguf_copy.write(source, [Copy(path=path, quant="Q8_0", factor=SLOW_FACTOR)], progress)
+        gguf_copy.write(source, [GgufCopy(path=path, quant="Q8_0", factor=SLOW_FACTOR)], progress)
     return path
 
 
@@ -25,7 +25,7 @@ def float_copy(pair: Pair, source: Path, progress: Progress | None = None) -> Pa
     """`source` in F32, whose wide decodes cost less than those of 4 bits, built if it is missing."""
     path = _folder(pair) / "default-f32.gguf"
     if not path.exists():
-        gguf_copy.write(source, [Copy(path=path, quant="F32")], progress)
+        gguf_copy.write(source, [GgufCopy(path=path, quant="F32")], progress)
     return path
 
 

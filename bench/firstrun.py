@@ -49,7 +49,7 @@ class Measured:
     left_s: float = 0.0  # from Ctrl-C to the end of the process
 
 
-class Program:
+class TimedProgram:
     """A `draftmesh` command on one of the machines; its lines come with the time since it was typed."""
 
     def __init__(self, machine: str, arguments: Sequence[str], environment: dict[str, str]) -> None:
@@ -163,7 +163,7 @@ def measure(apart_ms: float, by: str, draft_model: str = "default", restart: boo
         token = command[1].removeprefix("redis://drafter:").partition("@")[0]
         arguments = ["join", "--draft-model", draft_model, "--threads", "1", "--ctx", "512", "--parallel", "2"]
         arguments += ["--token", token] if by == "zeroconf" else command[1:2]
-        joined = Program(second, arguments, {**plain, "DRAFTMESH_NAME": "second"})
+        joined = TimedProgram(second, arguments, {**plain, "DRAFTMESH_NAME": "second"})
         stack.callback(joined.end)
         measured.first_token_s = joined.wait(lambda: asker.helped > 0)
         joined.line(f"{_model(joined)}: adds ")
@@ -180,21 +180,21 @@ def measure(apart_ms: float, by: str, draft_model: str = "default", restart: boo
     return measured
 
 
-def _up(stack: ExitStack, machine: str, environment: dict[str, str]) -> Program:
+def _up(stack: ExitStack, machine: str, environment: dict[str, str]) -> TimedProgram:
     options = ("--lan", "--target-model", "default", "--threads", "1", "--ctx", "512", "--parallel", "2")
-    up = Program(machine, ("up", *options), environment)
+    up = TimedProgram(machine, ("up", *options), environment)
     stack.callback(up.end)
     return up
 
 
-def _asker(stack: ExitStack, machine: str, up: Program) -> Asker:
+def _asker(stack: ExitStack, machine: str, up: TimedProgram) -> Asker:
     url = up.line("draftmesh is ready: ").removesuffix("/v1")
     asker = Asker(machine, url, up.line("API key, made for this start: "))
     stack.callback(asker.stop)
     return asker
 
 
-def _model(joined: Program) -> str:
+def _model(joined: TimedProgram) -> str:
     return joined.line("vocabulary matches ").partition(" ")[0]
 
 

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from bench.gateway.processes import cpu_s
-from bench.versus.ratios import Key, Spread, mean, ratio
+from bench.versus.ratios import Key, RatioSpread, mean, ratio
 from services.launcher.clients.streaming import AnswerError, stream
 from services.launcher.fleet.cores import one_each
 from services.launcher.fleet.stack import Stack, StackError, run_to_end
@@ -95,7 +95,7 @@ async def _looking(url: str, pages: int) -> AsyncIterator[None]:
         await asyncio.gather(*readers, return_exceptions=True)
 
 
-def _shown(spread: Spread, digits: int = 1) -> str:
+def _shown(spread: RatioSpread, digits: int = 1) -> str:
     return f"{spread.value:.{digits}f} ({spread.low:.{digits}f}–{spread.high:.{digits}f})"
 
 

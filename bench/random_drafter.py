@@ -13,7 +13,7 @@ import typer
 from services.drafter.card import introduce
 from services.drafter.proposer import Draft, Opening
 from services.drafter.proposer import Path as Tokens
-from services.drafter.worker import Worker
+from services.drafter.worker import DrafterWorker
 from shared.fleet.registry import Registry, draft_keeper
 from shared.model.llama.model import Model
 from shared.model.vocabulary import fingerprint
@@ -99,7 +99,7 @@ def main(
                 vocabulary=keeper.digest,
                 n_vocab=len(texts),
             )
-            await Worker(broker, proposer, card, keeper.keep).run(stop)
+            await DrafterWorker(broker, proposer, card, keeper.keep).run(stop)
 
     lifecycle.run(serve)
 

@@ -36,7 +36,7 @@ _UNDISTURBED: Final = 0.95  # rounds are computation, so a verifier alone on its
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class ReportRow:
     """One row of the table; the module's docstring explains the fields."""
 
     configuration: str
@@ -66,7 +66,7 @@ class Goal:
     reached: bool
 
 
-def summaries(measured: Measured) -> list[Summary]:
+def summaries(measured: Measured) -> list[ReportRow]:
     """A summary for every configuration and temperature that has samples, in the table's order."""
     temperatures = sorted({sample.temperature for sample in measured.samples})
     return [
@@ -85,7 +85,7 @@ def _samples(measured: Measured, configuration: str, temperature: float) -> list
     ]
 
 
-def _summary(measured: Measured, configuration: str, temperature: float) -> Summary:
+def _summary(measured: Measured, configuration: str, temperature: float) -> ReportRow:
     samples = _samples(measured, configuration, temperature)
     plain = _paired(samples, _samples(measured, PLAIN, temperature))
     raw = _paired(samples, _samples(measured, RAW, temperature))
@@ -93,7 +93,7 @@ def _summary(measured: Measured, configuration: str, temperature: float) -> Summ
     drafted, accepted, rounds = (
         sum(int(sample.statistics.get(key) or 0) for sample in samples) for key in ("drafted", "accepted", "rounds")
     )
-    return Summary(
+    return ReportRow(
         configuration=configuration,
         temperature=temperature,
         tokens_per_second={
@@ -237,7 +237,7 @@ def _table(title: str, *headings: str) -> Table:
     return table
 
 
-def _row(table: Table, one: Summary, *cells: str) -> None:
+def _row(table: Table, one: ReportRow, *cells: str) -> None:
     last = one.configuration == CONFIGURATIONS[-1]
     table.add_row(f"{one.temperature:g}", one.configuration, *cells, end_section=last)
 

@@ -8,8 +8,8 @@ from typing import Final, cast
 
 from clients.player import Player
 from clients.script import answer
-from services.verifier.load import Loaded
-from services.verifier.worker import Worker
+from services.verifier.load import LoadedTarget
+from services.verifier.worker import VerifierWorker
 from shared.law.speedup import RowCosts
 from shared.model import model_source
 from shared.model.llama.context import Context
@@ -37,7 +37,7 @@ def main(
         async with connect(redis) as broker:
             model = Model(model_source.resolve(target_model), vocab_only=True)
             player = Player(model.vocabulary, answer, TURN, n_ctx=ctx, sequences=parallel)
-            loaded = Loaded(
+            loaded = LoadedTarget(
                 model=model,
                 context=cast(Context, player),
                 costs=RowCosts({1: 1.0}),
@@ -47,7 +47,9 @@ def main(
                 noise=0.0,
                 min_rows=1,
             )
-            await Worker(broker, loaded, Speculation.AUTO, lifecycle.instance_name("player"), trees=False).run(stop)
+            await VerifierWorker(broker, loaded, Speculation.AUTO, lifecycle.instance_name("player"), trees=False).run(
+                stop
+            )
             model.close()
 
     lifecycle.run(serve)

@@ -34,7 +34,7 @@ def compile_wheel(requirement: str, cmake_arguments: str, folder: Path) -> Path:
     command += ["--no-deps", "--no-cache-dir", "--no-binary", "llama-cpp-python"]
     command += ["--wheel-dir", str(folder), requirement]
     environment = os.environ | {"CMAKE_ARGS": cmake_arguments, "SKBUILD_WHEEL_EXCLUDE": LEFT_OUT}
-    progress = Progress(sys.stderr)
+    progress = BuildProgress(sys.stderr)
     with (
         log.open("w") as record,
         subprocess.Popen(
@@ -56,7 +56,7 @@ def compile_wheel(requirement: str, cmake_arguments: str, folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-class Progress:
+class BuildProgress:
     """Tells how far a build is: in place on a terminal, elsewhere now and then in a line of its own."""
 
     def __init__(self, out: TextIO) -> None:

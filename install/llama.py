@@ -51,7 +51,7 @@ _FROM_PIP: Final = "pip"  # in place of a key: a wheel that pip had cached, comp
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BuildRecipe:
     """What decides the wheel that comes out."""
 
     version: str
@@ -68,13 +68,13 @@ class Recipe:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def recipe(constraints: str, portable: bool, given: str, compiler: str) -> Recipe:
+def recipe(constraints: str, portable: bool, given: str, compiler: str) -> BuildRecipe:
     """How to compile; `constraints` is the text of `constraints.txt`, `given` the user's `CMAKE_ARGS`."""
     found = re.search(rf"^{PACKAGE}==(\S+)$", constraints, re.MULTILINE)
     if not found:
         raise Refusal(f"constraints.txt names no version of {PACKAGE}")
     arguments = (*_COMMON, *(_PORTABLE if portable else ()), *shlex.split(given))
-    return Recipe(found[1], arguments, compiler, "" if portable else processor())
+    return BuildRecipe(found[1], arguments, compiler, "" if portable else processor())
 
 
 def processor() -> str:
@@ -152,7 +152,7 @@ def check() -> None:
         raise Refusal("llama.cpp does not work here; the lines above say how")
 
 
-def wheel(ours: Recipe, portable: bool, anew: bool) -> Path:
+def wheel(ours: BuildRecipe, portable: bool, anew: bool) -> Path:
     """The wheel that `ours` makes, compiled now if it was not before."""
     folder = _cache() / f"{PACKAGE}-{ours.key()}"
     found = sorted(folder.glob("*.whl"))
@@ -184,7 +184,7 @@ def unpack(source: Path, folder: Path) -> None:
                 (folder / name.removeprefix(LIBRARIES)).write_bytes(archive.read(name))
 
 
-def pinned(portable: bool) -> Recipe:
+def pinned(portable: bool) -> BuildRecipe:
     """The recipe of the version that is pinned, with this shell's `CMAKE_ARGS` and the compiler at hand."""
     return recipe(_constraints().read_text(), portable, os.environ.get("CMAKE_ARGS", ""), compiler())
 

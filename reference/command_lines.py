@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from services.launcher.cli import app
 from shared.settings import command_line
-from shared.settings.command_settings import PROGRAM, Settings
+from shared.settings.command_settings import PROGRAM, CommandSettings
 
 SERVICES: Final = ("gateway", "verifier", "drafter")
 
@@ -20,7 +20,7 @@ Parameter = Any
 def commands() -> dict[str, Parser]:
     """The parser of every command, by the words that call it, in the order of `--help`."""
     root = get_command(app)
-    Settings(root, PROGRAM).attach()
+    CommandSettings(root, PROGRAM).attach()
     return dict(_walk(root, PROGRAM))
 
 
@@ -31,7 +31,7 @@ def _walk(parser: Parser, name: str) -> Iterator[tuple[str, Parser]]:
     for word, command in below.items():
         if word in SERVICES:
             command = service(word)
-            Settings(command, f"{name} {word}").attach()
+            CommandSettings(command, f"{name} {word}").attach()
         yield from _walk(command, f"{name} {word}")
 
 

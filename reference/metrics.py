@@ -7,7 +7,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from reference.markdown import code, codes, page, table
 from reference.source import calls
-from services.gateway.monitoring.metrics import Fleet, Metrics
+from services.gateway.monitoring.metrics import FleetCollector, Metrics
 
 
 def text() -> str:
@@ -28,7 +28,7 @@ def _rows() -> Iterator[tuple[str, str, str, str]]:
         if isinstance(value, MetricWrapperBase):
             for family in value.describe():
                 yield _row(family, getattr(value, "_labelnames", ()))
-    for collector in (Fleet(list), metrics.pressure):
+    for collector in (FleetCollector(list), metrics.queue_metrics):
         for family in collector.collect():
             yield _row(family, getattr(family, "_labelnames", ()))
     for call in calls():  # gauges that are asked, wherever they are registered

@@ -3,14 +3,14 @@
 from msgspec import structs
 
 from services.launcher.bench.card import (
-    Acceptance,
     Card,
-    Comparison,
-    Drafter,
-    Result,
-    Server,
-    Settings,
-    Verifier,
+    ReportedAcceptance,
+    ReportedComparison,
+    ReportedDrafter,
+    ReportedResult,
+    ReportedServer,
+    ReportedSettings,
+    ReportedVerifier,
 )
 from services.launcher.bench.machine import Machine
 from services.launcher.bench.summary import Percentiles, Ratio, Spread
@@ -24,9 +24,9 @@ def ratio(mean: float) -> Ratio:
     return Ratio(mean=mean, min=0.75 * mean, max=1.2 * mean, pairs=3)
 
 
-def result(workload: str, temperature: float, server: str, speed: float) -> Result:
+def result(workload: str, temperature: float, server: str, speed: float) -> ReportedResult:
     drafts = server != "plain"
-    return Result(
+    return ReportedResult(
         workload=workload,
         temperature=temperature,
         concurrency=1,
@@ -46,8 +46,8 @@ def result(workload: str, temperature: float, server: str, speed: float) -> Resu
     )
 
 
-def comparison(workload: str | None, temperature: float, mean: float) -> Comparison:
-    return Comparison(
+def comparison(workload: str | None, temperature: float, mean: float) -> ReportedComparison:
+    return ReportedComparison(
         workload=workload,
         temperature=temperature,
         concurrency=1,
@@ -58,11 +58,11 @@ def comparison(workload: str | None, temperature: float, mean: float) -> Compari
     )
 
 
-def server(name: str, *, plain: bool = False) -> Server:
-    verifier = Verifier(
+def server(name: str, *, plain: bool = False) -> ReportedServer:
+    verifier = ReportedVerifier(
         model="big", device="cuda:0", exactness="law", layout="unified", ctx=4096, row_ms={1: 70.0, 4: 90.5, 16: 240.0}
     )
-    model = Drafter(
+    model = ReportedDrafter(
         model="small",
         kind="drafter",
         device="cpu",
@@ -74,7 +74,7 @@ def server(name: str, *, plain: bool = False) -> Server:
         added=150,
     )
     lookup = structs.replace(model, model="", kind="lookup drafter", tokens_per_second=0.0, round_trip_ms=None)
-    return Server(
+    return ReportedServer(
         name=name,
         local=True,
         plain=plain,
@@ -92,7 +92,7 @@ CARD = Card(
     draftmesh="0.1.0",
     command="draftmesh bench http://127.0.0.1:7071 --seed 5",
     machine=Machine(cpu="A CPU <64>", cores=2, memory_bytes=8 << 30, system="Linux", python="3.11.7"),
-    settings=Settings(
+    settings=ReportedSettings(
         workloads=("chat", "edit"),
         concurrencies=(1,),
         temperatures=(0.0, 1.0),
@@ -114,7 +114,7 @@ CARD = Card(
         for workload, mean in (("chat", 2.5), ("edit", 3.3), (None, 2.875 - temperature))
     ),
     acceptance=(
-        Acceptance(
+        ReportedAcceptance(
             server="draftmesh",
             temperature=0.0,
             drafted=600,

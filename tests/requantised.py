@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from services.launcher.models import gguf_copy
-from services.launcher.models.gguf_copy import Copy
+from services.launcher.models.gguf_copy import GgufCopy
 from shared.folders import cache_folder
 
 
@@ -13,5 +13,5 @@ def requantised(target: Path, quant: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{target.stem}-as-{quant}.gguf"
     if not path.exists():
-        gguf_copy.write(target, [Copy(path=path, quant=quant)])
+        gguf_copy.write(target, [GgufCopy(path=path, quant=quant)])
     return path

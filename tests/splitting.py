@@ -18,7 +18,7 @@ from services.gateway.errors import ApiError
 from services.gateway.formats.parts import PlainParser
 from services.gateway.generation.choice import Choice, Event
 from services.gateway.generation.preparation import Prepared, Reading, jobs
-from services.gateway.http.dialect import Call, Collector, Framing, Identity
+from services.gateway.http.dialect import Collector, Exchange, Framing, Identity
 from services.gateway.models.served_model import Lexicon, ServedModel
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, TokenLogprob
@@ -58,7 +58,7 @@ def splits(draw: st.DrawFn, whole: Chunk) -> list[Chunk]:
     ]
 
 
-def streamed(call: Call, lexicon: Lexicon, *choices: Commits) -> str:
+def streamed(call: Exchange, lexicon: Lexicon, *choices: Commits) -> str:
     """The whole stream of these choices' commits, which take turns."""
     identity = _identity(call, lexicon)
     framing: Framing = call.framing(identity)
@@ -68,7 +68,7 @@ def streamed(call: Call, lexicon: Lexicon, *choices: Commits) -> str:
     return b"".join([*frames, *framing.end()]).decode()
 
 
-def collected(call: Call, lexicon: Lexicon, *choices: Commits) -> dict[str, object]:
+def collected(call: Exchange, lexicon: Lexicon, *choices: Commits) -> dict[str, object]:
     """The whole answer as one object."""
     identity = _identity(call, lexicon)
     collector: Collector = call.collector(identity)
@@ -77,7 +77,7 @@ def collected(call: Call, lexicon: Lexicon, *choices: Commits) -> dict[str, obje
     return collector.body()
 
 
-def _identity(call: Call, lexicon: Lexicon) -> Identity:
+def _identity(call: Exchange, lexicon: Lexicon) -> Identity:
     request = call.generation()
     made = [job for _ in request.prompts for job in jobs(request, SERVED, lexicon.n_tokens, PROMPT, 1000)]
     parser = ToyParser if request.converses else PlainParser

@@ -13,10 +13,10 @@ from typing import IO
 from msgspec.structs import replace
 
 from services.drafter.proposer import Proposer
-from services.drafter.worker import Worker as DrafterWorker
+from services.drafter.worker import DrafterWorker as DrafterWorker
 from services.gateway.storage.follow import LogFollower
-from services.verifier.load import Loaded
-from services.verifier.worker import Worker
+from services.verifier.load import LoadedTarget
+from services.verifier.worker import VerifierWorker
 from shared.fleet.registry import Registry
 from shared.model import model_source
 from shared.process.spans import Tracer
@@ -118,13 +118,13 @@ async def client(url: str, model: Path) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def verifier(
-    url: str, loaded: Loaded, lease_ms: int = 10_000, tracer: Tracer | None = None
+    url: str, loaded: LoadedTarget, lease_ms: int = 10_000, tracer: Tracer | None = None
 ) -> AsyncIterator[str]:
     """A verifier in this process over an already loaded target; yields its id."""
     stop = asyncio.Event()
     instance = f"verifier-{next(_names)}"
     async with connect(url) as broker:
-        worker = Worker(broker, loaded, Speculation.AUTO, instance, lease_ms, tracer=tracer)
+        worker = VerifierWorker(broker, loaded, Speculation.AUTO, instance, lease_ms, tracer=tracer)
         task = asyncio.create_task(worker.run(stop))
         yield instance
         stop.set()

@@ -7,7 +7,7 @@ It lets dialects be tested with any parts on any vocabulary. Give it to a gatewa
 import secrets
 from collections.abc import Mapping, Sequence
 
-from services.gateway.formats.format import Span
+from services.gateway.formats.format import ThinkingSpan
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, PartParser, Text, Thought
 from services.gateway.requests.types import Reasoning, Tool, ToolChoice
 
@@ -67,7 +67,7 @@ class ToyFormat:
 
     name = "toy"
     marks: tuple[str, ...] = ()
-    span: Span | None = Span(_THINK, _THOUGHT, _THOUGHT)
+    span: ThinkingSpan | None = ThinkingSpan(_THINK, _THOUGHT, _THOUGHT)
 
     takes_tools = True
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from bench.device.told import Told
 from bench.workload import Request, requests
-from services.launcher.clients.streaming import Answer, stream
+from services.launcher.clients.streaming import StreamedAnswer, stream
 from services.launcher.fleet.child import service_command
 from services.launcher.fleet.cores import halves
 from services.launcher.fleet.stack import Stack
@@ -60,7 +60,7 @@ async def _run(told: Told) -> dict[str, Any]:
     return {"answers": found, "ratio": statistics.geometric_mean(ratios) if ratios else None}
 
 
-def _compared(request: Request, plain: Answer, drafted: Answer) -> dict[str, Any]:
+def _compared(request: Request, plain: StreamedAnswer, drafted: StreamedAnswer) -> dict[str, Any]:
     told = drafted.statistics
     return {
         "prompt": request.name,

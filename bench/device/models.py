@@ -9,7 +9,7 @@ from bench.device.random_model import Shape
 from bench.device.sizing import FIRST_FACTOR, SMALL, TINY
 from bench.device.told import Told
 from services.launcher.models import gguf_copy
-from services.launcher.models.gguf_copy import Copy
+from services.launcher.models.gguf_copy import GgufCopy
 from shared.machine.devices import CPU
 from shared.machine.resources import available_memory
 
@@ -47,12 +47,12 @@ def run(told: Told) -> dict[str, Any]:
 def _write(told: Told, shape: Shape, factor: int) -> None:
     base = _base(told)
     random_model.write(base, told.vocabulary, shape)
-    gguf_copy.write(base, [Copy(path=told.draft_model, quant=_QUANT)])
+    gguf_copy.write(base, [GgufCopy(path=told.draft_model, quant=_QUANT)])
     _widen(told, factor)
 
 
 def _widen(told: Told, factor: int) -> None:
-    gguf_copy.write(_base(told), [Copy(path=told.target_model, quant=_QUANT, factor=factor)])
+    gguf_copy.write(_base(told), [GgufCopy(path=told.target_model, quant=_QUANT, factor=factor)])
 
 
 def _base(told: Told) -> Path:

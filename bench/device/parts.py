@@ -17,7 +17,7 @@ from services.launcher.clients.streaming import AnswerError
 from services.launcher.fleet.cores import halves
 from services.launcher.fleet.stack import StackError
 from services.launcher.forecast.payoff import payoff
-from services.verifier.load import Loaded, TargetSettings, load
+from services.verifier.load import LoadedTarget, TargetSettings, load
 from shared.errors import StartError
 from shared.machine import devices
 from shared.machine.devices import CPU
@@ -80,7 +80,7 @@ def exactness(told: Told) -> dict[str, Any]:
     return {"level": loaded.level, "note": loaded.note, "noise": loaded.noise, "min_rows": loaded.min_rows}
 
 
-def _loaded(told: Told, level: Exactness) -> Loaded:
+def _loaded(told: Told, level: Exactness) -> LoadedTarget:
     """The target as the fleet's verifier will load it, so that this finds what was measured here."""
     return load(
         TargetSettings(

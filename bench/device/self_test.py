@@ -11,7 +11,7 @@ from bench.device.schedule import PartFailed
 from bench.device.sizing import TINY
 from bench.device.told import Told
 from services.launcher.models import gguf_copy
-from services.launcher.models.gguf_copy import FORMATS, Copy
+from services.launcher.models.gguf_copy import FORMATS, GgufCopy
 from shared.machine.devices import CPU
 
 ROWS: Final = (1, 2, 16, 64)  # ggml has kernels of their own for few and for many rows
@@ -23,7 +23,7 @@ def run(told: Told) -> dict[str, Any]:
     base = told.folder / "tiny.gguf"
     random_model.write(base, told.vocabulary, TINY)
     paths = {quant: told.folder / f"tiny-{quant}.gguf" for quant in FORMATS}
-    gguf_copy.write(base, [Copy(path=path, quant=quant) for quant, path in paths.items()])
+    gguf_copy.write(base, [GgufCopy(path=path, quant=quant) for quant, path in paths.items()])
     return {quant: _compared(quant, path, told.target) for quant, path in paths.items()}
 
 

@@ -25,7 +25,7 @@ from shared.settings import command_line, options
 from shared.wire.broker import Broker, connect
 from shared.wire.jobs import Append, Claim, JobStore
 from shared.wire.messages import Chunk, Finish, Speculation, VerifierCard
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
@@ -111,7 +111,7 @@ class Verifier:
             one.offset += len(chunk.tokens)
             one.offsets.append(one.offset)
             one.sent_ns.append(now)
-            if chunk.finish is not Finish.NONE or outcome is not Outcome.OK:
+            if chunk.finish is not Finish.NONE or outcome is not ScriptOutcome.OK:
                 self._end(one)
 
     def _end(self, one: _Running) -> None:

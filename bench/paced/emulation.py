@@ -11,7 +11,7 @@ from typing import Final
 
 from bench.paced.target import Curve
 from bench.versus.contest import Contestant, Ours, Runs, Work, compete
-from bench.versus.ratios import Spread, ideal_tokens_per_second, mean, ratio
+from bench.versus.ratios import RatioSpread, ideal_tokens_per_second, mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import warm_up, warming
 from bench.versus.speed import counters
@@ -191,7 +191,7 @@ def _shares(
             what="times plain decoding on the curve",
             temperature=temperature,
             ours=mean(speeds),
-            theirs=Spread(value=plain, low=plain, high=plain),
+            theirs=RatioSpread(value=plain, low=plain, high=plain),
             ratio=mean({key: speed / plain for key, speed in speeds.items()}),
         ),
     ]
@@ -203,7 +203,7 @@ def _shares(
                 what="of the ideal E/v(rows)",
                 temperature=temperature,
                 ours=mean(speeds),
-                theirs=Spread(value=ideal, low=ideal, high=ideal),
+                theirs=RatioSpread(value=ideal, low=ideal, high=ideal),
                 opponent=f"{rounds.tokens_per_round:.2f} tokens on {rounds.rows_per_round:.1f} rows",
                 ratio=mean({key: speed / ideal for key, speed in speeds.items()}),
                 wanted=IDEAL_WANTED,
@@ -231,6 +231,6 @@ def _alone(scenario: Scenario, what: str, temperature: float, value: float, want
         cell=scenario.name,
         what=what,
         temperature=temperature,
-        ratio=Spread(value=value, low=value, high=value),
+        ratio=RatioSpread(value=value, low=value, high=value),
         wanted=wanted,
     )

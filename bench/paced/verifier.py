@@ -14,8 +14,8 @@ import typer
 
 from bench.paced.scripted import Recording, Scripted, record
 from bench.paced.target import Curve, Paced, parse_curve
-from services.verifier.load import Loaded, TargetSettings, load
-from services.verifier.worker import Worker
+from services.verifier.load import LoadedTarget, TargetSettings, load
+from services.verifier.worker import VerifierWorker
 from shared.model.llama.context import Context
 from shared.model.llama.placement import place_target
 from shared.model.target import Target
@@ -49,7 +49,7 @@ def main(
     async def serve(stop: asyncio.Event) -> None:
         async with connect(redis) as broker:
             loaded = await asyncio.to_thread(_load, settings, pace, max_rows, script)
-            worker = Worker(broker, loaded, Speculation.AUTO, lifecycle.instance_name("paced"), trees=trees)
+            worker = VerifierWorker(broker, loaded, Speculation.AUTO, lifecycle.instance_name("paced"), trees=trees)
             await worker.run(stop)
             logger.info("paced_verifier_stopped", overruns=loaded.context.overruns)  # type: ignore[attr-defined]
             loaded.context.close()
@@ -58,7 +58,7 @@ def main(
     lifecycle.run(serve)
 
 
-def _load(settings: TargetSettings, curve: Curve, max_rows: int, script: Path | None) -> Loaded:
+def _load(settings: TargetSettings, curve: Curve, max_rows: int, script: Path | None) -> LoadedTarget:
     loaded = load(settings, place_target("auto"))
     inner: Target = loaded.context
     if script is not None:

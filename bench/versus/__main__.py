@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.files import slow_draft
-from bench.versus.cells import CELLS, Cell, cells_named
+from bench.versus.cells import CELLS, ContestCell, cells_named
 from bench.versus.peers import Binaries, PeerError
 from bench.versus.results import ResultFile, finding_table
 from bench.versus.setup import Setup
@@ -102,7 +102,7 @@ def main(
             command_line.refuse(f"{error} (what is done is kept in {results}; logs of peers: {logs})")
 
 
-async def _run(setup: Setup, cells: list[Cell], file: ResultFile, done: Callable[[], object]) -> int:
+async def _run(setup: Setup, cells: list[ContestCell], file: ResultFile, done: Callable[[], object]) -> int:
     for cell in cells:
         setup.step(f"{cell.name}: loading")
         result = await cell.run(setup, cell.name)
@@ -113,7 +113,7 @@ async def _run(setup: Setup, cells: list[Cell], file: ResultFile, done: Callable
     return 0  # a ratio that was missed is a finding, not a failure of the measurement
 
 
-def _estimate(cells: list[Cell], repetitions: int, quick: bool) -> str:
+def _estimate(cells: list[ContestCell], repetitions: int, quick: bool) -> str:
     minutes = sum(cell.minutes(repetitions) for cell in cells) / (3 if quick else 1)
     return f"about {minutes:.0f} minutes for {', '.join(cell.name for cell in cells)}; keep the machine quiet"
 

@@ -14,7 +14,7 @@ from bench.versus.turn import turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class ContestCell:
     """One part of the comparison. The minutes are what it takes on two cores: `fixed` to load and choose peers'
     settings, `each` per repetition."""
 
@@ -36,7 +36,7 @@ def _drafted(
 
 
 CELLS: Final = tuple(
-    Cell(name=name, what=what, fixed=fixed, each=each, run=run, peers=run not in (delay, nopay))
+    ContestCell(name=name, what=what, fixed=fixed, each=each, run=run, peers=run not in (delay, nopay))
     for name, what, fixed, each, run in (
         ("8bit", "8-bit draft", 2.3, 1.0, _drafted(lambda setup: setup.pair.draft_8bit, {0.0: 1.25, 1.0: 2.0})),
         ("4bit", "4-bit draft", 2.3, 1.4, _drafted(lambda setup: setup.pair.draft_4bit, {0.0: 1.2, 1.0: 1.3})),
@@ -50,7 +50,7 @@ CELLS: Final = tuple(
 )
 
 
-def cells_named(names: list[str]) -> list[Cell]:
+def cells_named(names: list[str]) -> list[ContestCell]:
     """The named cells in the table's order, all without names. Raises `ValueError` naming an unknown one."""
     known = {cell.name: cell for cell in CELLS}
     for name in names:

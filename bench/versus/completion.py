@@ -7,15 +7,15 @@ from typing import Any
 import aiohttp
 
 from bench.versus.tasks import Task
-from services.launcher.clients.streaming import Answer, AnswerError
+from services.launcher.clients.streaming import AnswerError, StreamedAnswer
 
 
-async def complete(http: aiohttp.ClientSession, task: Task) -> Answer:
+async def complete(http: aiohttp.ClientSession, task: Task) -> StreamedAnswer:
     """Stream the completion of a task's token ids, without the prompt cache. Raises `AnswerError`."""
     return await _stream(http, "/completion", {**_law(task), "prompt": list(task.prompt), "return_tokens": True})
 
 
-async def chat(http: aiohttp.ClientSession, task: Task) -> Answer:
+async def chat(http: aiohttp.ClientSession, task: Task) -> StreamedAnswer:
     """Stream a chat answer with the prompt cache, as in a conversation. Raises `AnswerError`.
 
     The chat route gives no token ids, so an arrival counts pieces of text.
@@ -38,8 +38,8 @@ def _law(task: Task) -> dict[str, Any]:
     }
 
 
-async def _stream(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> Answer:
-    answer = Answer(started=time.perf_counter())
+async def _stream(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> StreamedAnswer:
+    answer = StreamedAnswer(started=time.perf_counter())
     try:
         await _follow(http, path, body, answer)
     except aiohttp.ClientError as error:
@@ -49,7 +49,7 @@ async def _stream(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) 
     return answer
 
 
-async def _follow(http: aiohttp.ClientSession, path: str, body: dict[str, Any], answer: Answer) -> None:
+async def _follow(http: aiohttp.ClientSession, path: str, body: dict[str, Any], answer: StreamedAnswer) -> None:
     async with http.post(path, json=body) as response:
         if response.status != 200:
             raise AnswerError(f"{path}: HTTP {response.status}: {(await response.text())[:500]}")
@@ -59,7 +59,7 @@ async def _follow(http: aiohttp.ClientSession, path: str, body: dict[str, Any], 
                 _take(answer, json.loads(data), time.perf_counter())
 
 
-def _take(answer: Answer, event: dict[str, Any], now: float) -> None:
+def _take(answer: StreamedAnswer, event: dict[str, Any], now: float) -> None:
     if error := event.get("error"):
         raise AnswerError(str(error.get("message", error)) if isinstance(error, dict) else str(error))
     if tokens := event.get("tokens"):

@@ -9,7 +9,7 @@ from bench.versus.completion import complete
 from bench.versus.peers import PeerServer
 from bench.versus.ratios import Key, Rounds
 from bench.versus.tasks import Task
-from services.launcher.clients.streaming import Answer, stream
+from services.launcher.clients.streaming import StreamedAnswer, stream
 from services.launcher.fleet.stack import Stack
 
 OURS: Final = "draftmesh"
@@ -26,7 +26,7 @@ class Contestant(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def ask(self, task: Task) -> Answer: ...
+    async def ask(self, task: Task) -> StreamedAnswer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Ours:
     speculative: bool | str = "auto"
     name: str = OURS
 
-    async def ask(self, task: Task) -> Answer:
+    async def ask(self, task: Task) -> StreamedAnswer:
         """Stream an answer. Raises `RuntimeError` if the gateway made another prompt than the peers get."""
         answer = await stream(self.stack.http, task.body(self.speculative))
         if answer.prompt_tokens != len(task.prompt):
@@ -58,7 +58,7 @@ class Theirs:
     def name(self) -> str:
         return self.server.setting.name
 
-    async def ask(self, task: Task) -> Answer:
+    async def ask(self, task: Task) -> StreamedAnswer:
         return await complete(self.server.http, task)
 
 
@@ -118,7 +118,7 @@ async def do(contestant: Contestant, work: Work, repetition: int) -> Run:
     )
 
 
-def _aggregate(answers: Sequence[Answer]) -> float:
+def _aggregate(answers: Sequence[StreamedAnswer]) -> float:
     ends = [answer.arrivals[-1][0] for answer in answers if answer.arrivals]
     took = max(ends) - min(answer.started for answer in answers) if ends else 0.0
     return sum(len(answer.tokens) for answer in answers) / took if took > 0 else 0.0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, compete
-from bench.versus.peers import Engine, lookup_settings
+from bench.versus.peers import PeerEngine, lookup_settings
 from bench.versus.ratios import mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup, opponent, warm_up
@@ -72,7 +72,7 @@ async def edit(setup: Setup, cell: str) -> CellResult:
     tasks = author.tasks(texts, temperature=0.0, tokens=tokens)
     author.close()
     works: list[Work] = [(task,) for task in tasks]
-    engines = [engine for engine in (Engine.NATIVE, Engine.NEWEST) if engine in setup.binaries.engines][:1]
+    engines = [engine for engine in (PeerEngine.NATIVE, PeerEngine.NEWEST) if engine in setup.binaries.engines][:1]
     settings = [setting for engine in engines for setting in lookup_settings(engine) if not setting.plain]
     runs = Runs()
     async with (

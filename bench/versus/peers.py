@@ -25,7 +25,7 @@ from shared.errors import StartError
 _SCRIPT: Final = Path(__file__).with_name("xllamacpp_server.py")
 
 
-class Engine(StrEnum):
+class PeerEngine(StrEnum):
     """Which peer."""
 
     NATIVE = "native"
@@ -33,10 +33,10 @@ class Engine(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class PeerSetting:
     """One way to run a peer: plain, with a draft model, or with one of its lookups."""
 
-    engine: Engine
+    engine: PeerEngine
     draft: Path | None = None
     draft_max: int = 0
     probabilistic: bool = False
@@ -62,8 +62,8 @@ class Binaries:
     xllamacpp_python: Path | None
 
     @property
-    def engines(self) -> list[Engine]:
-        paths = {Engine.NATIVE: self.llama_server, Engine.NEWEST: self.xllamacpp_python}
+    def engines(self) -> list[PeerEngine]:
+        paths = {PeerEngine.NATIVE: self.llama_server, PeerEngine.NEWEST: self.xllamacpp_python}
         return [engine for engine, path in paths.items() if path is not None]
 
     def check(self) -> None:
@@ -76,25 +76,28 @@ class Binaries:
                 raise StartError(option, path, "is no program; bench/README.md says how to set the peers up")
 
 
-def draft_settings(engine: Engine, draft: Path) -> list[Setting]:
+def draft_settings(engine: PeerEngine, draft: Path) -> list[PeerSetting]:
     """Every setting worth trying with a draft model, plain first."""
-    widths = (2, 4, 8) if engine is Engine.NATIVE else (4, 8)
-    settings = [Setting(engine=engine), *(Setting(engine=engine, draft=draft, draft_max=n) for n in widths)]
-    if engine is Engine.NEWEST:
-        settings += [Setting(engine=engine, draft=draft, draft_max=n, probabilistic=True) for n in widths]
+    widths = (2, 4, 8) if engine is PeerEngine.NATIVE else (4, 8)
+    settings = [PeerSetting(engine=engine), *(PeerSetting(engine=engine, draft=draft, draft_max=n) for n in widths)]
+    if engine is PeerEngine.NEWEST:
+        settings += [PeerSetting(engine=engine, draft=draft, draft_max=n, probabilistic=True) for n in widths]
     return settings
 
 
-def lookup_settings(engine: Engine) -> list[Setting]:
+def lookup_settings(engine: PeerEngine) -> list[PeerSetting]:
     """The peer's lookups that are compared with ours, plain first."""
-    return [Setting(engine=engine), *(Setting(engine=engine, ngram=ngram) for ngram in ("ngram-mod", "ngram-simple"))]
+    return [
+        PeerSetting(engine=engine),
+        *(PeerSetting(engine=engine, ngram=ngram) for ngram in ("ngram-mod", "ngram-simple")),
+    ]
 
 
 def command(
-    setting: Setting, binaries: Binaries, *, target: Path, port: int, ctx: int, slots: int = 1
+    setting: PeerSetting, binaries: Binaries, *, target: Path, port: int, ctx: int, slots: int = 1
 ) -> tuple[str, ...]:
     """The server's command line. `ctx` tokens per slot. Raises `StartError` if the engine is not here."""
-    if setting.engine is Engine.NEWEST:
+    if setting.engine is PeerEngine.NEWEST:
         return _newest(setting, binaries, target, port, ctx * slots, slots)
     if binaries.llama_server is None:
         raise StartError("--llama-server", "''", "must name llama-server for the native peer")
@@ -115,7 +118,7 @@ def command(
     )
 
 
-def _newest(setting: Setting, binaries: Binaries, target: Path, port: int, ctx: int, slots: int) -> tuple[str, ...]:
+def _newest(setting: PeerSetting, binaries: Binaries, target: Path, port: int, ctx: int, slots: int) -> tuple[str, ...]:
     if binaries.xllamacpp_python is None:
         raise StartError("--xllamacpp-python", "''", "must name the Python that has xllamacpp for the newest peer")
     draft: tuple[str, ...] = ()
@@ -140,7 +143,7 @@ class PeerServer:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: PeerSetting,
         binaries: Binaries,
         *,
         target: Path,

@@ -8,7 +8,7 @@ Key = tuple[str, int]  # prompt and repetition: what two figures must share to b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class RatioSpread:
     """A figure, and the lowest and highest that a single repetition gave."""
 
     value: float
@@ -16,20 +16,20 @@ class Spread:
     high: float
 
 
-def _spread(values: Mapping[Key, float], mean: Callable[[Iterable[float]], float]) -> Spread:
+def _spread(values: Mapping[Key, float], mean: Callable[[Iterable[float]], float]) -> RatioSpread:
     by_repetition: dict[int, list[float]] = {}
     for (_, repetition), value in values.items():
         by_repetition.setdefault(repetition, []).append(value)
     parts = [mean(part) for part in by_repetition.values()]
-    return Spread(value=mean(values.values()), low=min(parts), high=max(parts))
+    return RatioSpread(value=mean(values.values()), low=min(parts), high=max(parts))
 
 
-def mean(values: Mapping[Key, float]) -> Spread:
+def mean(values: Mapping[Key, float]) -> RatioSpread:
     """The arithmetic mean. Needs at least one value."""
     return _spread(values, statistics.fmean)
 
 
-def ratio(ours: Mapping[Key, float], theirs: Mapping[Key, float]) -> Spread:
+def ratio(ours: Mapping[Key, float], theirs: Mapping[Key, float]) -> RatioSpread:
     """The geometric mean of ours/theirs over what both measured, so that a drift of the machine cancels.
 
     Raises `ValueError` if they share nothing, or if anything that they share is not positive.

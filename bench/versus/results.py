@@ -22,7 +22,7 @@ from rich import box
 from rich.table import Table
 
 from bench.versus.contest import Run
-from bench.versus.ratios import Spread
+from bench.versus.ratios import RatioSpread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,10 @@ class Finding:
 
     cell: str
     what: str
-    ratio: Spread
+    ratio: RatioSpread
     temperature: float | None = None
-    ours: Spread | None = None
-    theirs: Spread | None = None
+    ours: RatioSpread | None = None
+    theirs: RatioSpread | None = None
     opponent: str = ""
     wanted: float | None = None
     at_most: bool = False  # whether less is better
@@ -97,5 +97,5 @@ def finding_table(name: str, findings: list[Finding]) -> Table:
     return table
 
 
-def _figure(figure: Spread | None, unit: str) -> str:
+def _figure(figure: RatioSpread | None, unit: str) -> str:
     return "-" if figure is None else f"{figure.value:.1f} {unit}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.versus.contest import Contestant, Runs, Theirs, Work, do
-from bench.versus.peers import Binaries, Engine, PeerServer, Setting
+from bench.versus.peers import Binaries, PeerEngine, PeerServer, PeerSetting
 from bench.versus.ratios import best
 from bench.versus.tasks import Task
 from services.launcher.fleet.cores import Cores
@@ -44,7 +44,7 @@ class Setup:
         options = {"ctx": CTX, "fresh": True, **options}
         return Stack(target, engine_cores=self.engine_cores, side_cores=self.side_cores, **options)  # type: ignore[arg-type]
 
-    def peer(self, setting: Setting, target: Path, *, ctx: int = CTX, slots: int = 1) -> PeerServer:
+    def peer(self, setting: PeerSetting, target: Path, *, ctx: int = CTX, slots: int = 1) -> PeerServer:
         """A peer's server on both cores."""
         return PeerServer(
             setting,
@@ -57,10 +57,10 @@ class Setup:
         )
 
     async def audition(
-        self, settings: Sequence[Setting], target: Path, works: Sequence[Work], *, slots: int = 1
-    ) -> dict[float, dict[Setting, float]]:
+        self, settings: Sequence[PeerSetting], target: Path, works: Sequence[Work], *, slots: int = 1
+    ) -> dict[float, dict[PeerSetting, float]]:
         """Tokens per second of each setting on each work, by the work's temperature; one server at a time."""
-        found: dict[float, dict[Setting, float]] = {work[0].temperature: {} for work in works}
+        found: dict[float, dict[PeerSetting, float]] = {work[0].temperature: {} for work in works}
         for setting in settings:
             async with self.peer(setting, target, slots=slots) as server:
                 self.step(f"choosing: {setting.name}")
@@ -76,7 +76,7 @@ class Setup:
 
     @asynccontextmanager
     async def opponents(
-        self, settings: Sequence[Setting], target: Path, *, ctx: int = CTX, slots: int = 1
+        self, settings: Sequence[PeerSetting], target: Path, *, ctx: int = CTX, slots: int = 1
     ) -> AsyncIterator[list[Theirs]]:
         """Servers for these settings, side by side; they map the same file, and idle ones sleep."""
         async with AsyncExitStack() as open_servers:
@@ -96,10 +96,10 @@ def warming(work: Work) -> Task:
     return replace(work[0], tokens=min(_WARM_UP_TOKENS, work[0].tokens), seed=99)
 
 
-def winners(auditions: Mapping[Setting, float]) -> list[Setting]:
+def winners(auditions: Mapping[PeerSetting, float]) -> list[PeerSetting]:
     """The fastest setting of each engine, without those that are clearly slower than the fastest of all."""
     chosen = []
-    for engine in Engine:
+    for engine in PeerEngine:
         mine = {setting.name: setting for setting in auditions if setting.engine is engine}
         if mine:
             chosen.append(mine[best({name: [auditions[setting]] for name, setting in mine.items()})])

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, compete
-from bench.versus.peers import Setting, draft_settings
-from bench.versus.ratios import Spread, ideal_tokens_per_second, mean, ratio
+from bench.versus.peers import PeerSetting, draft_settings
+from bench.versus.ratios import RatioSpread, ideal_tokens_per_second, mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import AUDITION_TOKENS, Setup, opponent, warm_up, winners
 from bench.versus.tasks import QUESTIONS, Author, prompts
@@ -71,7 +71,7 @@ async def four(setup: Setup, cell: str, wanted: Mapping[float, float]) -> CellRe
 
 async def _choose(
     setup: Setup, draft: Path, works: Mapping[float, list[Work]], result: CellResult, slots: int = 1
-) -> dict[float, list[Setting]]:
+) -> dict[float, list[PeerSetting]]:
     """The settings that compete at each temperature: the first work, cut short, tells."""
     settings = [
         setting
@@ -103,7 +103,7 @@ def _widths(setup: Setup, slots: int) -> tuple[int, ...]:
     return (0, 4, 8) if slots > 1 else (0, 2, 4, 8)
 
 
-async def _contest(setup: Setup, stack: Stack, settings: list[Setting], works: list[Work], slots: int = 1) -> Runs:
+async def _contest(setup: Setup, stack: Stack, settings: list[PeerSetting], works: list[Work], slots: int = 1) -> Runs:
     runs = Runs()
     async with setup.opponents(settings, setup.pair.target, slots=slots) as theirs:
         contestants: list[Contestant] = [Ours(stack), *theirs]
@@ -162,7 +162,7 @@ def _ideal(cell: str, temperature: float, runs: Runs, before: VerifierCard, afte
             what="of the ideal E/v(rows)",
             temperature=temperature,
             ours=mean(speeds),
-            theirs=Spread(value=ideal, low=ideal, high=ideal),
+            theirs=RatioSpread(value=ideal, low=ideal, high=ideal),
             opponent=note,
             ratio=fraction,
             wanted=IDEAL_WANTED,
@@ -171,7 +171,7 @@ def _ideal(cell: str, temperature: float, runs: Runs, before: VerifierCard, afte
             cell=cell,
             what="decode share",
             temperature=temperature,
-            ratio=Spread(value=share, low=share, high=share),
+            ratio=RatioSpread(value=share, low=share, high=share),
         ),
     ]
 

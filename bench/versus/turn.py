@@ -10,12 +10,12 @@ from typing import Final
 
 from bench.versus.completion import chat
 from bench.versus.contest import OURS
-from bench.versus.peers import PeerServer, Setting
+from bench.versus.peers import PeerServer, PeerSetting
 from bench.versus.ratios import Key, mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup
 from bench.versus.tasks import Author, Messages, Task
-from services.launcher.clients.streaming import Answer, stream
+from services.launcher.clients.streaming import StreamedAnswer, stream
 from services.launcher.fleet.stack import Stack
 
 WANTED: Final = 1.1
@@ -47,7 +47,7 @@ class _Gateway:
     stack: Stack
     name: str = OURS
 
-    async def ask(self, task: Task) -> Answer:
+    async def ask(self, task: Task) -> StreamedAnswer:
         return await stream(self.stack.http, task.body(False, cache_prompt=True))
 
 
@@ -59,14 +59,14 @@ class _Peer:
     def name(self) -> str:
         return self.server.setting.name
 
-    async def ask(self, task: Task) -> Answer:
+    async def ask(self, task: Task) -> StreamedAnswer:
         return await chat(self.server.http, task)
 
 
 async def turn(setup: Setup, cell: str) -> CellResult:
     """Time to the first token of a second turn, ours and the native peer's, or the newest one's, plainly decoded."""
     author = Author(setup.pair.draft_4bit)
-    settings = [Setting(engine=engine) for engine in setup.binaries.engines[:1]]
+    settings = [PeerSetting(engine=engine) for engine in setup.binaries.engines[:1]]
     target = setup.default_model
     first: dict[str, dict[Key, float]] = {}
     cached: dict[str, list[str]] = {}
@@ -108,7 +108,7 @@ async def turn(setup: Setup, cell: str) -> CellResult:
     )
 
 
-async def _second_turn(speaker: _Gateway | _Peer, author: Author, opening: str) -> Answer:
+async def _second_turn(speaker: _Gateway | _Peer, author: Author, opening: str) -> StreamedAnswer:
     """The answer to the second turn, after the first."""
     messages: Messages = ({"role": "user", "content": opening},)
     asked = author.task("turn", messages, temperature=0.0, seed=1, tokens=ANSWER_TOKENS)

@@ -8,7 +8,7 @@ import typer
 
 from services.drafter.card import introduce
 from services.drafter.lookup_proposer import LookupProposer
-from services.drafter.worker import Worker
+from services.drafter.worker import DrafterWorker
 from shared.fleet.arriving import Arriving
 from shared.fleet.registry import Registry, draft_keeper
 from shared.model import model_source
@@ -48,7 +48,7 @@ def main(
             instance = f"drafter-{name.removeprefix('drafter-')}" if name else lifecycle.instance_name("drafter")
             if not draft_model:
                 lookup = LookupProposer()
-                await Worker(broker, lookup, introduce(instance, "lookup", lookup.capacity)).run(stop)
+                await DrafterWorker(broker, lookup, introduce(instance, "lookup", lookup.capacity)).run(stop)
                 return
             from services.drafter.load import ModelDrafter
 
@@ -62,7 +62,7 @@ def main(
                 )
             keeper = draft_keeper(registry, drafter.texts)
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
-            await Worker(broker, drafter.proposer, drafter.card(instance, keeper.digest), keeper.keep).run(stop)
+            await DrafterWorker(broker, drafter.proposer, drafter.card(instance, keeper.digest), keeper.keep).run(stop)
             drafter.close()
 
     lifecycle.run(serve)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from services.drafter.suffix import LONGEST, SuffixIndex
-from services.drafter.votes import Copy, Hypothesis, Voter, chains, first, grouped
+from services.drafter.votes import CopiedChain, Hypothesis, Voter, chains, first, grouped
 
 _CONTEXT: Final = 1 << 16  # tokens of one context that are searched, 3 MB; of longer ones the beginning goes
 _VOTERS: Final = 8
@@ -98,7 +98,7 @@ class Copier:
             for token in tokens:
                 self._cursor.advance(token)
 
-    def copies(self, most: int, guesses: Sequence[int] = ()) -> list[Copy]:
+    def copies(self, most: int, guesses: Sequence[int] = ()) -> list[CopiedChain]:
         """What may follow the context and `guesses`: the likeliest chain of up to `most` tokens, then alternatives.
 
         Guesses are matched as if they were true, and leave no trace.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from shared.law import prefix
 
 
-class Candidate(NamedTuple):
+class DraftCandidate(NamedTuple):
     """A token that may follow: the drafter's confidence, and the probability that the target draws it."""
 
     token: int
@@ -22,16 +22,16 @@ class Candidate(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class DraftNode:
     """A token of the tree. `reach` is the log-probability that the target gets here, from where the session began."""
 
     token: int
     offset: int  # of this token in the output
     hash: int  # of the whole prefix up to and including it
-    parent: "Node | None"
+    parent: "DraftNode | None"
     reach: float = 0.0
     score: float = 1.0
-    children: list["Node"] = field(default_factory=list)  # likeliest first
+    children: list["DraftNode"] = field(default_factory=list)  # likeliest first
     drawn: bool = False  # its row was computed, so its children are known
     beside: bool = False  # in a step that was taken for a better one
 
@@ -43,29 +43,29 @@ class DraftTree:
         """Guesses that the target gets to with less than the probability `worth` are not drawn at."""
         start = prefix.extend_all(prefix.extend_all(prefix.EMPTY, prompt), committed)
         self.output = list(committed)
-        self.root = Node(token=-1, offset=len(committed) - 1, hash=start, parent=None)
+        self.root = DraftNode(token=-1, offset=len(committed) - 1, hash=start, parent=None)
         self._worth = math.log(max(worth, 1e-9))
         self.ahead = 0  # drawn nodes that took a step each: how many guesses were made from here on
         self.beside = 0  # drawn nodes that took none
         self._undrawn = [self.root]
 
-    def worth(self) -> list[Node]:
+    def worth(self) -> list[DraftNode]:
         """Undrawn nodes that are worth drawing at, the likeliest first."""
         least = self.root.reach + self._worth
         return sorted((node for node in self._undrawn if node.reach >= least), key=lambda node: -node.reach)
 
-    def chance(self, node: Node) -> float:
+    def chance(self, node: DraftNode) -> float:
         """Probability that the target gets to `node` from the root."""
         return math.exp(node.reach - self.root.reach)
 
-    def draw(self, node: Node, candidates: Iterable[Candidate], beside: bool = False) -> None:
+    def draw(self, node: DraftNode, candidates: Iterable[DraftCandidate], beside: bool = False) -> None:
         """`candidates` may follow `node`, likeliest first; `beside`: it cost no step of its own."""
         node.drawn, node.beside = True, beside
         self.ahead += not beside
         self.beside += beside
         self._undrawn.remove(node)
         for token, score, chance in candidates:
-            child = Node(
+            child = DraftNode(
                 token=token,
                 offset=node.offset + 1,
                 hash=prefix.extend(node.hash, token),
@@ -76,18 +76,20 @@ class DraftTree:
             node.children.append(child)
             self._undrawn.append(child)
 
-    def commit(self, base: int, tokens: Sequence[int]) -> list[Node] | None:
+    def commit(self, base: int, tokens: Sequence[int]) -> list[DraftNode] | None:
         """The target decided `tokens` after `base`: move the root along them and forget every other branch.
 
         Returns the roots that were passed, the present one last; empty if all was known, None on a gap.
         """
         if base > len(self.output):
             return None
-        passed: list[Node] = []
+        passed: list[DraftNode] = []
         for token in tokens[len(self.output) - base :]:
             child = next((child for child in self.root.children if child.token == token), None)
             if child is None:
-                child = Node(token, self.root.offset + 1, prefix.extend(self.root.hash, token), None, self.root.reach)
+                child = DraftNode(
+                    token, self.root.offset + 1, prefix.extend(self.root.hash, token), None, self.root.reach
+                )
             child.parent = None
             self.root = child
             self.output.append(token)

@@ -10,7 +10,7 @@ from operator import mul
 from typing import Final, NamedTuple
 
 from services.drafter.copier import Copier
-from services.drafter.draft_tree import Node
+from services.drafter.draft_tree import DraftNode
 from services.drafter.proposer import Opening
 from shared.law import prefix
 
@@ -38,7 +38,7 @@ class Extension:
         """The target decided `tokens`."""
         self._copier.commit(tokens)
 
-    def behind(self, node: Node, guesses: Sequence[int], chance: float, room: int) -> Continuation:
+    def behind(self, node: DraftNode, guesses: Sequence[int], chance: float, room: int) -> Continuation:
         """Up to `room` tokens that are to be told behind `node`, the last of `guesses`; mostly none.
 
         `chance` is the probability that the target gets to `node`.

@@ -13,10 +13,10 @@ from itertools import accumulate
 from typing import Final
 
 from services.drafter import step_costs
-from services.drafter.draft_tree import Candidate, Node
+from services.drafter.draft_tree import DraftCandidate, DraftNode
 from services.drafter.extension import Continuation
 from services.drafter.proposer import Draft, Opening
-from services.drafter.session import Session
+from services.drafter.session import DraftSession
 from shared.law import sampling
 from shared.law.acceptance import Acceptance
 from shared.law.speedup import RowCosts
@@ -38,8 +38,8 @@ _LEAST_SCORE: Final = 0.02
 class _Drawing:
     """A node that the present step draws at, from the logits of a row."""
 
-    session: Session
-    node: Node
+    session: DraftSession
+    node: DraftNode
     row: int
     beside: bool = False  # not the session's best
 
@@ -58,7 +58,7 @@ class ModelProposer:
         self._target = target
         self._costs = costs
         self._sequences = Sequences(target)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, DraftSession] = {}
         self._acceptance = Acceptance()  # of our guesses by all targets we heard of
         self._clock = clock
         self._step_s = 0.0
@@ -88,7 +88,7 @@ class ModelProposer:
         n_ctx = self._target.n_ctx
         context = [*opening.prompt, *opening.committed]
         slot = self._sequences.acquire(context if len(context) < n_ctx else context[: n_ctx // 4], reuse=True)
-        self._sessions[opening.request_id] = Session(opening, slot, self._sequences, self._target)
+        self._sessions[opening.request_id] = DraftSession(opening, slot, self._sequences, self._target)
 
     def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
         session = self._sessions.get(request_id)
@@ -104,7 +104,7 @@ class ModelProposer:
             before = node
         return True
 
-    def _learn(self, node: Node, decided: int) -> None:
+    def _learn(self, node: DraftNode, decided: int) -> None:
         for rank, child in enumerate(node.children):
             self._acceptance.learn(child.score, child.token == decided, rank)
 
@@ -178,7 +178,7 @@ class ModelProposer:
             for token in path:
                 history.pop(token)
         candidates = [
-            Candidate(token, score, self._acceptance.estimate(score, rank))
+            DraftCandidate(token, score, self._acceptance.estimate(score, rank))
             for rank, (token, score) in enumerate(confidences(found))
             if not rank or score >= _LEAST_SCORE
         ]
@@ -196,7 +196,7 @@ class ModelProposer:
         )
 
     @staticmethod
-    def _copy(session: Session, node: Node, path: list[int]) -> Continuation:
+    def _copy(session: DraftSession, node: DraftNode, path: list[int]) -> Continuation:
         """What is copied behind the likeliest token after `node`, which is the last of `path`."""
         if not node.children:
             return Continuation()
@@ -205,7 +205,7 @@ class ModelProposer:
         return session.extension.behind(child, [*path, child.token], tree.chance(child), room)
 
 
-def _add(rows: Rows, session: Session, node: Node) -> int:
+def _add(rows: Rows, session: DraftSession, node: DraftNode) -> int:
     """The row of a node below the root."""
     position, sequence = session.row(node)
     return rows.add(node.token, position, (sequence,), True)

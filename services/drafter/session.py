@@ -7,7 +7,7 @@ copy of its past (in the unified cache that shares cells and copies none).
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from services.drafter.draft_tree import DraftTree, Node
+from services.drafter.draft_tree import DraftNode, DraftTree
 from services.drafter.extension import Extension
 from services.drafter.proposer import Opening
 from shared.law import sampling
@@ -20,10 +20,10 @@ class Lane:
     """A sequence of the cache that holds the committed tokens and then the tokens of `path`."""
 
     id: int
-    path: list[Node] = field(default_factory=list)
+    path: list[DraftNode] = field(default_factory=list)
 
 
-class Session:
+class DraftSession:
     """`view` is what the model reads of the committed context: all of it, or its head and tail if that is too long.
 
     The slot's tokens are the part of the view that is computed: all of it once the tree's root is drawn.
@@ -67,7 +67,7 @@ class Session:
 
     # ------------------------------------------------------------ what to draw next
 
-    def best(self, count: int = 1) -> list[Node]:
+    def best(self, count: int = 1) -> list[DraftNode]:
         """Up to `count` nodes most worth drawing in one step, the best first; none while there is nothing to do.
 
         None of them follows another. Those after the first share its step, and leave cells for what will be best in its
@@ -76,7 +76,7 @@ class Session:
         if self.tree.ahead >= self.lead:
             return []
         beside = self._target.n_ctx - 1 - len(self.view) - self.lead - self.tree.beside
-        chosen: list[Node] = []
+        chosen: list[DraftNode] = []
         ends = {lane.path[-1] if lane.path else self.tree.root for lane in self._lanes}
         free = len(self._free)
         for node in self.tree.worth():
@@ -95,10 +95,10 @@ class Session:
                 break
         return chosen
 
-    def _position(self, node: Node) -> int:
+    def _position(self, node: DraftNode) -> int:
         return len(self.view) - 1 + node.offset - self.tree.root.offset
 
-    def path(self, node: Node) -> list[int]:
+    def path(self, node: DraftNode) -> list[int]:
         """The guessed tokens from the root's child down to `node`."""
         tokens: list[int] = []
         while node.parent is not None:
@@ -113,17 +113,17 @@ class Session:
         self.slot.tokens += tokens
         return tokens
 
-    def row(self, node: Node) -> tuple[int, int]:
+    def row(self, node: DraftNode) -> tuple[int, int]:
         """The position and the sequence of a node below the root, which becomes the end of a lane."""
         assert node.parent is not None, "the root's row is the end of the view"
         lane = self._lane_ending_in(node.parent) or self._branch(node.parent)
         lane.path.append(node)
         return self._position(node), lane.id
 
-    def _lane_ending_in(self, node: Node) -> Lane | None:
+    def _lane_ending_in(self, node: DraftNode) -> Lane | None:
         return next((lane for lane in self._lanes if (lane.path[-1] if lane.path else self.tree.root) is node), None)
 
-    def _branch(self, node: Node) -> Lane:
+    def _branch(self, node: DraftNode) -> Lane:
         """A new lane that ends in `node`."""
         source, length = self._lanes[0], 0
         if node is not self.tree.root:
@@ -136,7 +136,7 @@ class Session:
 
     # ------------------------------------------------------------ verdicts
 
-    def commit(self, base: int, tokens: Sequence[int]) -> list[Node] | None:
+    def commit(self, base: int, tokens: Sequence[int]) -> list[DraftNode] | None:
         """The target decided `tokens` after `base`. Returns the roots that the tree passed, None on a gap."""
         computed = len(self.view)  # of which everything was, if anything below was drawn
         passed = self.tree.commit(base, tokens)
@@ -154,7 +154,7 @@ class Session:
             self._follow([node for node in passed if node.drawn], computed)
         return passed
 
-    def _follow(self, right: list[Node], computed: int) -> None:
+    def _follow(self, right: list[DraftNode], computed: int) -> None:
         """Keep the lanes that hold the committed path; `right` are its nodes that were drawn."""
         own = self._lanes[0]
         reached = len(right)
@@ -174,7 +174,7 @@ class Session:
             self._keep({own: []})
             self._sequences.rewind(self.slot)
 
-    def _keep(self, paths: dict[Lane, list[Node]]) -> None:
+    def _keep(self, paths: dict[Lane, list[DraftNode]]) -> None:
         """Give the lanes their new paths; those without one are emptied, and the session's own always stays."""
         for lane in self._lanes[1:]:
             if lane not in paths:

@@ -17,7 +17,7 @@ _FAINTEST: Final = 0.1  # path probability below which guesses are not worth a m
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopiedChain:
     """Guesses with the confidence of each, behind the context and the first `depth` tokens of the first copy."""
 
     depth: int
@@ -77,16 +77,16 @@ def _agreed(voters: list[Voter], start: int) -> int:
     return end
 
 
-def chains(best: Hypothesis, other: Hypothesis | None) -> list[Copy]:
+def chains(best: Hypothesis, other: Hypothesis | None) -> list[CopiedChain]:
     """The chain of `best` with the likeliest alternative: `other`, or where voters of the chain part."""
     tokens, scores, parting = _vote(best, 0)
     hypotheses = [] if other is None else [(0, other)]
     if parting is not None and parting[0] < len(tokens):
         hypotheses.append(parting)
-    copies = [Copy(0, tuple(tokens), tuple(scores))]
+    copies = [CopiedChain(0, tuple(tokens), tuple(scores))]
     for depth, hypothesis in hypotheses:
         tokens, scores, _ = _vote(hypothesis, depth)
-        copies.append(Copy(depth, tuple(tokens), tuple(scores)))
+        copies.append(CopiedChain(depth, tuple(tokens), tuple(scores)))
     return copies
 
 

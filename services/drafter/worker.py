@@ -26,7 +26,7 @@ from shared.wire.messages import Close, Commit, DrafterCard, Hello, Hint, Open, 
 logger = structlog.get_logger()
 
 
-class Worker:
+class DrafterWorker:
     """One drafter process between Redis and its proposer."""
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from services.gateway.generation.lost_models import GRACE_S
-from services.gateway.service import Settings, serve
+from services.gateway.service import GatewaySettings, serve
 from shared.process import api_keys, lifecycle, logs
 from shared.settings import command_line, options
 
@@ -89,7 +89,7 @@ def main(
 ) -> None:
     """Speak HTTP to clients for the models that verifiers on this Redis serve."""
     logs.configure("gateway", log_level)
-    settings = Settings(
+    settings = GatewaySettings(
         redis=redis,
         host=host,
         port=port,
@@ -104,11 +104,11 @@ def main(
         published_host=published_host,
         traces=traces,
     )
-    _settle()
+    _freeze_garbage_collection()
     lifecycle.run(lambda stop: serve(settings, stop))
 
 
-def _settle() -> None:
+def _freeze_garbage_collection() -> None:
     """Keep the cyclic garbage collector from halting every stream: a full collection takes 50 to 90 ms.
 
     Most of what it looks through are modules, which never become garbage; and each burst of commits allocates more

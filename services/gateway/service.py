@@ -18,7 +18,7 @@ from services.gateway.app import build
 from services.gateway.dialects.responses.recorders import Recorders
 from services.gateway.generation.generator import Generator
 from services.gateway.generation.limits import Limits
-from services.gateway.generation.lost_models import GRACE_S, Absences
+from services.gateway.generation.lost_models import GRACE_S, LostModels
 from services.gateway.http.activity import Activity
 from services.gateway.http.attempts import Attempts
 from services.gateway.http.background_work import Background
@@ -27,9 +27,9 @@ from services.gateway.http.guard import Guard
 from services.gateway.http.keys_file import KeysFile, watch
 from services.gateway.http.sse import HEARTBEAT_S, event
 from services.gateway.models.directory import ModelDirectory
-from services.gateway.monitoring.loop_health import Contact, Pulse
+from services.gateway.monitoring.loop_health import Contact, LoopHealth
 from services.gateway.monitoring.metrics import Metrics
-from services.gateway.monitoring.watch import Watch
+from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.storage.follow import LogFollower
 from services.gateway.storage.kept_turns import TurnStore
 from services.gateway.storage.record_follower import RecordFollower
@@ -51,7 +51,7 @@ CLOSE_S: Final = 2.0  # for handlers that are cancelled after the drain to cance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class GatewaySettings:
     """How one gateway runs. Port 0 takes a free one."""
 
     redis: str
@@ -71,7 +71,7 @@ class Settings:
     drain_s: float = lifecycle.DRAIN_S
 
 
-async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
+async def serve(settings: GatewaySettings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
     """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
     instance = lifecycle.instance_name("gateway")
     file = KeysFile(settings.api_keys_file) if settings.api_keys_file else None
@@ -81,7 +81,7 @@ async def serve(settings: Settings, stop: asyncio.Event, started: "asyncio.Futur
 
 
 async def _serve(
-    settings: Settings,
+    settings: GatewaySettings,
     instance: str,
     guard: Guard,
     file: KeysFile | None,
@@ -94,16 +94,16 @@ async def _serve(
         follower = LogFollower(clients.redis, clients.blocking, instance)
         gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
-            absences = Absences(gateway.directory, gateway.generator, settings.absence_grace_s)
-            card = _Card(instance, url, gateway, absences)
+            lost_models = LostModels(gateway.directory, gateway.generator, settings.absence_grace_s)
+            card = _Card(instance, url, gateway, lost_models)
             loops.start(follower.run, name="log follower")
             loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
-            loops.start(gateway.pulse.run, name="pulse")
+            loops.start(gateway.loop_health.run, name="loop health")
             loops.start(Recorders(gateway.stores.records, registry, gateway.background).run, name="recorders")
             loops.start(gateway.watch.run, name="watch")
             if file is not None:
                 loops.start(partial(watch, file, lambda kept: guard.replace((*settings.api_keys, *kept))), name="keys")
-            loops.start(absences.run, name="absences")
+            loops.start(lost_models.run, name="lost models")
             logger.info("gateway_started", url=url)
             if started is not None:
                 started.set_result(url)
@@ -120,7 +120,7 @@ async def _serve(
     logger.info("gateway_stopped")
 
 
-def _guard(settings: Settings, file: KeysFile | None) -> Guard:
+def _guard(settings: GatewaySettings, file: KeysFile | None) -> Guard:
     digests = [*settings.api_keys, *(file.digests if file else ())]
     option = "--published-host" if settings.published_host else "--host"
     api_keys.require(settings.published_host or settings.host, bool(digests), settings.no_auth, option)
@@ -128,7 +128,7 @@ def _guard(settings: Settings, file: KeysFile | None) -> Guard:
 
 
 def _assemble(
-    settings: Settings,
+    settings: GatewaySettings,
     instance: str,
     guard: Guard,
     tracer: Tracer,
@@ -138,10 +138,10 @@ def _assemble(
 ) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
-    pulse, contact = Pulse(), Contact()
+    loop_health, contact = LoopHealth(), Contact()
     metrics = Metrics(lambda: directory.last, lambda: activity.running)
     metrics.watch("draftmesh_draining", "Whether this gateway stops: 1 or 0.", lambda: activity.draining)
-    metrics.watch("draftmesh_event_loop_lag_seconds", "The worst of the last ten seconds.", lambda: pulse.lag)
+    metrics.watch("draftmesh_event_loop_lag_seconds", "The worst of the last ten seconds.", lambda: loop_health.lag)
     metrics.watch("draftmesh_silence_seconds", "Since anything was committed for a request here.", follower.silence)
     metrics.watch("draftmesh_heartbeat_age_seconds", "Since Redis last took a heartbeat of ours.", contact.age)
     return Gateway(
@@ -157,26 +157,26 @@ def _assemble(
         ),
         timeout_ms=int(settings.request_timeout_s * 1000),
         follower=follower,
-        pulse=pulse,
+        loop_health=loop_health,
         contact=contact,
         attempts=Attempts(clients.redis),
         background=Background(instance),
         record_follower=RecordFollower(follower),
-        watch=Watch(directory.cards, event),
+        watch=FleetWatch(directory.cards, event),
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,
     )
 
 
-def _limits(settings: Settings) -> Limits:
+def _limits(settings: GatewaySettings) -> Limits:
     return Limits(
         requests=settings.max_requests, per_caller=settings.max_requests_per_key, tokens=settings.max_live_tokens
     )
 
 
 @asynccontextmanager
-async def _listen(settings: Settings, gateway: Gateway) -> AsyncIterator[str]:
+async def _listen(settings: GatewaySettings, gateway: Gateway) -> AsyncIterator[str]:
     runner = web.AppRunner(build(gateway), handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_S)
     await runner.setup()
     try:
@@ -195,12 +195,12 @@ async def _listen(settings: Settings, gateway: Gateway) -> AsyncIterator[str]:
 class _Card:
     """This gateway's card as it is now."""
 
-    def __init__(self, instance: str, url: str, gateway: Gateway, absences: Absences) -> None:
+    def __init__(self, instance: str, url: str, gateway: Gateway, lost_models: LostModels) -> None:
         self._instance = instance
         self._url = url
         self._gateway = gateway
         self._created = int(time.time())
-        self._absences = absences
+        self._lost_models = lost_models
 
     def __call__(self) -> GatewayCard:
         return GatewayCard(
@@ -210,6 +210,6 @@ class _Card:
             url=self._url,
             streams=self._gateway.activity.running,
             created=self._created,
-            deserted=self._absences.deserted,
-            waiting=tuple(self._gateway.metrics.pressure.waiting.items()),
+            deserted=self._lost_models.deserted,
+            waiting=tuple(self._gateway.metrics.queue_metrics.waiting.items()),
         )

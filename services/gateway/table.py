@@ -2,19 +2,19 @@
 
 from typing import Final
 
-from services.gateway.dialects.chat.call import ChatCall
+from services.gateway.dialects.chat.exchange import ChatExchange
 from services.gateway.dialects.chat.request import ChatRequest
-from services.gateway.dialects.completions.call import CompletionCall
+from services.gateway.dialects.completions.exchange import CompletionExchange
 from services.gateway.dialects.completions.request import CompletionRequest
 from services.gateway.dialects.counting import TokenCount
-from services.gateway.dialects.messages.call import MessagesCall
+from services.gateway.dialects.messages.exchange import MessagesExchange
 from services.gateway.dialects.messages.request import MessagesRequest
 from services.gateway.dialects.ollama import routes as ollama_routes
-from services.gateway.dialects.ollama.call import NDJSON, OllamaEndpoint, chat_call, generate_call
-from services.gateway.dialects.ollama.models import Shown
+from services.gateway.dialects.ollama.exchange import NDJSON, OllamaEndpoint, chat_exchange, generate_exchange
+from services.gateway.dialects.ollama.models import ShownModel
 from services.gateway.dialects.ollama.request import ChatBody, GenerateBody
 from services.gateway.dialects.responses import routes as response_routes
-from services.gateway.dialects.responses.call import ResponsesCall
+from services.gateway.dialects.responses.exchange import ResponsesExchange
 from services.gateway.dialects.responses.recording import ResponsesEndpoint
 from services.gateway.dialects.responses.request import ResponsesRequest
 from services.gateway.http.dialect import Dialect
@@ -28,27 +28,29 @@ _MODEL: Final = {"model": "Which model, where several are served"}
 
 ROUTES: Final[tuple[Route, ...]] = (
     # What generates
-    generates(Dialect(ChatCall), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
-    generates(Dialect(CompletionCall), CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
+    generates(Dialect(ChatExchange), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
+    generates(Dialect(CompletionExchange), CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
     generates(
-        Dialect(ResponsesCall),
+        Dialect(ResponsesExchange),
         ResponsesRequest,
         "OpenAI's responses",
         *both("/responses"),
         endpoint=ResponsesEndpoint,
     ),
-    generates(Dialect(MessagesCall), MessagesRequest, "Anthropic's Messages API", *both("/messages")),
-    post(OllamaEndpoint(chat_call).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
-    post(OllamaEndpoint(generate_call).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM),
+    generates(Dialect(MessagesExchange), MessagesRequest, "Anthropic's Messages API", *both("/messages")),
+    post(OllamaEndpoint(chat_exchange).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
+    post(
+        OllamaEndpoint(generate_exchange).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM
+    ),
     # What prompts would take, and stored responses
     post(
-        TokenCount(Dialect(MessagesCall)).handle,
+        TokenCount(Dialect(MessagesExchange)).handle,
         MessagesRequest,
         "How many tokens the prompt of a Messages request has",
         *both("/messages/count_tokens"),
     ),
     post(
-        TokenCount(Dialect(ResponsesCall), object="response.input_tokens").handle,
+        TokenCount(Dialect(ResponsesExchange), object="response.input_tokens").handle,
         ResponsesRequest,
         "How many tokens the prompt of a Responses request has",
         *both("/responses/input_tokens"),
@@ -116,7 +118,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Token ids to text",
         "/detokenize",
         "/v1/detokenize",
-        response=tokens.Text,
+        response=tokens.DetokenizedText,
     ),
     post(
         tokens.apply_template,
@@ -130,13 +132,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     get(ollama_routes.version, "The like release of Ollama", "/api/version", response=ollama_routes.Version),
     get(ollama_routes.tags, "The served models, for Ollama's clients", "/api/tags", response=ollama_routes.Tags),
     get(ollama_routes.processes, "The same models: they run", "/api/ps", response=ollama_routes.Processes),
-    post(ollama_routes.show, ollama_routes.Named, "One served model", "/api/show", response=Shown),
+    post(ollama_routes.show, ollama_routes.NamedModel, "One served model", "/api/show", response=ShownModel),
     post(
         ollama_routes.pull,
         ollama_routes.Pull,
         "Success for a served model; nothing is downloaded",
         "/api/pull",
-        response=ollama_routes.Progress,
+        response=ollama_routes.PullProgress,
         stream=NDJSON,
     ),
     post(ollama_routes.refuse_embedding, None, "No embeddings are made", "/api/embed", "/api/embeddings", **_GONE),

@@ -7,7 +7,7 @@ import structlog
 import typer
 
 from services.verifier.load import TargetSettings, load
-from services.verifier.worker import Worker
+from services.verifier.worker import VerifierWorker
 from shared.fleet.arriving import Arriving
 from shared.fleet.model_names import check_aliases
 from shared.fleet.registry import Registry
@@ -78,7 +78,7 @@ def main(
                     await arriving.place([device.plain() for device in place.gpus], place.on_cpu(gpu_layers))
                     loaded = await asyncio.to_thread(load, settings, place, arriving.threads)
                 logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
-                worker = Worker(
+                worker = VerifierWorker(
                     broker, loaded, speculation, instance, int(lease * 1000), tracer=tracer, aliases=aliases
                 )
                 await worker.run(stop)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from services.verifier.drafters import Drafter, Drafters
-from services.verifier.generation import Generation, Session
+from services.verifier.generation import DrafterSession, Generation
 from shared.wire.messages import Speculation
 
 # Two model drafters per request: their union in the trie already catches most of what either knows, and a third
@@ -71,7 +71,7 @@ class Assignment:
     def _start(self, generation: Generation, name: str, now_ms: float) -> None:
         self._drafters[name].requests += 1
         # It reads the prompt first; nobody waits for it before its first proposal.
-        generation.sessions[name] = Session(name, expected_ms=now_ms)
+        generation.sessions[name] = DrafterSession(name, expected_ms=now_ms)
         generation.heard, generation.quiet_rounds = False, 0
         generation.contributions.restart()
 

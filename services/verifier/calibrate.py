@@ -36,7 +36,7 @@ _VERSION: Final = 3  # of what is measured; raise it when the meaning of the cac
 
 
 @dataclass(frozen=True, slots=True)
-class Exactness:
+class LogitDifferences:
     """Largest differences in logits between two ways to compute the same row; 0.0 is bit-equal."""
 
     single_row: float  # one row alone against many in one decode
@@ -99,7 +99,7 @@ class _Prober:
         # More rows cannot cost less; what says so is noise, and the scheduler would chase it.
         return dict(zip(measured, np.maximum.accumulate(list(measured.values())).tolist(), strict=True))
 
-    def measure_exactness(self) -> Exactness:
+    def measure_exactness(self) -> LogitDifferences:
         count = min(len(self._tokens), PROBE_ROWS, self._target.n_ctx)
         self.clear()
         reference = self.decode([(0, 0, count)])
@@ -121,7 +121,7 @@ class _Prober:
             found += self.decode([(0, count // 2, count - count // 2)])
             cells = _difference(reference, found)
         self.clear()
-        return Exactness(single, rows, neighbours, cells)
+        return LogitDifferences(single, rows, neighbours, cells)
 
     def _in_pieces(self, reference: list[Logits], count: int, widths: list[int]) -> float:
         self._target.truncate(0, 0)
@@ -152,7 +152,7 @@ def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bo
     return rows[1] / _TOLERANCE <= fresh <= rows[1] * _TOLERANCE
 
 
-def measure_exactness(target: Target, tokens: list[int]) -> Exactness:
+def measure_exactness(target: Target, tokens: list[int]) -> LogitDifferences:
     """How far logits depend on what else is decoded. Leaves every sequence empty."""
     return _Prober(target, tokens).measure_exactness()
 
@@ -166,15 +166,15 @@ class Cache:
         name = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
         self._path = folder / f"{name}.json"
 
-    def load(self) -> tuple[dict[int, float], Exactness] | None:
+    def load(self) -> tuple[dict[int, float], LogitDifferences] | None:
         """What an earlier start measured, or None; a damaged file counts as none."""
         try:
             data = json.loads(self._path.read_text())
-            return {int(count): float(ms) for count, ms in data["rows"].items()}, Exactness(**data["exactness"])
+            return {int(count): float(ms) for count, ms in data["rows"].items()}, LogitDifferences(**data["exactness"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def store(self, rows: dict[int, float], exactness: Exactness) -> None:
+    def store(self, rows: dict[int, float], exactness: LogitDifferences) -> None:
         """Keep the measurements; a read-only disk only costs the next start a second."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from services.verifier.engine import Engine
 from services.verifier.introductions import Introductions
-from services.verifier.load import Loaded
+from services.verifier.load import LoadedTarget
 from services.verifier.speed import Speed
 from shared.model import model_source
 from shared.wire.messages import Speculation, VerifierCard
 
 
 def introduce(
-    instance: str, loaded: Loaded, introductions: Introductions, speculation: Speculation, aliases: Sequence[str]
+    instance: str, loaded: LoadedTarget, introductions: Introductions, speculation: Speculation, aliases: Sequence[str]
 ) -> VerifierCard:
     """The card of this process, idle."""
     target = loaded.context

@@ -16,7 +16,7 @@ from shared.wire.broker import BLOCK_MS, DISCONNECTED, Reconnect
 from shared.wire.commands import Redis
 from shared.wire.jobs import Claim, JobStore, read_log
 from shared.wire.messages import Job
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
@@ -133,9 +133,9 @@ class Claims:
         claimed = False
         try:
             claim = await self._store.claim(request_id, self._instance)
-            if isinstance(claim, Outcome):
+            if isinstance(claim, ScriptOutcome):
                 logger.debug("claim_refused", request=request_id, outcome=claim)
-                if claim is Outcome.POISON:
+                if claim is ScriptOutcome.POISON:
                     self._gave_up()
                 return
             at_ns = time.time_ns()

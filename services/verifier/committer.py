@@ -14,7 +14,7 @@ from services.verifier.generation import Generation
 from shared.wire.broker import DISCONNECTED, Reconnect
 from shared.wire.jobs import Append, JobStore, Renewal
 from shared.wire.messages import Hint
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class Batch:
 class Committer:
     """`put` queues a batch; `run` sends; `on_lost` hears of every request that must not go on."""
 
-    def __init__(self, store: JobStore, on_lost: Callable[[Generation, Outcome], None]) -> None:
+    def __init__(self, store: JobStore, on_lost: Callable[[Generation, ScriptOutcome], None]) -> None:
         self._store = store
         self._on_lost = on_lost
         self._queue: asyncio.Queue[Batch] = asyncio.Queue(_BACKLOG_ROUNDS)
@@ -68,8 +68,8 @@ class Committer:
             reconnect.succeeded()
             generations = [generation for generation, _ in (*batch.appends, *batch.renewals)]
             for generation, outcome in zip(generations, outcomes, strict=True):
-                if outcome not in (Outcome.OK, Outcome.DUPLICATE):
-                    if outcome is Outcome.GAP:
+                if outcome not in (ScriptOutcome.OK, ScriptOutcome.DUPLICATE):
+                    if outcome is ScriptOutcome.GAP:
                         logger.error("commit_gap", request=generation.job.request_id, offset=generation.offset)
                     self._on_lost(generation, outcome)
             self._queue.task_done()

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from services.verifier.thinking import ThinkingBudget
-from services.verifier.trie import Node, Verdict
+from services.verifier.trie import Admissibility, TrieNode
 from shared.law.grammar import GrammarError, Grammars, Matcher
 from shared.law.sampling import Mask
 from shared.wire.messages import Job
@@ -107,20 +107,20 @@ class Constraint:
             mask = self._grammar.mask()
         return mask
 
-    def verdict(self, node: Node, token: int) -> Verdict:
+    def verdict(self, node: TrieNode, token: int) -> Admissibility:
         """Whether a guess of `token` behind `node` of the trie can be right."""
         if not self._stand_at(node):
-            return Verdict.FORBIDDEN
+            return Admissibility.FORBIDDEN
         forced = self.forced()
         if forced:
-            return Verdict.FORCED if token == forced[0] else Verdict.FORBIDDEN
-        return Verdict.FREE if self._admits([token]) else Verdict.FORBIDDEN
+            return Admissibility.FORCED if token == forced[0] else Admissibility.FORBIDDEN
+        return Admissibility.FREE if self._admits([token]) else Admissibility.FORBIDDEN
 
-    def forced_behind(self, node: Node) -> Sequence[int]:
+    def forced_behind(self, node: TrieNode) -> Sequence[int]:
         """The tokens that must come behind `node` of the trie."""
         return self.forced() if self._stand_at(node) else ()
 
-    def _stand_at(self, node: Node) -> bool:
+    def _stand_at(self, node: TrieNode) -> bool:
         path: list[int] = []
         while node.parent is not None:
             path.append(node.token)

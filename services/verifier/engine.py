@@ -1,4 +1,4 @@
-"""Runs rounds over all requests of one target: plan, decode, walk, settle. No I/O; one thread at a time.
+"""Runs rounds over all requests of one target: plan, decode, walk, finish. No I/O; one thread at a time.
 
 Every token that leaves here was drawn by the target from logits of its own row, so drafts, neighbours and timing
 change how many tokens a round gives and never which.
@@ -15,9 +15,9 @@ from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.pace import Pace
-from services.verifier.round import QUIET_ROUNDS, Entry, Planner, Round
-from services.verifier.scheduler import MAX_WIDTH, Arrival
-from services.verifier.trie import Node
+from services.verifier.round import QUIET_ROUNDS, Planner, Round, RoundEntry
+from services.verifier.scheduler import MAX_WIDTH, ExpectedDrafts
+from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk, walk
 from shared.law.speedup import RowCosts
 from shared.model.sequences import Sequences
@@ -175,16 +175,16 @@ class Engine:
                 )
             self._join(entry)
             accepted = entry.walk.path if entry.walk else []
-            self.sequences.settle(generation.slot, [*entry.computed, *(node.token for node in accepted)])
+            self.sequences.accept(generation.slot, [*entry.computed, *(node.token for node in accepted)])
 
-    def _branch(self, entry: Entry) -> None:
+    def _branch(self, entry: RoundEntry) -> None:
         """Give every leaf of a tree the past of its request."""
         slot = entry.generation.slot
         for leaf in entry.leaves:
             if leaf != slot.id:
                 self.target.copy(slot.id, leaf, len(slot.tokens))
 
-    def _join(self, entry: Entry) -> None:
+    def _join(self, entry: RoundEntry) -> None:
         """Bring what was accepted into the request's own sequence and empty the others."""
         slot = entry.generation.slot
         path = entry.walk.path if entry.walk else []
@@ -195,22 +195,22 @@ class Engine:
             if leaf != slot.id:
                 self.target.truncate(leaf, 0)
 
-    # ------------------------------------------------------------ settle
+    # ------------------------------------------------------------ finish
 
-    def settle(self, round: Round) -> list[Gain]:
+    def finish(self, round: Round) -> list[Gain]:
         """Turn a finished round into chunks, verdicts and statistics."""
         now_ms = self._clock() * 1000
         self.counters.add("decodes", 1)
         self.counters.add("decode_us", int(round.decode_ms * 1000))
         self._planner.ended(round)
-        gains = [self._settle(entry, now_ms) for entry in round.entries]
+        gains = [self._gain(entry, now_ms) for entry in round.entries]
         if round.prefill_rows or any(gain.chunk is None or gain.chunk.finish is not Finish.NONE for gain in gains):
             self._pace.interrupted()
         else:
             self._pace.decoded(sum(len(gain.chunk.tokens) for gain in gains if gain.chunk is not None), now_ms)
         return gains
 
-    def _settle(self, entry: Entry, now_ms: float) -> Gain:
+    def _gain(self, entry: RoundEntry, now_ms: float) -> Gain:
         generation, result = entry.generation, entry.walk
         base = generation.offset
         if result is None:
@@ -219,7 +219,7 @@ class Engine:
         sources = [self._source(node) for node in result.path]
         sources += [""] * (len(result.tokens) - len(sources))
         tried = self._tried(entry, result)
-        generation.settle(result.tokens, self.drafters, now_ms, self._wanted)
+        generation.advance(result.tokens, self.drafters, now_ms, self._wanted)
         width = len(entry.drafts)
         generation.rounds += 1
         self.assignment.round_ended(generation)
@@ -251,16 +251,16 @@ class Engine:
         generation.first_chunk = False
         return Gain(generation, base, chunk)
 
-    def _wanted(self, arrival: Arrival, limit: int) -> int:
+    def _wanted(self, arrival: ExpectedDrafts, limit: int) -> int:
         return self._planner.wanted(arrival, limit, others=len(self.running) - 1)
 
     @staticmethod
-    def _tried(entry: Entry, result: Walk) -> int:
+    def _tried(entry: RoundEntry, result: Walk) -> int:
         """At how many offsets a draft was compared with the target's draw."""
         last = result.path[-1] if result.path else entry.generation.trie.root
         return len(result.path) + any(child in entry.rows for child in last.children.values())
 
-    def _judge(self, entry: Entry, result: Walk) -> None:
+    def _judge(self, entry: RoundEntry, result: Walk) -> None:
         """Tell every drafter what became of its guesses, verified or not, and count the verified ones.
 
         A guess that got no row is judged too where the target drew at its place: so a drafter that does not pay now
@@ -291,7 +291,7 @@ class Engine:
             drafter.drafted += sum(name in node.guesses for node in drafts)
             drafter.accepted += sum(name in node.guesses for node in accepted)
 
-    def _source(self, node: Node) -> str:
+    def _source(self, node: TrieNode) -> str:
         """Whom an accepted token is credited to: the grammar that forced it, or the drafter whose confidence in it was
         worth most."""
         if node.forced:

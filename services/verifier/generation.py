@@ -8,9 +8,9 @@ from itertools import takewhile
 from services.verifier.constraint import Constraint
 from services.verifier.contributions import Contributions
 from services.verifier.drafters import Drafter, Drafters, Kin
-from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate
+from services.verifier.scheduler import MAX_WIDTH, ExpectedDrafts, RowCandidate
 from services.verifier.tree import Ranking, rank
-from services.verifier.trie import Node, Trie
+from services.verifier.trie import Trie, TrieNode
 from services.verifier.walk import ANYTHING, Rule
 from shared.law.acceptance import COPIED
 from shared.law.sampling import History, needs_history
@@ -23,7 +23,7 @@ FIRST_HOP_MS = 1.0
 
 
 @dataclass(slots=True)
-class Session:
+class DrafterSession:
     """One drafter's work on this request. `expected_ms` is when its next draft should be here (monotonic clock)."""
 
     drafter: str
@@ -88,7 +88,7 @@ class Generation:
     cached: int
     history: History | None
     constraint: Constraint | None = None
-    sessions: dict[str, Session] = field(default_factory=dict)
+    sessions: dict[str, DrafterSession] = field(default_factory=dict)
     contributions: Contributions = field(default_factory=Contributions)
     barred: dict[Kin, int] = field(default_factory=dict)  # released drafters, until that many rounds
     stays_until: int = 0  # rounds before which it is not moved to another drafter
@@ -190,7 +190,7 @@ class Generation:
                 return ranking
 
     @staticmethod
-    def chance(node: Node, drafters: Drafters) -> float:
+    def chance(node: TrieNode, drafters: Drafters) -> float:
         """Calibrated acceptance of a node: the best of what its drafters' opinions are worth."""
         if node.forced:
             return 1.0
@@ -199,9 +199,9 @@ class Generation:
             default=0.0,
         )
 
-    def arrival(self, ranking: Ranking, drafters: Drafters, now_ms: float) -> Arrival | None:
+    def arrival(self, ranking: Ranking, drafters: Drafters, now_ms: float) -> ExpectedDrafts | None:
         """When the next draft behind the likeliest path should come, or None if none is worth waiting for."""
-        best: Arrival | None = None
+        best: ExpectedDrafts | None = None
         for session in self.sessions.values():
             if session.drafter not in drafters or not drafters[session.drafter].step_ms:
                 continue
@@ -215,19 +215,19 @@ class Generation:
             if best is None or first_ms < best.first_ms:
                 # It had to finish the step that it was at, so its answer may be up to one late without being lost.
                 grace_ms = drafter.step_ms + 2 * session.jitter_ms
-                best = Arrival(first_ms, drafter.step_ms, drafter.acceptance.mean, session.batch, grace_ms)
+                best = ExpectedDrafts(first_ms, drafter.step_ms, drafter.acceptance.mean, session.batch, grace_ms)
         return best
 
-    def candidate(self, ranking: Ranking, drafters: Drafters, n_ctx: int, now_ms: float) -> Candidate:
+    def candidate(self, ranking: Ranking, drafters: Drafters, n_ctx: int, now_ms: float) -> RowCandidate:
         """What the scheduler needs to know."""
         limit = 0 if self.speculation is Speculation.OFF else max(0, self.room(n_ctx) - 1)
         arrival = None if ranking.ended or not limit else self.arrival(ranking, drafters, now_ms)
-        return Candidate(ready=tuple(ranking.reach), limit=limit, arrival=arrival, tip=ranking.tip_reach)
+        return RowCandidate(ready=tuple(ranking.reach), limit=limit, arrival=arrival, tip=ranking.tip_reach)
 
     # ------------------------------------------------------------ verdicts
 
-    def settle(
-        self, tokens: list[int], drafters: Drafters, now_ms: float, wanted: Callable[[Arrival, int], int]
+    def advance(
+        self, tokens: list[int], drafters: Drafters, now_ms: float, wanted: Callable[[ExpectedDrafts, int], int]
     ) -> None:
         """The target decided `tokens`: re-root the trie and expect each drafter to react.
 
@@ -252,7 +252,7 @@ class Generation:
                 continue
             want = 0
             if drafter.step_ms and self.speculation is not Speculation.OFF:
-                first = Arrival(session.hop_ms + drafter.step_ms, drafter.step_ms, drafter.acceptance.mean)
+                first = ExpectedDrafts(session.hop_ms + drafter.step_ms, drafter.step_ms, drafter.acceptance.mean)
                 want = wanted(first, self.job.max_tokens - self.offset - 1)
             session.ask(want, drafter.step_ms, now_ms)
 

@@ -17,7 +17,7 @@ from services.verifier.calibrate import (
     PROBE_ROWS,
     PROBE_TEXT,
     Cache,
-    Exactness,
+    LogitDifferences,
     measure_exactness,
     measure_rows,
     still_holds,
@@ -69,7 +69,7 @@ class TargetSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedTarget:
     """A target, and what is known about it."""
 
     model: Model
@@ -89,7 +89,7 @@ def _tell(line: str) -> None:
 
 def load(
     settings: TargetSettings, place: Placement, threads: Threads | None = None, say: Callable[[str], None] = _tell
-) -> Loaded:
+) -> LoadedTarget:
     """Load onto the place's devices and measure. Without `threads` as if there was no other process.
 
     Raises `StartError` naming the option that cannot be had.
@@ -173,7 +173,7 @@ class _Loader:
         self._placed = placed
         self._site = threads(placed.computes_here)
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedTarget:
         wanted = self._settings.exactness
         if not self._model.can_roll_back:
             return self._without_rollback(wanted)
@@ -196,21 +196,21 @@ class _Loader:
             context.close()
         return self._law()
 
-    def _law(self, remark: str = "") -> Loaded:
+    def _law(self, remark: str = "") -> LoadedTarget:
         types = self._types(_LAW_TYPES)
         context = self._context(types, strict=False)
         rows, exactness = self._measure(context, "unified", types)
         note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode{remark}"
         return self._loaded(context, rows, "law", note, exactness.noise, 1)
 
-    def _without_rollback(self, wanted: options.Exactness) -> Loaded:
+    def _without_rollback(self, wanted: options.Exactness) -> LoadedTarget:
         if wanted is options.Exactness.STRICT:
             raise StartError("--exactness", "strict", "this model cannot drop tokens, so it cannot be probed; use law")
         context = self._context(self._types(_LAW_TYPES), strict=False)
         note = "a recurrent or hybrid model: its state cannot be rolled back, so it decodes plainly"
         return self._loaded(context, {1: 1.0}, "law", note, 0.0, 1)
 
-    def _strict(self) -> tuple[Context, dict[int, float], Exactness]:
+    def _strict(self) -> tuple[Context, dict[int, float], LogitDifferences]:
         """A context in streams with the first types of keys and values that hold the promise, else with the last."""
         wanted = _STRICT_TYPES if not self._place.gpus else _STRICT_TYPES[-1:]
         *others, last = dict.fromkeys(map(self._types, wanted))
@@ -251,7 +251,9 @@ class _Loader:
         except LlamaError as error:
             raise StartError("--ctx", layout.context, self._placed.failure(str(error))) from None
 
-    def _measure(self, context: Context, layout: str, types: tuple[str, str]) -> tuple[dict[int, float], Exactness]:
+    def _measure(
+        self, context: Context, layout: str, types: tuple[str, str]
+    ) -> tuple[dict[int, float], LogitDifferences]:
         settings = self._settings
         cache = Cache(
             cache_folder() / "calibration",
@@ -279,6 +281,6 @@ class _Loader:
 
     def _loaded(
         self, context: Context, rows: dict[int, float], level: str, note: str, noise: float, min_rows: int
-    ) -> Loaded:
+    ) -> LoadedTarget:
         costs, device = RowCosts(rows), self._place.name
-        return Loaded(self._model, context, costs, device, level, note, noise, min_rows, self._site)
+        return LoadedTarget(self._model, context, costs, device, level, note, noise, min_rows, self._site)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from shared.fleet.liveness import AWAY_S, SILENT_S, Silence, watch
+from shared.fleet.liveness import AWAY_S, SILENT_S, Liveness, watch
 from shared.fleet.registry import Registry
 from shared.wire.jobs import JobStore
 
@@ -27,19 +27,19 @@ class Readers:
         self._freed = freed
         self._store = store
         self._registry = registry
-        self._silence = Silence(SILENT_S, AWAY_S)
+        self._liveness = Liveness(SILENT_S, AWAY_S)
         self._readers: dict[str, str] = {}  # of the live requests
 
     async def run(self) -> None:
         """Watch for ever."""
-        await watch("readers", self._silence, self.check)
+        await watch("readers", self._liveness, self.check)
 
     async def check(self, now: float) -> None:
         """Look once, at `now` seconds of a steady clock. Raises redis-py's errors."""
         await self._look_up(await self._store.live())
         readers = sorted({reader for reader in self._readers.values() if reader})
         ages = await self._registry.ages_ms(readers) if readers else {}
-        dead = self._silence.dead(now, {name: ages.get(name, math.inf) / 1000 for name in readers})
+        dead = self._liveness.dead(now, {name: ages.get(name, math.inf) / 1000 for name in readers})
         unread = [request_id for request_id, reader in self._readers.items() if reader in dead]
         for request_id in unread:
             await self._store.abandon(request_id)

@@ -12,9 +12,9 @@ from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.pace import Pace
 from services.verifier.pieces import Pieces
-from services.verifier.scheduler import MAX_WIDTH, Arrival, Candidate, Choice, choose
+from services.verifier.scheduler import MAX_WIDTH, ExpectedDrafts, RowAllocation, RowCandidate, choose
 from services.verifier.tree import sequences
-from services.verifier.trie import Node
+from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk
 from shared.law.speedup import RowCosts
 from shared.model.rows import MAX_LEAVES, Rows
@@ -39,14 +39,14 @@ PREFILL = "reading the prompt"
 
 
 @dataclass(slots=True)
-class Entry:
+class RoundEntry:
     """One request's part of a decode. `rows` maps trie nodes to row indices; empty while its prompt is unfinished."""
 
     generation: Generation
     computed: list[int]  # context tokens that this decode computes, in order
-    drafts: list[Node] = field(default_factory=list)
-    rows: dict[Node, int] = field(default_factory=dict)
-    sequences: dict[Node, tuple[int, ...]] = field(default_factory=dict)  # of the rows of a tree; empty for a chain
+    drafts: list[TrieNode] = field(default_factory=list)
+    rows: dict[TrieNode, int] = field(default_factory=dict)
+    sequences: dict[TrieNode, tuple[int, ...]] = field(default_factory=dict)  # of the rows of a tree; empty for a chain
     walk: Walk | None = None
 
     @property
@@ -60,7 +60,7 @@ class Round:
     """A decode to run, or only a wait when `rows` is empty."""
 
     rows: Rows
-    entries: list[Entry]
+    entries: list[RoundEntry]
     wait_ms: float = 0.0
     decoding: int = 0  # requests that get tokens
     prefill_rows: int = 0
@@ -125,9 +125,9 @@ class Planner:
         self._add_prompts(round, prefilling, 1 + max(widths, default=0))
         return round
 
-    def wanted(self, arrival: Arrival, limit: int, others: int) -> int:
+    def wanted(self, arrival: ExpectedDrafts, limit: int, others: int) -> int:
         """How many drafts of a chain that starts anew are worth waiting for, beside `others` requests; 0: none."""
-        candidate = Candidate(ready=(), limit=max(0, limit), arrival=arrival)
+        candidate = RowCandidate(ready=(), limit=max(0, limit), arrival=arrival)
         choice = choose([candidate], self._costs, others, False, self._target.max_rows, True, self._pace.rate)
         return 1 + round((choice.wait_ms - arrival.first_ms) / arrival.step_ms) if choice.wait_ms else 0
 
@@ -142,7 +142,7 @@ class Planner:
             self._costs.observe(rows, round.decode_ms)
 
     def _widths(
-        self, decoding: list[Generation], candidates: list[Candidate], choice: Choice, prefill_rows: int
+        self, decoding: list[Generation], candidates: list[RowCandidate], choice: RowAllocation, prefill_rows: int
     ) -> list[int]:
         """The scheduler's widths, except for requests that want every draft verified; and why there are none."""
         widths = list(choice.widths)
@@ -157,7 +157,7 @@ class Planner:
             generation.reason = "" if widths[index] else self._reason(generation, candidate)
         return widths
 
-    def _reason(self, generation: Generation, candidate: Candidate) -> str:
+    def _reason(self, generation: Generation, candidate: RowCandidate) -> str:
         if not self._target.can_roll_back:
             return NO_ROLLBACK
         if generation.speculation is Speculation.OFF:
@@ -170,7 +170,7 @@ class Planner:
         resting = generation.quiet_rounds >= QUIET_ROUNDS
         return TOO_POOR if candidate.ready or resting else NO_DRAFT
 
-    def _patience(self, decoding: list[Generation], candidates: list[Candidate]) -> float:
+    def _patience(self, decoding: list[Generation], candidates: list[RowCandidate]) -> float:
         """How long requests that insist on drafts wait for the first one: bounded, and only while one is due."""
         waits = [
             candidate.arrival.first_ms
@@ -182,10 +182,10 @@ class Planner:
 
     # ------------------------------------------------------------ fill
 
-    def _add_decoding(self, round: Round, generation: Generation, drafts: list[Node], widest: int) -> None:
+    def _add_decoding(self, round: Round, generation: Generation, drafts: list[TrieNode], widest: int) -> None:
         rows, slot, root = round.rows, generation.slot, generation.trie.root
         start = len(slot.tokens)
-        entry = Entry(generation, computed=[generation.context[-1]], drafts=drafts)
+        entry = RoundEntry(generation, computed=[generation.context[-1]], drafts=drafts)
         own = (slot.id,)
         if any(node.parent is not parent for parent, node in zip((root, *drafts), drafts, strict=False)):
             entry.sequences = sequences(root, drafts, (slot.id, *self._sequences.spares(slot)))
@@ -218,7 +218,7 @@ class Planner:
             return 0
         start = len(generation.slot.tokens)
         tokens = generation.context[start : start + size]
-        entry = Entry(generation, computed=tokens)
+        entry = RoundEntry(generation, computed=tokens)
         round.rows.extend(tokens, start, generation.slot.id)
         if size == generation.uncomputed:
             round.rows.outputs[-1] = True

@@ -23,7 +23,7 @@ def most_outputs(requests: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ExpectedDrafts:
     """Drafts that have not come yet: `batch` of them in `first_ms`, then one every `step_ms`, each with this
     acceptance. They may be late by `grace_ms` before they count as lost."""
 
@@ -35,7 +35,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RowCandidate:
     """One request that will get a row: for each ready draft, best first, the probability that the walk reaches and
     accepts it, and what is coming behind the end of the likeliest path, which the walk reaches with `tip`.
 
@@ -44,12 +44,12 @@ class Candidate:
 
     ready: tuple[float, ...]
     limit: int
-    arrival: Arrival | None = None
+    arrival: ExpectedDrafts | None = None
     tip: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RowAllocation:
     """Draft rows per request, in the order of the candidates, after waiting `wait_ms` for what should arrive."""
 
     widths: tuple[int, ...]
@@ -59,14 +59,14 @@ class Choice:
 
 
 def choose(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[RowCandidate],
     cost: Callable[[int], float],
     other_rows: int,
     equal_widths: bool,
     max_rows: int,
     may_wait: bool,
     rate: float = 0.0,
-) -> Choice:
+) -> RowAllocation:
     """Widths for one decode that also carries `other_rows` rows of prefill.
 
     Time is worth `rate` tokens per millisecond, and never less than plain decoding makes of it. With `equal_widths`
@@ -74,9 +74,9 @@ def choose(
     """
     count = len(candidates)
     if not count:
-        return Choice((), 0.0, 0.0, 0.0)
+        return RowAllocation((), 0.0, 0.0, 0.0)
     plain_ms = cost(count + other_rows)
-    best = Choice((0,) * count, 0.0, float(count), plain_ms)
+    best = RowAllocation((0,) * count, 0.0, float(count), plain_ms)
     if not _can_pay(candidates, cost, other_rows, max_rows, count / plain_ms):
         return best
     rate = max(rate, count / plain_ms)
@@ -86,12 +86,12 @@ def choose(
         widths, tokens, decode_ms = pick(chains, cost, other_rows, max_rows, rate)
         ms = wait_ms + decode_ms
         if tokens - rate * ms > best.tokens - rate * best.ms + 1e-9:
-            best = Choice(widths, wait_ms, tokens, ms)
+            best = RowAllocation(widths, wait_ms, tokens, ms)
     return best
 
 
 def _can_pay(
-    candidates: Sequence[Candidate], cost: Callable[[int], float], other_rows: int, max_rows: int, plain_rate: float
+    candidates: Sequence[RowCandidate], cost: Callable[[int], float], other_rows: int, max_rows: int, plain_rate: float
 ) -> bool:
     """False if even drafts that are always right would not pay: then nothing below needs to be computed."""
     count = len(candidates)
@@ -102,7 +102,7 @@ def _can_pay(
     )
 
 
-def _waits(candidates: Sequence[Candidate], longest_ms: float) -> list[float]:
+def _waits(candidates: Sequence[RowCandidate], longest_ms: float) -> list[float]:
     """Not at all, or until one of the next drafts arrives; never longer than a plain step takes."""
     moments = {0.0}
     for candidate in candidates:
@@ -115,7 +115,7 @@ def _waits(candidates: Sequence[Candidate], longest_ms: float) -> list[float]:
     return sorted(moment for moment in moments if moment <= longest_ms or moment == 0.0)
 
 
-def _path_probabilities(candidate: Candidate, wait_ms: float) -> Sequence[float]:
+def _path_probabilities(candidate: RowCandidate, wait_ms: float) -> Sequence[float]:
     """For each draft as it will be after the wait the probability that the walk reaches and accepts it, best first."""
     most = min(candidate.limit, MAX_WIDTH)
     arrival = candidate.arrival

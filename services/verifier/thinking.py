@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shared.wire.messages import Thinking
+from shared.wire.messages import ThinkingLimit
 
 
 class _State(NamedTuple):
@@ -18,7 +18,7 @@ class ThinkingBudget:
     It is a function of the tokens alone, so drafts and takeovers change nothing.
     """
 
-    def __init__(self, thinking: Thinking) -> None:
+    def __init__(self, thinking: ThinkingLimit) -> None:
         self._thinking = thinking
         self._tokens: list[int] = []
         self._states = [_State(0 if thinking.opened else None)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 
-from services.verifier.trie import Node
+from services.verifier.trie import TrieNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,26 +19,28 @@ class Ranking:
     `reach` holds for each the probability that the walk gets there and accepts it, and falls along the list.
     """
 
-    nodes: list[Node]
+    nodes: list[TrieNode]
     reach: list[float]
-    tip: Node  # the end of the likeliest path; the root if there is no guess at all
+    tip: TrieNode  # the end of the likeliest path; the root if there is no guess at all
     tip_reach: float
     ended: bool  # what follows the tip is an end of generation
 
 
-def rank(root: Node, chance: Callable[[Node], float], eog: Collection[int], limit: int, leaves: int = 1) -> Ranking:
+def rank(
+    root: TrieNode, chance: Callable[[TrieNode], float], eog: Collection[int], limit: int, leaves: int = 1
+) -> Ranking:
     """The `limit` likeliest guesses below `root` with at most `leaves` leaves; 1 leaf is the likeliest chain.
 
     `chance` is a guess's acceptance given that its parent was accepted. An end of generation ends a path before it,
     since nobody would read its row.
     """
-    nodes: list[Node] = []
+    nodes: list[TrieNode] = []
     reach: list[float] = []
-    first: dict[Node, Node] = {}  # each chosen parent's likeliest child
+    first: dict[TrieNode, TrieNode] = {}  # each chosen parent's likeliest child
     order = count()  # of equals the first comes first
-    heap: list[tuple[float, int, Node, Node]] = []
+    heap: list[tuple[float, int, TrieNode, TrieNode]] = []
 
-    def offer(parent: Node, path: float) -> None:
+    def offer(parent: TrieNode, path: float) -> None:
         chances = [chance(child) for child in parent.children.values()]
         # Only one child can be right; drafters that are each sure of another one are not all believed.
         share = path / max(1.0, sum(chances))
@@ -64,20 +66,20 @@ def rank(root: Node, chance: Callable[[Node], float], eog: Collection[int], limi
     return Ranking(nodes, reach, tip, reach[nodes.index(tip)] if nodes else 1.0, ended)
 
 
-def sequences(root: Node, nodes: Sequence[Node], ids: Sequence[int]) -> dict[Node, tuple[int, ...]]:
+def sequences(root: TrieNode, nodes: Sequence[TrieNode], ids: Sequence[int]) -> dict[TrieNode, tuple[int, ...]]:
     """The sequence ids of the rows of `root` and of `nodes`: a row belongs to every leaf below it.
 
     `ids` are used in order, the first for the likeliest leaf; there must be enough of them.
     """
-    children: dict[Node, list[Node]] = {root: []}
+    children: dict[TrieNode, list[TrieNode]] = {root: []}
     for node in nodes:
         children[node] = []
         assert node.parent is not None, "only the root has no parent"
         children[node.parent].append(node)
     unused = iter(ids)
-    found: dict[Node, tuple[int, ...]] = {}
+    found: dict[TrieNode, tuple[int, ...]] = {}
 
-    def visit(node: Node) -> tuple[int, ...]:
+    def visit(node: TrieNode) -> tuple[int, ...]:
         below = [visit(child) for child in children[node]]
         found[node] = tuple(chain.from_iterable(below)) if below else (next(unused),)
         return found[node]

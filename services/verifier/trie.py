@@ -23,7 +23,7 @@ class Guess(NamedTuple):
     rank: int = 0
 
 
-class Verdict(Enum):
+class Admissibility(Enum):
     """Whether a token can be right at a place: not at all, like others, or as the only one."""
 
     FORBIDDEN = auto()
@@ -32,7 +32,7 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class TrieNode:
     """A guessed token, with the opinion of each drafter that guessed it.
 
     A forced one is no guess: the request's constraint leaves no other choice.
@@ -41,8 +41,8 @@ class Node:
     token: int
     offset: int  # of this token in the output
     hash: int  # of the whole prefix up to and including it
-    parent: "Node | None"
-    children: dict[int, "Node"] = field(default_factory=dict)
+    parent: "TrieNode | None"
+    children: dict[int, "TrieNode"] = field(default_factory=dict)
     guesses: dict[str, Guess] = field(default_factory=dict)
     forced: bool = False
 
@@ -58,13 +58,13 @@ class Trie:
         prompt: Sequence[int],
         committed: Sequence[int] = (),
         max_nodes: int = 512,
-        rule: Callable[[Node, int], Verdict] = lambda node, token: Verdict.FREE,
+        rule: Callable[[TrieNode, int], Admissibility] = lambda node, token: Admissibility.FREE,
     ) -> None:
         start = prefix.extend_all(prefix.EMPTY, prompt)
         self._committed: list[int] = []
         self._hashes = [start]  # of the prefix before each output offset
-        self.root = Node(token=-1, offset=-1, hash=start, parent=None)
-        self._nodes: dict[int, Node] = {}
+        self.root = TrieNode(token=-1, offset=-1, hash=start, parent=None)
+        self._nodes: dict[int, TrieNode] = {}
         self._max_nodes = max_nodes
         self._rule = rule
         self.advance(committed)
@@ -98,7 +98,7 @@ class Trie:
         if start is None:
             return None
         # Where each token hangs: a node, how many committed tokens it repeats, or None where it leads nowhere.
-        places: list[Node | int | None] = []
+        places: list[TrieNode | int | None] = []
         ranks: dict[int, int] = {}
         attached = 0
         for index, (token, score) in enumerate(zip(tokens, scores, strict=True)):
@@ -125,13 +125,13 @@ class Trie:
         late = any(isinstance(place, int) and index not in followed for index, place in enumerate(places))
         return 0 if late else None
 
-    def _place(self, base: int, prefix_hash: int) -> Node | int | None:
+    def _place(self, base: int, prefix_hash: int) -> TrieNode | int | None:
         if base <= self.offset:
             return base if self._hashes[base] == prefix_hash else None
         found = self._nodes.get(prefix_hash)
         return found if found is not None and found.offset + 1 == base else None
 
-    def force(self, node: Node, tokens: Sequence[int]) -> bool:
+    def force(self, node: TrieNode, tokens: Sequence[int]) -> bool:
         """Nothing else than `tokens` may follow `node`; whether that is news."""
         size = len(self._nodes)
         for token in tokens:
@@ -141,19 +141,19 @@ class Trie:
             node = child
         return len(self._nodes) > size
 
-    def _guessed(self, node: Node, token: int) -> Node | None:
+    def _guessed(self, node: TrieNode, token: int) -> TrieNode | None:
         if token in node.children:
             return node.children[token]
         verdict = self._rule(node, token)
-        if verdict is Verdict.FORBIDDEN:
+        if verdict is Admissibility.FORBIDDEN:
             return None
-        return self._child(node, token, verdict is Verdict.FORCED)
+        return self._child(node, token, verdict is Admissibility.FORCED)
 
-    def _child(self, node: Node, token: int, forced: bool) -> Node | None:
+    def _child(self, node: TrieNode, token: int, forced: bool) -> TrieNode | None:
         """The child of `node` for `token`, made if there is room for it."""
         child = node.children.get(token)
         if child is None and len(self._nodes) < self._max_nodes:
-            child = Node(
+            child = TrieNode(
                 token=token,
                 offset=node.offset + 1,
                 hash=prefix.extend(node.hash, token),
@@ -173,12 +173,12 @@ class Trie:
             for other in self.root.children.values():
                 self._forget(other)
             if child is None:
-                child = Node(token=token, offset=self.offset - 1, hash=self._hashes[-1], parent=None)
+                child = TrieNode(token=token, offset=self.offset - 1, hash=self._hashes[-1], parent=None)
             self._nodes.pop(child.hash, None)
             child.parent = None
             self.root = child
 
-    def _forget(self, node: Node) -> None:
+    def _forget(self, node: TrieNode) -> None:
         stack = [node]
         while stack:
             node = stack.pop()

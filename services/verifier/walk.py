@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from services.verifier.trie import Node
+from services.verifier.trie import TrieNode
 from shared.law import sampling
 from shared.wire.messages import Sampling, TokenLogprob
 
@@ -53,7 +53,7 @@ class Walk:
     """What one request gained in one round: every draw, the accepted nodes, and what of it is to be committed."""
 
     drawn: list[int] = field(default_factory=list)
-    path: list[Node] = field(default_factory=list)
+    path: list[TrieNode] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     ended: bool = False  # the last draw was an end-of-generation token, which is not part of the answer
     complete: bool = False  # the rule lets nothing follow
@@ -65,8 +65,8 @@ class Walk:
 
 
 def walk(
-    root: Node,
-    rows: dict[Node, int],
+    root: TrieNode,
+    rows: dict[TrieNode, int],
     logits: Callable[[int], sampling.Logits],
     parameters: Sampling,
     history: sampling.History | None,

@@ -22,7 +22,7 @@ from services.verifier.drafters import worth
 from services.verifier.engine import FIRST_LEAD, Engine, Gain
 from services.verifier.generation import Generation
 from services.verifier.introductions import Introductions
-from services.verifier.load import Loaded
+from services.verifier.load import LoadedTarget
 from services.verifier.readers import Readers
 from services.verifier.records import Records
 from services.verifier.round import Round
@@ -37,7 +37,7 @@ from shared.wire import codec, drafts
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
 from shared.wire.jobs import Append, Claim, JobStore, Renewal
 from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
@@ -47,13 +47,13 @@ MAX_WAITING: Final = 2048  # proposals that come while a round runs; beyond, the
 LOOK_S: Final = 0.1  # between two looks at the registry, however often drafters say hello
 
 
-class Worker:
+class VerifierWorker:
     """One verifier process between Redis and its engine."""
 
     def __init__(
         self,
         broker: Broker,
-        loaded: Loaded,
+        loaded: LoadedTarget,
         speculation: Speculation,
         instance: str,
         lease_ms: int = 10_000,
@@ -161,8 +161,8 @@ class Worker:
                 waited_s = self._clock() - planned
                 await loop.run_in_executor(self._thread, engine.run, round)
                 self._take_proposals()
-                gains = engine.settle(round)
-                await self._committer.put(self._settle(gains))
+                gains = engine.finish(round)
+                await self._committer.put(self._messages(gains))
                 self._time(round, gains, began, waited_s)
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
 
@@ -254,15 +254,15 @@ class Worker:
         self._claims.done(request_id)
         return [(name, Close(request_id=request_id)) for name in generation.sessions]
 
-    def _lose(self, generation: Generation, outcome: Outcome) -> None:
+    def _lose(self, generation: Generation, outcome: ScriptOutcome) -> None:
         if not generation.lost and generation in self._engine.running:
             logger.info("request_lost", request=generation.job.request_id, outcome=outcome)
-            if outcome in (Outcome.STALE, Outcome.GAP, Outcome.GONE):
+            if outcome in (ScriptOutcome.STALE, ScriptOutcome.GAP, ScriptOutcome.GONE):
                 self._engine.counters.add(f"lost_{outcome}", 1)
             generation.lost = True
             self._wake()
 
-    def _settle(self, gains: list[Gain]) -> Batch:
+    def _messages(self, gains: list[Gain]) -> Batch:
         """A finished round as messages: commits, signs of life for those that still read their prompt, hints."""
         batch = Batch()
         for gain in gains:

@@ -18,7 +18,7 @@ SILENT_S: Final = 3.5 * HEARTBEAT_S
 AWAY_S: Final = 3 * CHECK_S  # so long without a check: we were stopped, or the whole machine was
 
 
-class Silence:
+class Liveness:
     """Which of the processes asked about have been silent for too long. Pure; times are seconds of one clock."""
 
     def __init__(self, limit_s: float, away_s: float) -> None:
@@ -41,7 +41,7 @@ class Silence:
         self._heard = {}
 
 
-async def watch(what: str, silence: Silence, check: Callable[[float], Awaitable[None]]) -> None:
+async def watch(what: str, silence: Liveness, check: Callable[[float], Awaitable[None]]) -> None:
     """Check every second, for ever, with the seconds of a steady clock; survives Redis going away and coming back."""
     reconnect = Reconnect(what)
     while True:

@@ -35,7 +35,7 @@ class Device:
     id: str = ""  # where the card sits, as a PCI address; empty if the backend cannot tell
 
 
-class Named(Protocol):
+class NamedDevice(Protocol):
     """What a name of ours is made from."""
 
     @property
@@ -44,7 +44,7 @@ class Named(Protocol):
     def kind(self) -> str: ...
 
 
-N = TypeVar("N", bound=Named)
+N = TypeVar("N", bound=NamedDevice)
 
 _ADDABLE: Final = ("cuda", "vulkan")  # kinds whose backend can be fetched
 _RANK: Final = {"gpu": 0, "igpu": 1}  # an integrated GPU reports the machine's whole memory as its own

@@ -44,7 +44,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValueLocation:
     """Where the value of a key lies in the file, from `at` to `end`, and its type as GGUF numbers them."""
 
     kind: int
@@ -61,7 +61,7 @@ class Header:
 
     metadata: dict[str, Value]
     tensors: tuple[Tensor, ...]
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, ValueLocation] = field(default_factory=dict)
     end: int = 0
 
     @property
@@ -119,13 +119,13 @@ class _Reader:
     def header(self) -> Header:
         tensors, values = self._counts()
         metadata: dict[str, Value] = {}
-        places: dict[str, Place] = {}
+        places: dict[str, ValueLocation] = {}
         for _ in range(values):
             key = self._string().decode()
             (kind,) = self._take("I")
             at = self._at
             metadata[key] = self._value(kind)
-            places[key] = Place(kind, at, self._at)
+            places[key] = ValueLocation(kind, at, self._at)
         end = self._at
         return Header(metadata, self._tensors(tensors, metadata), places, end)
 

@@ -16,7 +16,7 @@ _UNKNOWN: Final = 1 << 62
 _CONTEXT_STEP: Final = 256  # contexts that are proposed are multiples of it
 
 
-def is_wish(text: str) -> bool:
+def is_layer_count(text: str) -> bool:
     """Whether `--gpu-layers` may be that: auto, all or a number."""
     return text in (AUTO, ALL) or (text.isascii() and text.isdigit())
 
@@ -112,16 +112,16 @@ def room(devices: Sequence[Device]) -> int:
     return sum(device.memory_free if device.memory_total else _UNKNOWN for device in devices)
 
 
-def place(model: Sizes, layout: Layout, wish: str, name: str, free: int, free_here: int) -> Offload:
-    """Where the layers of `model` go if `--gpu-layers` is `wish` and the device `name` has `free` bytes left.
+def place(model: Sizes, layout: Layout, wanted: str, name: str, free: int, free_here: int) -> Offload:
+    """Where the layers of `model` go if `--gpu-layers` is `wanted` and the device `name` has `free` bytes left.
 
     `auto` puts as many layers on a GPU as fit with their cache and what is computed in. `free_here` is the CPU's.
     """
     layers = count = memory.number_of_layers(model)
-    if name != CPU and wish == AUTO:
+    if name != CPU and wanted == AUTO:
         layers = memory.layers_within(model, layout, free)
-    elif name != CPU and wish != ALL:
-        layers = min(int(wish), count)
+    elif name != CPU and wanted != ALL:
+        layers = min(int(wanted), count)
     return Offload(model=model, layout=layout, name=name, layers=layers, free=free, free_here=free_here)
 
 

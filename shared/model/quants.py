@@ -19,7 +19,7 @@ _QUANT: Final = re.compile(
 )
 
 
-class File(Protocol):
+class SizedFile(Protocol):
     """A file with its path below a common root and its size in bytes."""
 
     @property
@@ -28,7 +28,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
 
-F = TypeVar("F", bound=File)
+F = TypeVar("F", bound=SizedFile)
 
 
 class NoChoice(ValueError):
@@ -78,7 +78,7 @@ def is_shard(path: str) -> bool:
     return _SHARD.search(path.removesuffix(_SUFFIX)) is not None
 
 
-def _expected(files: Sequence[File]) -> int:
+def _expected(files: Sequence[SizedFile]) -> int:
     match = _SHARD.search(files[0].path.removesuffix(_SUFFIX))
     return int(match[2]) if match else 1
 

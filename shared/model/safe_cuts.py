@@ -12,7 +12,7 @@ from typing import Final
 PIECE: Final = 4096  # characters; so short a text takes a millisecond, whatever it is
 
 
-class Marks:
+class CutMarks:
     """The marks of one vocabulary."""
 
     def __init__(self, special: Iterable[str], marks: Iterable[str]) -> None:

@@ -107,7 +107,7 @@ class Sequences:
         if shared < len(slot.tokens):
             self._cut(slot, shared)
 
-    def settle(self, slot: Slot, tokens: Sequence[int]) -> None:
+    def accept(self, slot: Slot, tokens: Sequence[int]) -> None:
         """After a decode: `tokens` were accepted into the slot, whatever else the decode put there is dropped."""
         slot.tokens.extend(tokens)
         if self._target.can_roll_back:

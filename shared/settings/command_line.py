@@ -12,7 +12,7 @@ from typer.exceptions import Abort, TyperException
 from typer.main import get_command
 
 from shared.errors import StartError
-from shared.settings.command_settings import PROGRAM, Settings
+from shared.settings.command_settings import PROGRAM, CommandSettings
 from shared.settings.settings_file import Known
 
 BAD_OPTION = 2  # the exit status by which every command says that its options are wrong
@@ -33,7 +33,7 @@ def run(app: typer.Typer, name: str, elsewhere: Known | None = None) -> NoReturn
     Programs called `draftmesh ...` read `draftmesh.toml`; `elsewhere` are the keys in it that are other programs'.
     """
     root = get_command(app)
-    settings = Settings(root, name, elsewhere)
+    settings = CommandSettings(root, name, elsewhere)
     try:
         if name.split()[0] == PROGRAM:
             settings.attach()
@@ -58,7 +58,9 @@ def refuse(line: str) -> NoReturn:
     sys.exit(BAD_OPTION)
 
 
-def explain(error: TyperException, arguments: Sequence[str], environment: Mapping[str, str], settings: Settings) -> str:
+def explain(
+    error: TyperException, arguments: Sequence[str], environment: Mapping[str, str], settings: CommandSettings
+) -> str:
     """One line for `error`, which `arguments`, an option's environment twin or a line of the file caused."""
     message = " ".join(error.format_message().split())
     parameter = getattr(error, "param", None)

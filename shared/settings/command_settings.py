@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from shared.errors import StartError
 from shared.settings import settings_file
-from shared.settings.settings_file import Command, ConfigFile, Entry, Known
+from shared.settings.settings_file import Command, ConfigFile, FileEntry, Known
 
 PROGRAM: Final = "draftmesh"
 DEFAULT: Final = "default"
@@ -26,7 +26,7 @@ Parser = Any  # typer's own copy of click has no public types
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class EffectiveSetting:
     """One option of a command, its value as JSON holds it and without secrets, and where that came from."""
 
     key: str
@@ -35,7 +35,7 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Settings:
+class CommandSettings:
     """The file of one process, once its command has been told apart, and which options took their values from it.
 
     `name` is how the program is called, such as "draftmesh gateway". `elsewhere` are the keys of commands that other
@@ -47,7 +47,7 @@ class Settings:
     elsewhere: Known | None = None
     file: ConfigFile | None = None
     context: Any = None  # of the command that runs
-    used: dict[str, Entry] = field(default_factory=dict)  # by parameter name
+    used: dict[str, FileEntry] = field(default_factory=dict)  # by parameter name
 
     def attach(self) -> None:
         """Give every command a `--config`, which is read before its other options."""
@@ -86,7 +86,7 @@ class Settings:
             if key in parameters:  # or else it is a service's, which reads the file itself
                 self._take(context, parameters[key], entry, key in self.file.tables.get(command, {}))
 
-    def _take(self, context: Any, parameter: Parser, entry: Entry, insist: bool) -> None:
+    def _take(self, context: Any, parameter: Parser, entry: FileEntry, insist: bool) -> None:
         """Let `parameter` have the entry's value; a top-level list passes by what takes one value, unless `insist`."""
         values = entry.value if isinstance(entry.value, list) else [entry.value]
         if not all(isinstance(value, str | int | float) for value in values):
@@ -100,7 +100,7 @@ class Settings:
         context.default_map[parameter.name] = values if parameter.multiple else values[0]
         self.used[parameter.name] = entry
 
-    def effective(self, command: Command, arguments: Sequence[str]) -> list[Setting]:
+    def effective(self, command: Command, arguments: Sequence[str]) -> list[EffectiveSetting]:
         """Every option of a command as it would be with `arguments`. Raises what the command's own start would."""
         parser = self.commands()[command]
         context = parser.context_class(parser, info_name=" ".join((PROGRAM, *command)))
@@ -111,7 +111,7 @@ class Settings:
         settings = []
         for key, parameter in options.items():
             value, _ = parameter.handle_parse_result(context, given, [])
-            settings.append(Setting(key, _shown(key, value), self._source(context, parameter)))
+            settings.append(EffectiveSetting(key, _shown(key, value), self._source(context, parameter)))
         return settings
 
     def _source(self, context: Any, parameter: Parser) -> str:
@@ -124,7 +124,7 @@ class Settings:
                 return self.used[parameter.name].place
         return DEFAULT
 
-    def origin(self, parameter: str) -> Entry | None:
+    def origin(self, parameter: str) -> FileEntry | None:
         """The entry whose value the parameter has; None if its value came from elsewhere."""
         source = self.context.get_parameter_source(parameter) if self.context else None
         return self.used.get(parameter) if source is not None and source.name == "DEFAULT_MAP" else None

@@ -170,10 +170,10 @@ ExactnessLevel = Annotated[
 ]
 
 
-def _layers(wish: str) -> str:
-    if not offload.is_wish(wish):
+def _layers(text: str) -> str:
+    if not offload.is_layer_count(text):
         raise typer.BadParameter("must be auto, all, or a number of layers such as 20")
-    return wish
+    return text
 
 
 GpuLayers = Annotated[

@@ -41,7 +41,7 @@ Known = Mapping[Command, Collection[str]]  # keys by command
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """One value of the file, and where it stands there."""
 
     key: str
@@ -54,10 +54,10 @@ class ConfigFile:
     """The entries by table, their keys with underscores."""
 
     path: Path
-    tables: Mapping[Command, Mapping[str, Entry]]
+    tables: Mapping[Command, Mapping[str, FileEntry]]
     headers: Mapping[Command, str]  # file:line of each table
 
-    def entries(self, command: Command, general: Collection[str]) -> dict[str, Entry]:
+    def entries(self, command: Command, general: Collection[str]) -> dict[str, FileEntry]:
         """What holds for `command`, which takes `general` keys from the top level; its own table wins over that."""
         top = {key: entry for key, entry in self.tables.get((), {}).items() if key in general}
         return top | dict(self.tables.get(command, {}))
@@ -168,7 +168,7 @@ def _located(key: str, value: Any, folder: Path) -> Any:
 
 
 def _file(path: Path, content: Mapping[str, Any], lines: Mapping[Command, int]) -> ConfigFile:
-    tables: dict[Command, dict[str, Entry]] = {}
+    tables: dict[Command, dict[str, FileEntry]] = {}
     headers: dict[Command, str] = {}
 
     def place(*keys: str) -> str:
@@ -186,7 +186,7 @@ def _file(path: Path, content: Mapping[str, Any], lines: Mapping[Command, int]) 
             key = written.replace("-", "_")
             if key in entries:
                 raise StartError(f"{place(*table, written)}:", written, f"is also at {entries[key].place}")
-            entries[key] = Entry(key, _located(key, value, path.parent), place(*table, written))
+            entries[key] = FileEntry(key, _located(key, value, path.parent), place(*table, written))
     return ConfigFile(path, tables, headers)
 
 
@@ -220,7 +220,7 @@ def _paths(content: Mapping[str, Any], above: Command = ()) -> Iterator[Command]
             yield (*above, key)
 
 
-def _misplaced(entry: Entry, command: Command, known: Known, general: Collection[str]) -> StartError:
+def _misplaced(entry: FileEntry, command: Command, known: Known, general: Collection[str]) -> StartError:
     """The error for a key that `command` does not have, or that may not stand at the top level."""
     problem = f"{' '.join(command)} has no such option" if command else "no command has this option"
     if others := sorted(".".join(other) for other, keys in known.items() if entry.key in keys):

@@ -15,7 +15,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from shared.wire import codec, drafts, keys, scripts
 from shared.wire.commands import Entries, Redis
 from shared.wire.messages import MAX_NAME, Chunk, Finish, Hint, Job
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
@@ -94,7 +94,7 @@ class JobStore:
 
     # ------------------------------------------------------------ gateway
 
-    async def submit(self, job: Job, limit: int, reader: str = "", admission: Admission | None = None) -> Outcome:
+    async def submit(self, job: Job, limit: int, reader: str = "", admission: Admission | None = None) -> ScriptOutcome:
         """Admit and queue a job: `OK`, or `DUPLICATE` if its id was submitted before.
 
         `FULL` above `limit` live jobs or the tokens that `admission` allows, `OVER` if the caller has its share.
@@ -105,14 +105,14 @@ class JobStore:
         arguments += [asked.caller, len(job.prompt) + job.max_tokens, asked.limit, asked.tokens, _DEADLINE]
         return scripts.outcome(await scripts.SUBMIT.run(self._redis, self._names(job.request_id), arguments))
 
-    async def cancel(self, request_id: str) -> Outcome:
+    async def cancel(self, request_id: str) -> ScriptOutcome:
         """End a request now; its verifier learns at its next commit. A request that ended before is left as it is.
 
         One that does not exist (`GONE`) is not submitted either, should its submission have been overtaken.
         """
         return await self._cancel(request_id, _CANCELLED)
 
-    async def _cancel(self, request_id: str, last: bytes) -> Outcome:
+    async def _cancel(self, request_id: str, last: bytes) -> ScriptOutcome:
         arguments = [request_id, keys.GROUP, last]
         return scripts.outcome(await scripts.CANCEL.run(self._redis, self._names(request_id), arguments))
 
@@ -201,11 +201,11 @@ class JobStore:
             pipeline.hget(keys.job(request_id), "reader")
         return [(value or b"").decode() for value in await pipeline.execute()]
 
-    async def abandon(self, request_id: str) -> Outcome:
+    async def abandon(self, request_id: str) -> ScriptOutcome:
         """End a request that nobody reads any more, as `cancel` does; whoever reads it after all gets an error."""
         return await self._cancel(request_id, _UNREAD)
 
-    async def claim(self, request_id: str, owner: str) -> Claim | Outcome:
+    async def claim(self, request_id: str, owner: str) -> Claim | ScriptOutcome:
         """Raise the epoch and take the lease, or say why not. A passed deadline or poison ends the job here.
 
         So does a job that cannot be read: `DAMAGED`.
@@ -218,17 +218,17 @@ class JobStore:
         except ResponseError as error:
             if not _is_of_another_shape(error):
                 raise
-            reply, result = None, Outcome.DAMAGED
+            reply, result = None, ScriptOutcome.DAMAGED
         entry = self._entries.pop(request_id, None)
-        if result is Outcome.OK:
+        if result is ScriptOutcome.OK:
             claim = _claim(request_id, reply)
             if claim is not None:
                 return claim
-            result = Outcome.DAMAGED
-        if result is not Outcome.HELD and entry is not None:
+            result = ScriptOutcome.DAMAGED
+        if result is not ScriptOutcome.HELD and entry is not None:
             # It has ended, expired or is no job, and maybe no script will ever take the entry off the stream.
             await self._take_off(entry)
-        if result is Outcome.DAMAGED:
+        if result is ScriptOutcome.DAMAGED:
             logger.error("job_damaged", request=request_id)
             if reply is not None and len(reply) > 2:
                 await self.give_up(request_id, reply[1], reply[2])
@@ -244,7 +244,7 @@ class JobStore:
         appends: Sequence[Append],
         renewals: Sequence[Renewal] = (),
         hints: Sequence[tuple[str, Hint]] = (),
-    ) -> list[Outcome]:
+    ) -> list[ScriptOutcome]:
         """Send a round's commits, renewals and hints (drafter, message) in one round trip.
 
         Returns one outcome per append, then one per renewal. `DUPLICATE` means that an earlier try got through.
@@ -262,7 +262,7 @@ class JobStore:
         renewals: Sequence[Renewal],
         hints: Sequence[tuple[str, Hint]],
         known: bool = True,
-    ) -> list[Outcome]:
+    ) -> list[ScriptOutcome]:
         pipeline = self._redis.pipeline(transaction=True)  # or an inbox might be left without its TTL
         first = drafts.queue(pipeline, hints)
         for append in appends:
@@ -276,7 +276,7 @@ class JobStore:
         replies = await pipeline.execute()
         return [scripts.outcome(reply) for reply in replies[first:]]
 
-    async def release(self, request_id: str, epoch: int) -> Outcome:
+    async def release(self, request_id: str, epoch: int) -> ScriptOutcome:
         """Give a claim back so that a peer takes it over at once."""
         arguments = [request_id, keys.GROUP, epoch]
         return scripts.outcome(await scripts.RELEASE.run(self._redis, self._names(request_id), arguments))

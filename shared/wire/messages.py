@@ -59,7 +59,7 @@ class Sampling(Struct, frozen=True, array_like=True, kw_only=True):
 # ---------------------------------------------------------------- durable plane
 
 
-class Thinking(Struct, frozen=True, array_like=True, kw_only=True):
+class ThinkingLimit(Struct, frozen=True, array_like=True, kw_only=True):
     """A bound on an answer's thinking: after `budget` tokens inside the span the verifier commits `close` itself.
 
     The span begins with the tokens `start` (`opened`: the prompt has begun it) and ends with `end`, as `close` does.
@@ -85,7 +85,7 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True, tag="job"):
     cache_prompt: bool = True  # reuse resident prefixes; never changes the answer under strict exactness
     timeout_ms: Annotated[int, Meta(gt=0)] = 3_600_000
     grammar: str = ""  # what the answer must match, as llguidance reads it; empty: anything
-    thinking: Thinking | None = None
+    thinking: ThinkingLimit | None = None
     traceparent: Annotated[str, Meta(max_length=64)] = ""  # W3C Trace Context; empty: no trace
 
 

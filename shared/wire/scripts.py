@@ -33,7 +33,7 @@ MAX_SILENT: Final = 3  # claims of which nothing was heard before a job counts a
 SHARE: Final = 7  # one caller alone gets seven eighths of everything, two get seven fifteenths each
 
 
-class Outcome(StrEnum):
+class ScriptOutcome(StrEnum):
     """What a script did, or why it refused."""
 
     OK = "ok"
@@ -311,7 +311,7 @@ return {#waiting, math.floor((now - oldest) / 1000)}
 )
 
 
-def outcome(reply: Any) -> Outcome:
-    """A script's reply, or the first element of it, as an `Outcome`."""
+def outcome(reply: Any) -> ScriptOutcome:
+    """A script's reply, or the first element of it, as an `ScriptOutcome`."""
     value = reply[0] if isinstance(reply, list) else reply
-    return Outcome(value.decode() if isinstance(value, bytes) else value)
+    return ScriptOutcome(value.decode() if isinstance(value, bytes) else value)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from shared.wire.messages import Finish
-from shared.wire.scripts import MAX_SILENT, Outcome
+from shared.wire.scripts import MAX_SILENT, ScriptOutcome
 
 Logged = tuple[int, tuple[int, ...], Finish]  # base, tokens, finish
 
@@ -35,71 +35,71 @@ class Request:
         if self.exists and self.state == "running":
             self._finish("finished", Finish.DEADLINE)
 
-    def claim(self, owner: str) -> Outcome:
+    def claim(self, owner: str) -> ScriptOutcome:
         if not self.exists:
-            return Outcome.GONE
+            return ScriptOutcome.GONE
         if self.state != "running":
-            return Outcome.FINISHED
+            return ScriptOutcome.FINISHED
         if self.late:
             self._finish("finished", Finish.DEADLINE)
-            return Outcome.DEADLINE
+            return ScriptOutcome.DEADLINE
         if self.held and self.owner != owner:
-            return Outcome.HELD
+            return ScriptOutcome.HELD
         if self.held:
             self.silent.discard(self.epoch)
         elif len(self.silent) >= MAX_SILENT:
             self._finish("finished", Finish.ERROR)
-            return Outcome.POISON
+            return ScriptOutcome.POISON
         self.epoch += 1
         self.silent.add(self.epoch)
         self.owner, self.held, self.released = owner, True, False
-        return Outcome.OK
+        return ScriptOutcome.OK
 
-    def _fenced(self, epoch: int) -> Outcome | None:
+    def _fenced(self, epoch: int) -> ScriptOutcome | None:
         if not self.exists:
-            return Outcome.GONE
+            return ScriptOutcome.GONE
         if self.epoch != epoch:
             self.silent.discard(epoch)
-            return Outcome.STALE
-        return None if self.state == "running" else Outcome(self.state)
+            return ScriptOutcome.STALE
+        return None if self.state == "running" else ScriptOutcome(self.state)
 
-    def commit(self, epoch: int, base: int, tokens: tuple[int, ...], finish: Finish) -> Outcome:
+    def commit(self, epoch: int, base: int, tokens: tuple[int, ...], finish: Finish) -> ScriptOutcome:
         refusal = self._fenced(epoch)
         if refusal is not None:
             return refusal
         if tokens and base + len(tokens) <= self.committed:
-            return Outcome.DUPLICATE
+            return ScriptOutcome.DUPLICATE
         if base != self.committed:
-            return Outcome.GAP
+            return ScriptOutcome.GAP
         self.held, self.released, self.silent = True, False, set()
         if finish is Finish.NONE:
             self.log.append((base, tokens, finish))
         else:
             self._finish("finished", finish, tokens)
-        return Outcome.OK
+        return ScriptOutcome.OK
 
-    def renew(self, epoch: int) -> Outcome:
+    def renew(self, epoch: int) -> ScriptOutcome:
         refusal = self._fenced(epoch)
         if refusal is None:
             self.held, self.released = True, False
-        return refusal or Outcome.OK
+        return refusal or ScriptOutcome.OK
 
-    def release(self, epoch: int) -> Outcome:
+    def release(self, epoch: int) -> ScriptOutcome:
         refusal = self._fenced(epoch)
         if refusal is not None:
             return refusal
         if self.released:
-            return Outcome.DUPLICATE
+            return ScriptOutcome.DUPLICATE
         self.held, self.released, self.silent = False, True, set()
-        return Outcome.OK
+        return ScriptOutcome.OK
 
-    def cancel(self) -> Outcome:
+    def cancel(self) -> ScriptOutcome:
         if not self.exists:
-            return Outcome.GONE
+            return ScriptOutcome.GONE
         if self.state != "running":
-            return Outcome(self.state)
+            return ScriptOutcome(self.state)
         self._finish("cancelled", Finish.CANCELLED)
-        return Outcome.OK
+        return ScriptOutcome.OK
 
 
 def answer(request_id: str, start: int, size: int) -> tuple[int, ...]:

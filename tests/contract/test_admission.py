@@ -13,7 +13,7 @@ from shared.wire import keys
 from shared.wire.broker import Broker
 from shared.wire.jobs import Admission, Append, Claim, JobStore
 from shared.wire.messages import Chunk, Finish
-from shared.wire.scripts import SHARE, Outcome
+from shared.wire.scripts import SHARE, ScriptOutcome
 from tests.toys import job
 
 OWNER = "verifier-1"
@@ -27,7 +27,7 @@ def store_of(broker: Broker) -> JobStore:
 
 async def submit(
     store: JobStore, name: str, places: int = LIMIT, size: int = 10, limit: int = 0, tokens: int = 0
-) -> Outcome:
+) -> ScriptOutcome:
     """A job whose caller is its name's first letter and which may take `size` tokens."""
     admission = Admission(caller=name[0], limit=limit, tokens=tokens)
     return await store.submit(job(name, prompt=(5,), max_tokens=size - 1), places, admission=admission)
@@ -40,7 +40,7 @@ async def serve(store: JobStore) -> str | None:
         claim = await store.claim(name, OWNER)
         assert isinstance(claim, Claim)
         [outcome] = await store.commit([Append(request_id=name, epoch=claim.epoch, base=0, chunk=DONE)])
-        assert outcome is Outcome.OK
+        assert outcome is ScriptOutcome.OK
     return name
 
 
@@ -80,7 +80,7 @@ async def test_who_leaves_the_queue_lets_the_next_one_of_its_caller_move_up(brok
     await store.ensure_group()
     for name in ("a0", "a1", "a2"):
         await submit(store, name)
-    assert await store.cancel(victim) is Outcome.OK
+    assert await store.cancel(victim) is ScriptOutcome.OK
     assert await served(store) == [name for name in ("a0", "a1", "a2") if name != victim]
 
 
@@ -91,7 +91,7 @@ async def test_a_job_that_is_released_waits_in_no_lane(broker: Broker) -> None:
         await submit(store, name)
     assert await store.next_job(OWNER, 1) == "a0"
     await store.claim("a0", OWNER)
-    assert await store.release("a0", 1) is Outcome.OK
+    assert await store.release("a0", 1) is ScriptOutcome.OK
     assert await served(store) == ["a1", "a0"]
 
 
@@ -104,7 +104,7 @@ async def test_a_job_that_expired_while_it_waited_blocks_nobody(broker: Broker) 
     pipeline.delete(keys.job("a0"), keys.job("a1"))
     await pipeline.execute()
     assert await store.next_job(OWNER, 1) == "a0"
-    assert await store.claim("a0", OWNER) is Outcome.GONE
+    assert await store.claim("a0", OWNER) is ScriptOutcome.GONE
     assert await served(store) == ["a2"]
 
 
@@ -112,10 +112,10 @@ async def test_a_deadline_that_passed_while_waiting_frees_the_place_and_the_lane
     store = store_of(broker)
     await store.ensure_group()
     late = job("late", timeout_ms=1)
-    assert await store.submit(late, 1, admission=Admission(caller="a")) is Outcome.OK
-    while await submit(store, "a1", places=1) is Outcome.FULL:
+    assert await store.submit(late, 1, admission=Admission(caller="a")) is ScriptOutcome.OK
+    while await submit(store, "a1", places=1) is ScriptOutcome.FULL:
         pass
-    assert await store.claim("late", OWNER) is Outcome.FINISHED
+    assert await store.claim("late", OWNER) is ScriptOutcome.FINISHED
     assert await served(store) == ["a1"]
 
 
@@ -126,22 +126,26 @@ async def test_a_claim_without_a_delivery_can_be_found_again(broker: Broker) -> 
         await submit(store, name)
     claim = await store.claim("a1", OWNER)
     assert isinstance(claim, Claim)
-    assert await store.release("a1", claim.epoch) is Outcome.OK
+    assert await store.release("a1", claim.epoch) is ScriptOutcome.OK
     assert sorted(await served(store)) == ["a0", "a1"]
 
 
 async def test_a_caller_has_a_limit_of_its_own(broker: Broker) -> None:
     store = store_of(broker)
-    assert [await submit(store, name, limit=2) for name in ("a0", "a1", "a2")] == [Outcome.OK, Outcome.OK, Outcome.OVER]
-    assert await submit(store, "b0", limit=2) is Outcome.OK
-    assert await store.cancel("a0") is Outcome.OK
-    assert await submit(store, "a3", limit=2) is Outcome.OK
+    assert [await submit(store, name, limit=2) for name in ("a0", "a1", "a2")] == [
+        ScriptOutcome.OK,
+        ScriptOutcome.OK,
+        ScriptOutcome.OVER,
+    ]
+    assert await submit(store, "b0", limit=2) is ScriptOutcome.OK
+    assert await store.cancel("a0") is ScriptOutcome.OK
+    assert await submit(store, "a3", limit=2) is ScriptOutcome.OK
 
 
 async def fill(store: JobStore, caller: str, names: Iterator[int], places: int) -> int:
     """Submit until refused; how many were let in."""
     admitted = 0
-    while await submit(store, f"{caller}{next(names)}", places) is Outcome.OK:
+    while await submit(store, f"{caller}{next(names)}", places) is ScriptOutcome.OK:
         admitted += 1
     return admitted
 
@@ -150,20 +154,20 @@ async def test_whoever_comes_first_leaves_room_for_others(broker: Broker) -> Non
     store, names, places = store_of(broker), count(), 32
     first = await fill(store, "a", names, places)
     assert first == places * SHARE // (SHARE + 1)
-    assert await submit(store, f"a{next(names)}", places) is Outcome.OVER
+    assert await submit(store, f"a{next(names)}", places) is ScriptOutcome.OVER
     for caller in "bcde":
-        assert await submit(store, f"{caller}{next(names)}", places) is Outcome.OK
+        assert await submit(store, f"{caller}{next(names)}", places) is ScriptOutcome.OK
 
 
 async def test_tokens_are_bounded_too_and_a_lone_request_is_always_let_in(broker: Broker) -> None:
     store = store_of(broker)
-    assert await submit(store, "a0", size=500, tokens=100) is Outcome.OK
-    assert await submit(store, "b0", size=10, tokens=100) is Outcome.FULL
+    assert await submit(store, "a0", size=500, tokens=100) is ScriptOutcome.OK
+    assert await submit(store, "b0", size=10, tokens=100) is ScriptOutcome.FULL
     await store.cancel("a0")
-    assert [await submit(store, f"a{index}", size=30, tokens=100) for index in range(1, 4)] == [Outcome.OK] * 3
-    assert await submit(store, "b1", size=11, tokens=100) is Outcome.FULL
-    assert await submit(store, "a4", size=10, tokens=100) is Outcome.OVER
-    assert await submit(store, "b2", size=10, tokens=100) is Outcome.OK
+    assert [await submit(store, f"a{index}", size=30, tokens=100) for index in range(1, 4)] == [ScriptOutcome.OK] * 3
+    assert await submit(store, "b1", size=11, tokens=100) is ScriptOutcome.FULL
+    assert await submit(store, "a4", size=10, tokens=100) is ScriptOutcome.OVER
+    assert await submit(store, "b2", size=10, tokens=100) is ScriptOutcome.OK
 
 
 async def test_nothing_is_left_of_requests_that_ended(broker: Broker) -> None:
@@ -206,7 +210,7 @@ def test_between_two_turns_of_a_caller_all_others_that_wait_have_one(steps: list
                 name = f"{step[-1]}{next(names):02}"
                 if not waiting[name[0]]:
                     passed[name[0]] = set()
-                assert await submit(store, name) is Outcome.OK
+                assert await submit(store, name) is ScriptOutcome.OK
                 waiting[name[0]].append(name)
             elif step == "cancel" and everything:
                 victim = everything[len(everything) // 2]

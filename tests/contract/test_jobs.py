@@ -11,7 +11,7 @@ from shared.wire import codec, drafts, keys
 from shared.wire.broker import Broker
 from shared.wire.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
 from shared.wire.messages import Chunk, Close, Finish
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 from tests.toys import drafter_card, job
 
 OWNER, OTHER = "verifier-1", "verifier-2"
@@ -31,7 +31,7 @@ async def claimed(store: JobStore, owner: str = OWNER) -> Claim:
     return claim
 
 
-async def commit(store: JobStore, *appends: Append) -> list[Outcome]:
+async def commit(store: JobStore, *appends: Append) -> list[ScriptOutcome]:
     return await store.commit(appends)
 
 
@@ -42,12 +42,12 @@ async def log_of(broker: Broker) -> list[tuple[int, tuple[int, ...], Finish]]:
 async def test_a_job_is_delivered_claimed_committed_and_ended(broker: Broker) -> None:
     store = store_of(broker)
     await store.ensure_group()
-    assert await store.submit(job(), 10) is Outcome.OK
+    assert await store.submit(job(), 10) is ScriptOutcome.OK
     assert await store.next_job(OWNER, 10) == "r1"
     claim = await claimed(store)
     assert (claim.job, claim.epoch, claim.committed) == (job(), 1, 0)
-    assert await commit(store, append(1, 0, [4, 5])) == [Outcome.OK]
-    assert await commit(store, append(1, 2, [6], Finish.LENGTH)) == [Outcome.OK]
+    assert await commit(store, append(1, 0, [4, 5])) == [ScriptOutcome.OK]
+    assert await commit(store, append(1, 2, [6], Finish.LENGTH)) == [ScriptOutcome.OK]
     assert await log_of(broker) == [(0, (4, 5), Finish.NONE), (2, (6,), Finish.LENGTH)]
     assert await store.orphans(OTHER) == []
 
@@ -62,8 +62,8 @@ async def test_a_job_submitted_before_any_verifier_came_is_delivered(broker: Bro
 async def test_submitting_twice_is_one_job(broker: Broker) -> None:
     store = store_of(broker)
     await store.ensure_group()
-    assert await store.submit(job(), 10) is Outcome.OK
-    assert await store.submit(job(), 10) is Outcome.DUPLICATE
+    assert await store.submit(job(), 10) is ScriptOutcome.OK
+    assert await store.submit(job(), 10) is ScriptOutcome.DUPLICATE
     assert await store.next_job(OWNER, 10) == "r1"
     assert await store.next_job(OWNER, 10) is None
 
@@ -71,19 +71,19 @@ async def test_submitting_twice_is_one_job(broker: Broker) -> None:
 async def test_admission_counts_live_requests_and_heals(broker: Broker) -> None:
     store = store_of(broker)
     await store.ensure_group()
-    assert await store.submit(job("a"), 2) is Outcome.OK
-    assert await store.submit(job("b", timeout_ms=1), 2) is Outcome.OK
-    assert await store.submit(job("c"), 1) is Outcome.FULL
-    assert await store.cancel("a") is Outcome.OK
-    assert await store.submit(job("d"), 2) is Outcome.OK
+    assert await store.submit(job("a"), 2) is ScriptOutcome.OK
+    assert await store.submit(job("b", timeout_ms=1), 2) is ScriptOutcome.OK
+    assert await store.submit(job("c"), 1) is ScriptOutcome.FULL
+    assert await store.cancel("a") is ScriptOutcome.OK
+    assert await store.submit(job("d"), 2) is ScriptOutcome.OK
 
 
 async def test_a_repeated_commit_changes_nothing(broker: Broker) -> None:
     store = store_of(broker)
     await store.submit(job(), 10)
     await claimed(store)
-    assert await commit(store, append(1, 0, [4, 5])) == [Outcome.OK]
-    assert await commit(store, append(1, 0, [4, 5])) == [Outcome.DUPLICATE]
+    assert await commit(store, append(1, 0, [4, 5])) == [ScriptOutcome.OK]
+    assert await commit(store, append(1, 0, [4, 5])) == [ScriptOutcome.DUPLICATE]
     assert await log_of(broker) == [(0, (4, 5), Finish.NONE)]
 
 
@@ -93,9 +93,9 @@ async def test_a_stale_epoch_cannot_commit_renew_or_release(broker: Broker) -> N
     await claimed(store)
     second = await claimed(store, OTHER)
     assert second.epoch == 2
-    assert await store.commit([append(1, 0, [4])], [Renewal("r1", 1)]) == [Outcome.STALE, Outcome.STALE]
-    assert await store.release("r1", 1) is Outcome.STALE
-    assert await commit(store, append(2, 0, [7])) == [Outcome.OK]
+    assert await store.commit([append(1, 0, [4])], [Renewal("r1", 1)]) == [ScriptOutcome.STALE, ScriptOutcome.STALE]
+    assert await store.release("r1", 1) is ScriptOutcome.STALE
+    assert await commit(store, append(2, 0, [7])) == [ScriptOutcome.OK]
     assert await log_of(broker) == [(0, (7,), Finish.NONE)]
 
 
@@ -103,7 +103,7 @@ async def test_a_gap_is_refused(broker: Broker) -> None:
     store = store_of(broker)
     await store.submit(job(), 10)
     await claimed(store)
-    assert await commit(store, append(1, 3, [4])) == [Outcome.GAP]
+    assert await commit(store, append(1, 3, [4])) == [ScriptOutcome.GAP]
     assert await log_of(broker) == []
 
 
@@ -111,8 +111,8 @@ async def test_a_held_job_cannot_be_claimed_and_a_lapsed_one_can(broker: Broker)
     store = store_of(broker)
     await store.submit(job(), 10)
     await claimed(store)
-    assert await store.claim("r1", OTHER) is Outcome.HELD
-    assert await store.release("r1", 1) is Outcome.OK
+    assert await store.claim("r1", OTHER) is ScriptOutcome.HELD
+    assert await store.release("r1", 1) is ScriptOutcome.OK
     assert (await claimed(store, OTHER)).epoch == 2
 
 
@@ -121,7 +121,7 @@ async def test_two_claimers_at_once_get_one_claim(broker: Broker) -> None:
     await store.submit(job(), 10)
     results = await asyncio.gather(*(store.claim("r1", f"v{index}") for index in range(8)))
     assert sum(isinstance(result, Claim) for result in results) == 1
-    assert results.count(Outcome.HELD) == 7
+    assert results.count(ScriptOutcome.HELD) == 7
 
 
 async def test_a_successor_sees_what_was_committed(broker: Broker) -> None:
@@ -131,7 +131,7 @@ async def test_a_successor_sees_what_was_committed(broker: Broker) -> None:
     await commit(store, append(1, 0, [4, 5, 6]))
     claim = await claimed(store, OTHER)
     assert claim.committed == 3
-    assert await commit(store, append(2, 3, [7], Finish.STOP)) == [Outcome.OK]
+    assert await commit(store, append(2, 3, [7], Finish.STOP)) == [ScriptOutcome.OK]
     assert await log_of(broker) == [(0, (4, 5, 6), Finish.NONE), (3, (7,), Finish.STOP)]
 
 
@@ -161,10 +161,13 @@ async def test_cancelling_ends_a_request_once_and_its_verifier_learns(broker: Br
     await store.submit(job(), 10)
     await claimed(store)
     await commit(store, append(1, 0, [4]))
-    assert await store.cancel("r1") is Outcome.OK
-    assert await store.cancel("r1") is Outcome.CANCELLED
-    assert await store.commit([append(1, 1, [5])], [Renewal("r1", 1)]) == [Outcome.CANCELLED, Outcome.CANCELLED]
-    assert await store.claim("r1", OTHER) is Outcome.FINISHED
+    assert await store.cancel("r1") is ScriptOutcome.OK
+    assert await store.cancel("r1") is ScriptOutcome.CANCELLED
+    assert await store.commit([append(1, 1, [5])], [Renewal("r1", 1)]) == [
+        ScriptOutcome.CANCELLED,
+        ScriptOutcome.CANCELLED,
+    ]
+    assert await store.claim("r1", OTHER) is ScriptOutcome.FINISHED
     assert await log_of(broker) == [(0, (4,), Finish.NONE), (1, (), Finish.CANCELLED)]
 
 
@@ -173,8 +176,8 @@ async def test_cancelling_after_the_end_changes_nothing(broker: Broker) -> None:
     await store.submit(job(), 10)
     await claimed(store)
     await commit(store, append(1, 0, [4], Finish.STOP))
-    assert await store.cancel("r1") is Outcome.FINISHED
-    assert await store.cancel("never heard of") is Outcome.GONE
+    assert await store.cancel("r1") is ScriptOutcome.FINISHED
+    assert await store.cancel("never heard of") is ScriptOutcome.GONE
     assert await log_of(broker) == [(0, (4,), Finish.STOP)]
 
 
@@ -182,8 +185,8 @@ async def test_an_answer_without_tokens_ends_too(broker: Broker) -> None:
     store = store_of(broker)
     await store.submit(job(), 10)
     await claimed(store)
-    assert await commit(store, append(1, 0, [], Finish.STOP)) == [Outcome.OK]
-    assert await commit(store, append(1, 0, [], Finish.STOP)) == [Outcome.FINISHED]
+    assert await commit(store, append(1, 0, [], Finish.STOP)) == [ScriptOutcome.OK]
+    assert await commit(store, append(1, 0, [], Finish.STOP)) == [ScriptOutcome.FINISHED]
     assert await log_of(broker) == [(0, (), Finish.STOP)]
 
 
@@ -192,12 +195,12 @@ async def test_a_poison_job_ends_with_an_error(broker: Broker) -> None:
     await store.submit(job(), 10)
     for _ in range(3):
         await claimed(store)
-    assert await store.claim("r1", OWNER) is Outcome.POISON
+    assert await store.claim("r1", OWNER) is ScriptOutcome.POISON
     assert [finish for _, _, finish in await log_of(broker)] == [Finish.ERROR]
     [(_, letter)] = await broker.redis.xrange(keys.dead("toy"))
     assert (letter[b"r"], codec.decode_job(letter[b"payload"]), letter[b"committed"]) == (b"r1", job(), b"0")
     assert await broker.redis.pttl(keys.dead("toy")) > 0  # type: ignore[attr-defined]
-    assert await store.claim("r1", OWNER) is Outcome.FINISHED
+    assert await store.claim("r1", OWNER) is ScriptOutcome.FINISHED
     assert len(await broker.redis.xrange(keys.dead("toy"))) == 1
 
 
@@ -207,11 +210,11 @@ async def test_a_claim_whose_verifier_speaks_again_is_no_sign_of_poison(broker: 
     await store.submit(job(), 10)
     first, _, _ = [await claimed(store) for _ in range(3)]
     if late == "commit":
-        assert await commit(store, append(first.epoch, 0, [4])) == [Outcome.STALE]
+        assert await commit(store, append(first.epoch, 0, [4])) == [ScriptOutcome.STALE]
     else:
-        assert await store.commit([], [Renewal("r1", first.epoch)], []) == [Outcome.STALE]
+        assert await store.commit([], [Renewal("r1", first.epoch)], []) == [ScriptOutcome.STALE]
     assert (await claimed(store)).epoch == 4
-    assert await store.claim("r1", OWNER) is Outcome.POISON
+    assert await store.claim("r1", OWNER) is ScriptOutcome.POISON
 
 
 async def test_an_owner_that_asks_again_counts_once(broker: Broker) -> None:
@@ -219,7 +222,7 @@ async def test_an_owner_that_asks_again_counts_once(broker: Broker) -> None:
     await store.submit(job(), 10)
     for epoch in range(1, 8):  # the reply is lost again and again
         assert (await claimed(store)).epoch == epoch
-    assert await commit(store, append(7, 0, [4])) == [Outcome.OK]
+    assert await commit(store, append(7, 0, [4])) == [ScriptOutcome.OK]
 
 
 async def test_progress_forgives_earlier_attempts(broker: Broker) -> None:
@@ -227,14 +230,14 @@ async def test_progress_forgives_earlier_attempts(broker: Broker) -> None:
     await store.submit(job(), 10)
     for attempt in range(1, 8):
         claim = await claimed(store)
-        assert await commit(store, append(claim.epoch, attempt - 1, [4])) == [Outcome.OK]
+        assert await commit(store, append(claim.epoch, attempt - 1, [4])) == [ScriptOutcome.OK]
 
 
 async def test_a_passed_deadline_ends_the_request_at_its_claim(broker: Broker) -> None:
     store = store_of(broker)
     await store.submit(job(timeout_ms=1), 10)
     await asyncio.sleep(0.005)
-    assert await store.claim("r1", OWNER) is Outcome.DEADLINE
+    assert await store.claim("r1", OWNER) is ScriptOutcome.DEADLINE
     assert [finish for _, _, finish in await log_of(broker)] == [Finish.DEADLINE]
 
 
@@ -246,7 +249,7 @@ async def test_a_job_whose_deadline_passed_in_a_lane_ends_with_the_next_submissi
     await store.submit(job("third"), 10)
     assert [chunk.finish for _, chunk in await read_log(broker.redis, "second")] == [Finish.DEADLINE]
     assert await store.live() == ["first", "third"]
-    assert await store.claim("second", OWNER) is Outcome.FINISHED
+    assert await store.claim("second", OWNER) is ScriptOutcome.FINISHED
     assert await broker.redis.pttl(keys.log("second")) > 0  # type: ignore[attr-defined]
 
 
@@ -256,7 +259,7 @@ async def test_commits_survive_a_server_that_forgot_its_scripts(broker: Broker) 
     await claimed(store)
     await broker.redis.script_flush()  # type: ignore[attr-defined]
     outcomes = await store.commit([append(1, 0, [4])], [Renewal("r1", 1)], [("d", Close(request_id="r1"))])
-    assert outcomes == [Outcome.OK, Outcome.OK]
+    assert outcomes == [ScriptOutcome.OK, ScriptOutcome.OK]
 
 
 async def test_a_lost_stream_is_made_again(broker: Broker) -> None:
@@ -298,7 +301,7 @@ async def test_an_entry_whose_job_expired_leaves_the_stream(broker: Broker) -> N
     await store.submit(job(), 10)
     await broker.redis.pipeline(transaction=False).delete(keys.job("r1")).execute()  # type: ignore[attr-defined]
     assert await store.next_job(OWNER, 10) == "r1"
-    assert await store.claim("r1", OWNER) is Outcome.GONE
+    assert await store.claim("r1", OWNER) is ScriptOutcome.GONE
     assert await store.orphans(OTHER) == []
 
 
@@ -342,12 +345,12 @@ async def test_a_submission_that_its_cancel_overtook_does_not_begin(broker: Brok
     """It was written to one connection and the cancel to another."""
     store = store_of(broker)
     await store.ensure_group()
-    assert await store.cancel("r1") is Outcome.GONE
-    assert await store.submit(job(), 10) is Outcome.DUPLICATE
+    assert await store.cancel("r1") is ScriptOutcome.GONE
+    assert await store.submit(job(), 10) is ScriptOutcome.DUPLICATE
     assert await store.live() == []
     assert await store.next_job(OWNER, 10) is None
-    assert await store.claim("r1", OWNER) is Outcome.GONE
-    assert await store.cancel("r1") is Outcome.GONE
+    assert await store.claim("r1", OWNER) is ScriptOutcome.GONE
+    assert await store.cancel("r1") is ScriptOutcome.GONE
     assert await log_of(broker) == []
     assert await broker.redis.pttl(keys.job("r1")) > 0  # type: ignore[attr-defined]
 
@@ -377,7 +380,7 @@ async def test_commits_survive_a_server_that_restarts_again_and_again(broker: Br
     store = JobStore(cast(Any, Forgetful(broker.redis)), broker.blocking, "toy")
     await store.submit(job(), 10)
     await claimed(store)
-    assert await store.commit([append(1, 0, [4])], [Renewal("r1", 1)]) == [Outcome.OK, Outcome.OK]
+    assert await store.commit([append(1, 0, [4])], [Renewal("r1", 1)]) == [ScriptOutcome.OK, ScriptOutcome.OK]
 
 
 async def test_a_claim_whose_reply_was_lost_is_had_by_asking_again(broker: Broker) -> None:
@@ -386,9 +389,9 @@ async def test_a_claim_whose_reply_was_lost_is_had_by_asking_again(broker: Broke
     first = await claimed(store)
     for _ in range(5):
         again = await claimed(store)
-    assert await store.claim("r1", OTHER) is Outcome.HELD
-    assert await commit(store, append(first.epoch, 0, [4])) == [Outcome.STALE]
-    assert await commit(store, append(again.epoch, 0, [4])) == [Outcome.OK]
+    assert await store.claim("r1", OTHER) is ScriptOutcome.HELD
+    assert await commit(store, append(first.epoch, 0, [4])) == [ScriptOutcome.STALE]
+    assert await commit(store, append(again.epoch, 0, [4])) == [ScriptOutcome.OK]
 
 
 async def test_a_connection_that_breaks_anywhere_leaves_no_key_without_its_ttl(broker: Broker) -> None:

@@ -5,7 +5,7 @@ from shared.fleet.registry import Registry
 from shared.wire.broker import Broker
 from shared.wire.jobs import Append, Claim, JobStore, read_log
 from shared.wire.messages import Chunk, Finish, GatewayCard
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 from tests.toys import job
 
 
@@ -22,7 +22,7 @@ async def test_a_dead_gateways_requests_end_and_their_places_are_free(broker: Br
     store, registry = JobStore(broker.redis, broker.blocking, "toy"), Registry(broker.redis)
     await registry.beat(gateway("living"))
     for name, reader in [("held", "dead"), ("waiting", "dead"), ("read", "living"), ("own", "")]:
-        assert await store.submit(job(name), 4, reader) is Outcome.OK
+        assert await store.submit(job(name), 4, reader) is ScriptOutcome.OK
     claim = await store.claim("held", "v")
     assert isinstance(claim, Claim)
     await store.commit([Append(request_id="held", epoch=1, base=0, chunk=Chunk(tokens=(4,)))])
@@ -33,9 +33,9 @@ async def test_a_dead_gateways_requests_end_and_their_places_are_free(broker: Br
     assert await last(broker, "held") == (1, Finish.ERROR)
     assert await last(broker, "waiting") == (0, Finish.ERROR)
     late = Append(request_id="held", epoch=1, base=1, chunk=Chunk(tokens=(5,)))
-    assert await store.commit([late]) == [Outcome.CANCELLED]
+    assert await store.commit([late]) == [ScriptOutcome.CANCELLED]
     assert sorted(await store.live()) == ["own", "read"]
-    assert await store.submit(job("next"), 3, "living") is Outcome.OK
+    assert await store.submit(job("next"), 3, "living") is ScriptOutcome.OK
 
 
 async def test_a_gateway_is_as_old_as_its_last_heartbeat(broker: Broker) -> None:
@@ -53,5 +53,5 @@ async def test_a_request_knows_its_reader_until_it_is_gone(broker: Broker) -> No
     await store.submit(job("b"), 4)
     assert await store.live() == ["a", "b"]
     assert await store.readers(["a", "b", "never heard of"]) == ["gateway-1", "", ""]
-    assert await store.abandon("a") is Outcome.OK
-    assert await store.abandon("a") is Outcome.CANCELLED
+    assert await store.abandon("a") is ScriptOutcome.OK
+    assert await store.abandon("a") is ScriptOutcome.CANCELLED

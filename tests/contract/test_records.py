@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from services.gateway.dialects.responses.framing import numbered, told
 from services.gateway.dialects.responses.recorders import Recorders
 from services.gateway.http.background_work import Background
-from services.gateway.storage.records import ENDED_TTL_MS, Origin, RecordStore, Written
+from services.gateway.storage.records import ENDED_TTL_MS, AppendOutcome, Origin, RecordStore
 from shared.fleet.registry import Registry
 from shared.wire import keys
 from shared.wire.broker import Broker
@@ -27,7 +27,7 @@ FIRST = frame(0, "created", response={"id": ID, "status": "queued", "error": Non
 
 
 async def begun(store: RecordStore, response_id: str = ID, origin: Origin = ORIGIN) -> str:
-    assert await store.begin(response_id, origin, [FIRST, frame(1)], 1000) is Written.OK
+    assert await store.begin(response_id, origin, [FIRST, frame(1)], 1000) is AppendOutcome.OK
     return store.key(response_id)
 
 
@@ -38,7 +38,7 @@ async def numbers(store: RecordStore, key: str, after: int = -1) -> list[int]:
 async def test_events_are_read_from_any_place(broker: Broker) -> None:
     store = RecordStore(broker.redis, "caller")
     key = await begun(store)
-    assert await store.append(ID, 2, [frame(2), frame(3)]) is Written.OK
+    assert await store.append(ID, 2, [frame(2), frame(3)]) is AppendOutcome.OK
     for after in range(-1, 5):
         assert await numbers(store, key, after) == list(range(after + 1, 4))
     assert [entry.number for entry in await store.read(key, 0, 2)] == [1, 2]
@@ -54,10 +54,10 @@ async def test_what_is_repeated_is_there_once(broker: Broker) -> None:
     await begun(store)
     key = await begun(store)
     for _ in range(2):
-        assert await store.append(ID, 2, [frame(2), frame(3)]) is Written.OK
+        assert await store.append(ID, 2, [frame(2), frame(3)]) is AppendOutcome.OK
     assert await numbers(store, key) == [0, 1, 2, 3]
     for _ in range(2):
-        assert await store.finish(key, 4, frame(4, "completed")) is Written.OK
+        assert await store.finish(key, 4, frame(4, "completed")) is AppendOutcome.OK
     assert await numbers(store, key) == [0, 1, 2, 3, 4]
 
 
@@ -65,11 +65,11 @@ async def test_a_record_has_one_end(broker: Broker) -> None:
     store = RecordStore(broker.redis)
     key = await begun(store)
     assert list(await store.growing()) == [key]
-    assert await store.finish(key, 1, frame(1, "failed")) is Written.BEHIND
-    assert await store.finish(key, 2, frame(2, "failed")) is Written.OK
-    assert await store.finish(key, 2, frame(2, "completed")) is Written.ENDED
-    assert await store.append(ID, 2, [frame(2)]) is Written.ENDED
-    assert await store.append(ID, 3, [frame(3)]) is Written.ENDED
+    assert await store.finish(key, 1, frame(1, "failed")) is AppendOutcome.BEHIND
+    assert await store.finish(key, 2, frame(2, "failed")) is AppendOutcome.OK
+    assert await store.finish(key, 2, frame(2, "completed")) is AppendOutcome.ENDED
+    assert await store.append(ID, 2, [frame(2)]) is AppendOutcome.ENDED
+    assert await store.append(ID, 3, [frame(3)]) is AppendOutcome.ENDED
     [*_, last] = await store.read(key)
     assert (last.number, last.last, told(last.frame)["type"]) == (2, True, "response.failed")
     assert await store.growing() == {}
@@ -78,14 +78,14 @@ async def test_a_record_has_one_end(broker: Broker) -> None:
 async def test_what_redis_lost_is_noticed(broker: Broker) -> None:
     store = RecordStore(broker.redis)
     key = await begun(store)
-    assert await store.append(ID, 5, [frame(5)]) is Written.GAP
-    assert await store.finish(key, 6, frame(6, "failed")) is Written.OK
+    assert await store.append(ID, 5, [frame(5)]) is AppendOutcome.GAP
+    assert await store.finish(key, 6, frame(6, "failed")) is AppendOutcome.OK
     assert await numbers(store, key) == [0, 1, 6]
     key = await begun(store, "resp_2")
     assert await store.forget("resp_2")
     assert not await store.forget("resp_2")
-    assert await store.append("resp_2", 2, [frame(2)]) is Written.GONE
-    assert await store.finish(key, 2, frame(2, "completed")) is Written.GONE
+    assert await store.append("resp_2", 2, [frame(2)]) is AppendOutcome.GONE
+    assert await store.finish(key, 2, frame(2, "completed")) is AppendOutcome.GONE
     assert await store.find("resp_2") is None
 
 
@@ -105,13 +105,13 @@ async def test_a_record_is_bounded(broker: Broker) -> None:
     store = RecordStore(broker.redis, max_entry_bytes=1000)
     key = await begun(store)
     number = 2
-    while (written := await store.append(ID, number, [frame(number)])) is Written.OK:
+    while (written := await store.append(ID, number, [frame(number)])) is AppendOutcome.OK:
         number += 1
-    assert written is Written.FULL
+    assert written is AppendOutcome.FULL
     assert 1000 < await size(broker) < 1000 + 2 * len(frame(number))
     assert await numbers(store, key) == list(range(number + 1))  # with the one that was too much
-    assert await store.finish(key, number + 1, frame(number + 1, "failed")) is Written.OK
-    assert await store.begin("resp_2", ORIGIN, [b"x" * 1001], 1000) is Written.FULL
+    assert await store.finish(key, number + 1, frame(number + 1, "failed")) is AppendOutcome.OK
+    assert await store.begin("resp_2", ORIGIN, [b"x" * 1001], 1000) is AppendOutcome.FULL
     assert await store.find("resp_2") is None
 
 
@@ -120,14 +120,14 @@ async def test_the_first_to_expire_make_room_and_what_grows_is_left_alone(broker
     growing = await begun(store, "resp_a")
     for name in ("resp_b", "resp_c"):
         key = await begun(store, name)
-        assert await store.append(name, 2, [b"x" * 400]) is Written.OK
-        assert await store.finish(key, 3, frame(3, "completed")) is Written.OK
-    assert await store.append("resp_a", 2, [b"y" * 500]) is Written.OK
+        assert await store.append(name, 2, [b"x" * 400]) is AppendOutcome.OK
+        assert await store.finish(key, 3, frame(3, "completed")) is AppendOutcome.OK
+    assert await store.append("resp_a", 2, [b"y" * 500]) is AppendOutcome.OK
     assert [await store.find(name) is not None for name in ("resp_a", "resp_b", "resp_c")] == [True, False, True]
     assert await size(broker) <= 2000
-    assert await store.append("resp_a", 3, [b"y" * 2000]) is Written.FULL
+    assert await store.append("resp_a", 3, [b"y" * 2000]) is AppendOutcome.FULL
     assert await numbers(store, growing) == [0, 1, 2, 3]
-    assert await store.begin("resp_d", ORIGIN, [FIRST], 1000) is Written.FULL
+    assert await store.begin("resp_d", ORIGIN, [FIRST], 1000) is AppendOutcome.FULL
     await size(broker)
 
 
@@ -208,7 +208,7 @@ async def test_whatever_is_tried_a_record_is_a_prefix_with_one_end(valkey: Broke
             count = data.draw(st.integers(1, 3))
             frames = [frame(places[who] + index) for index in range(count)]
             written = await store.append(ID, places[who], frames)
-            places[who] += count if written is Written.OK and data.draw(st.booleans()) else 0
+            places[who] += count if written is AppendOutcome.OK and data.draw(st.booleans()) else 0
         else:
             await store.finish(key, places[who], frame(places[who], "failed", by=who))
     entries = await store.read(key)

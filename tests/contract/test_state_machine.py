@@ -32,7 +32,7 @@ from shared.wire import keys
 from shared.wire.broker import Broker, connect
 from shared.wire.jobs import Admission, Append, Claim, JobStore, Renewal, read_log
 from shared.wire.messages import Chunk, Finish
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 from tests.contract.job_model import Logged, Request, answer, assert_sound
 from tests.toys import job
 
@@ -151,22 +151,22 @@ class Machine(RuleBasedStateMachine):
     def submit(self, twice: bool, caller: str) -> None:
         request_id = f"r{len(self.requests)}"
 
-        def expect() -> Outcome:
+        def expect() -> ScriptOutcome:
             if request_id in self.requests:
-                return Outcome.DUPLICATE
+                return ScriptOutcome.DUPLICATE
             for late in sorted(name for name in self.admitted if self.requests[name].late):
                 self.requests[late].expire()
                 self.unqueue(self.entries.get(late, 0))
                 self.leave(late)
             if list(self.admitted.values()).count(caller) >= CALLER_LIMIT:
-                return Outcome.OVER
+                return ScriptOutcome.OVER
             if len(self.admitted) >= LIMIT:
-                return Outcome.FULL
+                return ScriptOutcome.FULL
             self.requests[request_id] = Request()
             self.admitted[request_id] = caller
             self.lanes[caller].append(request_id)
             self.advance(caller)
-            return Outcome.OK
+            return ScriptOutcome.OK
 
         admission = Admission(caller=caller, limit=CALLER_LIMIT)
         self.call(twice, lambda: self.gateway.submit(job(request_id), LIMIT, admission=admission), expect)
@@ -208,10 +208,10 @@ class Machine(RuleBasedStateMachine):
             got = self.world.do(verifier.store.claim(request_id, verifier.owner))
             expected = request.claim(verifier.owner)
             entry = verifier.entries.pop(request_id, None)
-            if expected is Outcome.GONE:
+            if expected is ScriptOutcome.GONE:
                 self.unqueue(entry or 0)
                 self.leave(request_id)
-            elif expected is Outcome.OK:
+            elif expected is ScriptOutcome.OK:
                 if request_id not in self.entries:
                     self.queue(request_id)  # claimed without a delivery, but somebody may have to find it
                 self.depart(request_id)
@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
                 assert got is expected
         if not isinstance(got, Claim):
             return multiple()
-        assert (expected, got.epoch, got.committed) == (Outcome.OK, request.epoch, request.committed)
+        assert (expected, got.epoch, got.committed) == (ScriptOutcome.OK, request.epoch, request.committed)
         assert got.job == job(request_id)
         return Held(request_id, got.epoch, got.committed)
 
@@ -233,7 +233,7 @@ class Machine(RuleBasedStateMachine):
         base = held.base + skip
         chunk = Chunk(tokens=answer(held.request_id, base, size), finish=finish)
         append = Append(request_id=held.request_id, epoch=held.epoch, base=base, chunk=chunk)
-        if self.send(append, twice) in (Outcome.OK, Outcome.DUPLICATE):
+        if self.send(append, twice) in (ScriptOutcome.OK, ScriptOutcome.DUPLICATE):
             held.base = base + size
         return append
 
@@ -242,7 +242,7 @@ class Machine(RuleBasedStateMachine):
         """A packet that the network kept until now."""
         self.send(append, False)
 
-    def send(self, append: Append, twice: bool) -> Outcome:
+    def send(self, append: Append, twice: bool) -> ScriptOutcome:
         request, store = self.requests[append.request_id], self.verifiers[0].store
         chunk = append.chunk
         [outcome] = self.call(
@@ -265,7 +265,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(1 + twice):
             expected = request.release(held.epoch)
             assert self.world.do(store.release(held.request_id, held.epoch)) is expected
-            if expected is Outcome.OK:
+            if expected is ScriptOutcome.OK:
                 self.unqueue(self.entries[held.request_id])
                 self.queue(held.request_id)
 

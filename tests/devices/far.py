@@ -8,13 +8,13 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from services.verifier import load
-from services.verifier.load import Loaded, TargetSettings
+from services.verifier.load import LoadedTarget, TargetSettings
 from shared.errors import StartError
 from shared.law.sampling import Logits
 from shared.model.llama.placement import place_target
 from shared.model.rows import Rows
 
-_loaded: list[Loaded] = []  # in the far process: the one target
+_loaded: list[LoadedTarget] = []  # in the far process: the one target
 
 
 @dataclass(frozen=True, slots=True)

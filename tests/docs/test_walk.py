@@ -14,7 +14,7 @@ from reference.command_lines import service
 from services.launcher.cli import app
 from services.launcher.settings import service_options
 from shared.settings import settings_file
-from shared.settings.command_settings import PROGRAM, Settings
+from shared.settings.command_settings import PROGRAM, CommandSettings
 from tests.docs.blocks import BLOCKS, Block
 from tests.docs.fleet import Walker, walker
 
@@ -67,12 +67,12 @@ def test_documented_data_is_well_formed(block: Block, tmp_path: Path) -> None:
 def check(file: settings_file.ConfigFile) -> None:
     """As `draftmesh config check`: every key is known, and every value allowed. Raises what that says."""
     given = (settings_file.OPTION, str(file.path))
-    launcher = Settings(get_command(app), PROGRAM, service_options.KEYS)
+    launcher = CommandSettings(get_command(app), PROGRAM, service_options.KEYS)
     launcher.attach()
     for command in launcher.known():
         settings = launcher
         if command in service_options.KEYS:
-            settings = Settings(service(command[0]), " ".join((PROGRAM, *command)))
+            settings = CommandSettings(service(command[0]), " ".join((PROGRAM, *command)))
             settings.attach()
         settings.effective(command, given)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.drafter.model_proposer import ModelProposer
-from services.verifier.load import Loaded, TargetSettings, load
+from services.verifier.load import LoadedTarget, TargetSettings, load
 from shared.model.llama.context import Context
 from shared.model.llama.model import Model
 from shared.model.llama.placement import place_target
@@ -22,7 +22,7 @@ def drafts(model_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def strict_target(model_path: Path) -> Iterator[Loaded]:
+def strict_target(model_path: Path) -> Iterator[LoadedTarget]:
     """The target under strict exactness, for eight requests at once."""
     loaded = load(TargetSettings(target_model=str(model_path), ctx=512, parallel=8, threads=1), place_target("auto"))
     yield loaded
@@ -31,7 +31,7 @@ def strict_target(model_path: Path) -> Iterator[Loaded]:
 
 
 @pytest.fixture(scope="session")
-def law_target(model_path: Path) -> Iterator[Loaded]:
+def law_target(model_path: Path) -> Iterator[LoadedTarget]:
     """The same under exactness in law."""
     settings = TargetSettings(
         target_model=str(model_path), ctx=512, parallel=8, threads=1, exactness=options.Exactness.LAW
@@ -43,7 +43,7 @@ def law_target(model_path: Path) -> Iterator[Loaded]:
 
 
 @pytest.fixture(scope="session")
-def vocabulary(strict_target: Loaded) -> Vocabulary:
+def vocabulary(strict_target: LoadedTarget) -> Vocabulary:
     return strict_target.model.vocabulary
 
 

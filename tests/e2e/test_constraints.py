@@ -14,7 +14,7 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.gateway.formats.grammars import Composer
 from services.gateway.requests.types import Output
 from services.verifier.engine import GRAMMAR
-from services.verifier.load import Loaded
+from services.verifier.load import LoadedTarget
 from shared.law.grammar import Grammars
 from shared.model.llama.vocabulary import Vocabulary
 from shared.wire.broker import Broker
@@ -82,7 +82,7 @@ async def test_an_answer_matches_what_was_asked_and_is_the_same_with_and_without
     name: str,
     valkey: Broker,
     valkey_url: str,
-    strict_target: Loaded,
+    strict_target: LoadedTarget,
     model_path: Path,
     vocabulary: Vocabulary,
 ) -> None:

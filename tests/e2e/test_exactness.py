@@ -13,7 +13,7 @@ import pytest
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.proposer import Draft, Opening
 from services.drafter.proposer import Path as DraftPath
-from services.verifier.load import Loaded
+from services.verifier.load import LoadedTarget
 from shared.model.llama.vocabulary import Vocabulary
 from shared.wire.broker import Broker
 from shared.wire.messages import Sampling, Speculation
@@ -107,7 +107,7 @@ def references(model_path: Path, cases: list[Case]) -> Iterator[list[Reference]]
 
 @asynccontextmanager
 async def stack(
-    url: str, target: Loaded, path: Path, *proposers: tuple[str, Callable[[], object]]
+    url: str, target: LoadedTarget, path: Path, *proposers: tuple[str, Callable[[], object]]
 ) -> AsyncIterator[Client]:
     """A verifier, these drafters and a client, all in this process over the real server."""
     async with AsyncExitStack() as exits:
@@ -166,7 +166,7 @@ async def test_every_drafter_gives_the_plain_answer(
     drafters: str,
     valkey: Broker,
     valkey_url: str,
-    strict_target: Loaded,
+    strict_target: LoadedTarget,
     model_path: Path,
     cases: list[Case],
     references: list[Reference],
@@ -191,7 +191,7 @@ async def test_every_drafter_gives_the_plain_answer(
 async def test_a_drafter_killed_half_way_changes_nothing(
     valkey: Broker,
     valkey_url: str,
-    strict_target: Loaded,
+    strict_target: LoadedTarget,
     model_path: Path,
     drafts: dict[str, Path],
     cases: list[Case],
@@ -218,7 +218,7 @@ async def test_a_drafter_killed_half_way_changes_nothing(
 async def test_in_law_answers_differ_only_where_the_draw_was_a_close_call(
     valkey: Broker,
     valkey_url: str,
-    law_target: Loaded,
+    law_target: LoadedTarget,
     model_path: Path,
     cases: list[Case],
     make: Callable[[str], tuple[str, Callable[[], object]]],
@@ -251,7 +251,7 @@ async def test_in_law_answers_differ_only_where_the_draw_was_a_close_call(
 async def test_requests_that_are_not_to_speculate_do_not(
     valkey: Broker,
     valkey_url: str,
-    strict_target: Loaded,
+    strict_target: LoadedTarget,
     model_path: Path,
     cases: list[Case],
     references: list[Reference],

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from services.gateway.service import Settings, serve
+from services.gateway.service import GatewaySettings, serve
 from shared.model.llama.model import Model
 from shared.wire import keys
 from tests.patience import HANG_S
@@ -88,7 +88,7 @@ async def another_gateway(url: str, **changes: Any) -> AsyncIterator[str]:
     """The address of one more gateway on the same Redis."""
     options: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "max_requests": 8, "request_timeout_s": 60.0}
     stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(Settings(redis=url, **{**options, **changes}), stop, started))
+    task = asyncio.create_task(serve(GatewaySettings(redis=url, **{**options, **changes}), stop, started))
     try:
         yield await started
     finally:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from openai import AsyncOpenAI
 from redis.exceptions import RedisError
 
-from services.gateway.service import Settings, serve
+from services.gateway.service import GatewaySettings, serve
 from shared.fleet.registry import Registry, VocabularyKeeper, content_digest
 from shared.model import model_source
 from shared.model.llama.model import Model
@@ -22,7 +22,7 @@ from shared.process.api_keys import digest
 from shared.wire import broker, keys
 from shared.wire.jobs import Append, Claim, JobStore, parse_entry
 from shared.wire.messages import Chunk, Finish, Job, Speculation, VerifierCard
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 
 Step = Chunk | asyncio.Event
 Script = Callable[[Job], Sequence[Step]]
@@ -44,7 +44,7 @@ class FakeVerifier:
         self._store = JobStore(clients.redis, clients.blocking, model)
         self._script = script
         self.jobs: list[Job] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[ScriptOutcome] = []
 
     async def run(self) -> None:
         await self._store.ensure_group()
@@ -69,7 +69,7 @@ class FakeVerifier:
             append = Append(request_id=claim.job.request_id, epoch=claim.epoch, base=base, chunk=step)
             [outcome] = await self._store.commit([append])
             self.outcomes.append(outcome)
-            if outcome is not Outcome.OK:
+            if outcome is not ScriptOutcome.OK:
                 return
             base += len(step.tokens)
 
@@ -171,7 +171,7 @@ async def stack(
             await registry.beat(replace(one, vocabulary=keeper.digest))
         stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
         options: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "max_requests": 8, "request_timeout_s": 60.0}
-        configured = Settings(redis=url, **{**options, "api_keys": [digest(key)] if key else [], **changes})
+        configured = GatewaySettings(redis=url, **{**options, "api_keys": [digest(key)] if key else [], **changes})
         gateway = group.create_task(serve(configured, stop, started))
         verifier = FakeVerifier(clients, script)
         loop = group.create_task(verifier.run())

@@ -9,7 +9,7 @@ from openai import AsyncOpenAI
 
 from shared.model.llama.model import Model
 from shared.process.api_keys import digest
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 from tests.service.background import (
     KEY,
     TEXT,
@@ -62,7 +62,7 @@ async def test_a_client_that_leaves_cancels_nothing_and_goes_on_where_it_was(
             seen[0].response.id, stream=True, starting_after=seen[-1].sequence_number
         )
         seen += [event async for event in resumed]
-        assert s.verifier.outcomes[-1] is Outcome.OK
+        assert s.verifier.outcomes[-1] is ScriptOutcome.OK
     assert [event.sequence_number for event in seen] == list(range(len(seen)))
     assert [event.type for event in seen[:3]] == ["response.created", "response.queued", "response.in_progress"]
     assert "".join(event.delta for event in seen if event.type == "response.output_text.delta") == TEXT
@@ -131,7 +131,7 @@ async def test_cancelling_ends_it_once_and_frees_its_place(valkey_url: str, voca
         assert await client.responses.retrieve(response.id) == cancelled
         halt.set()
         await client.responses.create(model=MODEL, input="There is room again.")
-        assert Outcome.CANCELLED in s.verifier.outcomes
+        assert ScriptOutcome.CANCELLED in s.verifier.outcomes
         metrics = await (await s.session.get(f"{s.url}/metrics")).text()
         assert 'draftmesh_requests_total{model="smol",outcome="cancelled"} 1.0' in metrics
 
@@ -174,7 +174,7 @@ async def test_deleting_ends_it_and_forgets_it(valkey_url: str, vocabulary: byte
         assert last["response"]["error"]["message"].startswith("The response is gone")
         halt.set()
         await client.responses.create(model=MODEL, input="Next.", store=False)
-        assert Outcome.CANCELLED in s.verifier.outcomes
+        assert ScriptOutcome.CANCELLED in s.verifier.outcomes
         # The count of all bytes is all that is left.
         assert not [key for key in await stored(s) if b":record:" in key or b":response:" in key]
         done = await ended(s, (await begun(s))["id"])

@@ -17,7 +17,7 @@ from services.gateway.storage.follow import LogFollower
 from shared.wire.broker import Broker
 from shared.wire.jobs import JobStore, read_log
 from shared.wire.messages import Finish, Job
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 from tests.splitting import SERVED
 from tests.toys import job
 
@@ -71,7 +71,7 @@ async def test_a_cancellation_is_tried_until_redis_has_heard_it(
     await JobStore(valkey.redis, valkey.blocking, one.model).submit(one, 100)
     cancel = JobStore.cancel
 
-    async def sometimes(store: JobStore, request_id: str) -> Outcome:
+    async def sometimes(store: JobStore, request_id: str) -> ScriptOutcome:
         nonlocal failures
         failures -= 1
         if failures >= 0:

@@ -16,7 +16,7 @@ import pytest
 from services.drafter.model_proposer import ModelProposer
 from services.verifier.constraint import DOES_NOT_COMPILE
 from services.verifier.engine import GRAMMAR
-from services.verifier.load import Loaded
+from services.verifier.load import LoadedTarget
 from shared.law.grammar import Grammars, Matcher
 from shared.law.speedup import RowCosts
 from shared.wire.broker import Broker
@@ -30,9 +30,9 @@ TOY = ToyVocabulary()
 LAW = Sampling(seed=5)
 
 
-def toy(path: Path, took: Callable[[int], object] = lambda rows: None) -> Loaded:
+def toy(path: Path, took: Callable[[int], object] = lambda rows: None) -> LoadedTarget:
     """A toy target that looks loaded, with the toy's own vocabulary."""
-    return Loaded(
+    return LoadedTarget(
         model=cast(Any, SimpleNamespace(path=path, vocabulary=TOY)),
         context=cast(Any, ToyTarget(took=took, n_ctx=600)),
         costs=RowCosts({1: 1.0, 2: 1.01, 8: 1.07, 64: 2.0}),

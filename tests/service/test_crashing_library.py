@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.fleet.registry import Registry
-from shared.model.llama.self_test import Outcome, State, run
+from shared.model.llama.self_test import SelfTestOutcome, State, run
 from shared.wire.broker import connect
 from shared.wire.messages import VerifierCard
 from tests import crashing
@@ -52,7 +52,7 @@ def test_the_self_test_says_what_a_crash_was_and_where(
     crash: str, extra_buffers: bool, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(crashing.VARIABLE, crash)
-    expected = Outcome(State.FAILED, what) if what else Outcome(State.PASSED)
+    expected = SelfTestOutcome(State.FAILED, what) if what else SelfTestOutcome(State.PASSED)
     assert run([Q4_0], extra_buffers=extra_buffers) == expected
 
 

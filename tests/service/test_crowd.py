@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from services.gateway.service import Settings, serve
+from services.gateway.service import GatewaySettings, serve
 from shared.model import model_source
 from shared.wire import keys
 from shared.wire.broker import Broker
@@ -90,7 +90,7 @@ async def place(url: str, path: Path, redis: Broker) -> AsyncIterator[Place]:
     pause = threading.Event()
     stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
     target = toy(path, lambda rows: pause.wait(0.02), sequences=RUNNING, max_rows=512)
-    settings = Settings(
+    settings = GatewaySettings(
         redis=url, host="127.0.0.1", port=0, max_requests=2000, request_timeout_s=600, max_live_tokens=10**9
     )
     async with verifier(url, target), client(url, path) as one:

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from services.drafter.lookup_proposer import LookupProposer
-from services.drafter.worker import Worker as Drafter
-from services.gateway.service import Settings, serve
-from services.verifier.worker import Worker as Verifier
+from services.drafter.worker import DrafterWorker as Drafter
+from services.gateway.service import GatewaySettings, serve
+from services.verifier.worker import VerifierWorker as Verifier
 from shared.process.lifecycle import LoopEnded
 from shared.wire.broker import Broker
 from shared.wire.messages import Speculation
@@ -19,7 +19,7 @@ from tests.toy_loaded import toy
 from tests.toys import drafter_card
 
 LOOPS = {
-    "gateway": ("log follower", "log reader", "log reader's wake-up", "heartbeat", "pulse"),
+    "gateway": ("log follower", "log reader", "log reader's wake-up", "heartbeat", "loop health"),
     "verifier": ("new", "orphans", "readers", "committer", "inbox", "registry", "rounds"),
     "drafter": ("inbox", "heartbeat", "measure", "draft"),
 }
@@ -27,7 +27,7 @@ LOOPS = {
 
 def services(broker: Broker, url: str, path: Path) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
     stop = asyncio.Event()
-    settings = Settings(redis=url, host="127.0.0.1", port=0, max_requests=1, request_timeout_s=60)
+    settings = GatewaySettings(redis=url, host="127.0.0.1", port=0, max_requests=1, request_timeout_s=60)
     return {
         "gateway": lambda: serve(settings, stop),
         "verifier": lambda: Verifier(broker, toy(path), Speculation.AUTO, "verifier-1").run(stop),

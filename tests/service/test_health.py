@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.monitoring.loop_health import Pulse
+from services.gateway.monitoring.loop_health import LoopHealth
 from services.gateway.views import health
 from shared.wire.messages import Chunk, Finish
 from tests.patience import HANG_S
@@ -30,7 +30,7 @@ async def test_probes_have_the_names_that_orchestrators_use(
 
 async def test_a_held_up_loop_is_not_alive(valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stack(valkey_url, vocabulary) as s:
-        monkeypatch.setattr(Pulse, "lag", 7.5)
+        monkeypatch.setattr(LoopHealth, "lag", 7.5)
         assert await probe(s, "/livez") == (503, {"status": "slow", "lag_s": 7.5})
 
 

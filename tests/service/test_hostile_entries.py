@@ -15,7 +15,7 @@ from services.drafter.model_proposer import ModelProposer
 from shared.model.llama.model import Model
 from shared.wire import codec, keys
 from shared.wire.broker import Broker
-from shared.wire.messages import Chunk, Finish, Job, Sampling, Thinking
+from shared.wire.messages import Chunk, Finish, Job, Sampling, ThinkingLimit
 from tests.hostile import wire
 from tests.patience import HANG_S
 from tests.service.scripted import HI, MODEL, VOCABULARY, Stack, card, speaking
@@ -106,7 +106,7 @@ def misfits(one: Client) -> Iterator[Job]:
     for tokens in ((far,), (5, 64)):
         fields = {"budget": 1, "opened": True, "start": (5,), "end": (6,), "close": (6,)}
         for name in ("start", "end", "close"):
-            thinking = Thinking(**{**fields, name: tokens})  # type: ignore[arg-type]
+            thinking = ThinkingLimit(**{**fields, name: tokens})  # type: ignore[arg-type]
             yield Job(
                 request_id=f"thinking-{name}-{len(tokens)}", model=one._model, prompt=(5,), sampling=ENDLESS,
                 max_tokens=5, thinking=thinking,

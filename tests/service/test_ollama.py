@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ollama import AsyncClient, ResponseError
 
-from services.gateway.dialects.ollama.call import chat_call, generate_call
+from services.gateway.dialects.ollama.exchange import chat_exchange, generate_exchange
 from services.gateway.models.served_model import Lexicon
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, Job, Speculation, TokenLogprob
@@ -278,7 +278,7 @@ async def test_the_lines_of_a_stream(valkey_url: str, vocabulary: bytes, model: 
     golden.check(path.removeprefix("/").replace("/", "-").replace("api", "ollama"), text)
 
 
-@pytest.mark.parametrize("call", [chat_call, generate_call])
+@pytest.mark.parametrize("call", [chat_exchange, generate_exchange])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_split_into_commits_says_the_same(model: Model, call: Callable[[bytes], Any], data: st.DataObject) -> None:

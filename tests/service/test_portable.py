@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from install.llama import LIBRARIES, VARIANTS, missing_variants
-from shared.model.llama.self_test import Outcome, State, run
+from shared.model.llama.self_test import SelfTestOutcome, State, run
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / ".cache" / "portable"
@@ -51,7 +51,7 @@ def test_it_has_code_for_every_processor_from_the_weakest_to_the_strongest(porta
 
 @pytest.mark.usefixtures("portable")
 def test_it_passes_the_self_test() -> None:
-    assert run(USUAL) == Outcome(State.PASSED)
+    assert run(USUAL) == SelfTestOutcome(State.PASSED)
 
 
 @pytest.mark.usefixtures("portable")

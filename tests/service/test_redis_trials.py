@@ -15,7 +15,7 @@ from shared.wire import keys
 from shared.wire.broker import DISCONNECTED, Broker, connect
 from shared.wire.jobs import Append, Claim, JobStore, read_log
 from shared.wire.messages import Chunk, Finish
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 from tests.chaos.proxy import Proxy
 from tests.patience import HANG_S
 from tests.server import valkey_server
@@ -88,7 +88,7 @@ async def test_a_write_whose_reply_is_lost_is_sent_again_and_done_once(valkey: B
         proxy.lose(every=5)  # the first replies of each connection are its own business
         for index in range(8):
             name = f"r{index}"
-            assert await insist(partial(store.submit, job(name), 100)) in (Outcome.OK, Outcome.DUPLICATE)
+            assert await insist(partial(store.submit, job(name), 100)) in (ScriptOutcome.OK, ScriptOutcome.DUPLICATE)
             claim = await insist(partial(store.claim, name, "v"))
             assert isinstance(claim, Claim)
             for base in range(3):
@@ -97,7 +97,7 @@ async def test_a_write_whose_reply_is_lost_is_sent_again_and_done_once(valkey: B
                     request_id=name, epoch=claim.epoch, base=base, chunk=Chunk(tokens=(base + 4,), finish=finish)
                 )
                 outcomes = await insist(partial(store.commit, [append]))
-                assert outcomes in ([Outcome.OK], [Outcome.DUPLICATE], [Outcome.FINISHED])
+                assert outcomes in ([ScriptOutcome.OK], [ScriptOutcome.DUPLICATE], [ScriptOutcome.FINISHED])
         assert proxy.lost > 5
     for index in range(8):
         log = await read_log(valkey.redis, f"r{index}")
@@ -129,7 +129,7 @@ async def test_a_connection_that_died_in_silence_is_given_up_and_nothing_is_lost
         proxy.part()
         asyncio.get_running_loop().call_later(2.2, proxy.heal)  # after the first try has timed out
         async with asyncio.timeout(HANG_S):
-            assert await insist(partial(store.submit, job(), 10)) in (Outcome.OK, Outcome.DUPLICATE)
+            assert await insist(partial(store.submit, job(), 10)) in (ScriptOutcome.OK, ScriptOutcome.DUPLICATE)
     assert await JobStore(valkey.redis, valkey.blocking, "toy").live() == ["r1"]
 
 
@@ -149,7 +149,7 @@ async def test_a_stream_that_somebody_trimmed_loses_entries_and_breaks_nothing(v
     await redis.xtrim(keys.jobs("toy"), maxlen=0, approximate=False)
     last = Chunk(tokens=(4,), finish=Finish.STOP)
     append = Append(request_id="held", epoch=claim.epoch, base=0, chunk=last)
-    assert await store.commit([append]) == [Outcome.OK]
+    assert await store.commit([append]) == [ScriptOutcome.OK]
     assert await store.orphans("v2") == []
 
 
@@ -182,9 +182,9 @@ async def test_a_full_server_hands_nothing_over_and_goes_on_when_there_is_room()
             ):
                 with pytest.raises(DISCONNECTED):
                     await forbidden()
-            assert await store.claim("r1", "v2") is Outcome.HELD
+            assert await store.claim("r1", "v2") is ScriptOutcome.HELD
             assert await broker.redis.hget(keys.job("r1"), "epoch") == b"1"
             await broker.redis.delete(*filled)
-            assert await store.claim("r1", "v2") is Outcome.HELD
-            assert await store.commit([append]) == [Outcome.OK]
-            assert await store.submit(job("r2"), 10) is Outcome.OK
+            assert await store.claim("r1", "v2") is ScriptOutcome.HELD
+            assert await store.commit([append]) == [ScriptOutcome.OK]
+            assert await store.submit(job("r2"), 10) is ScriptOutcome.OK

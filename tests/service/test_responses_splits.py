@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.dialects.responses.call import ResponsesCall
+from services.gateway.dialects.responses.exchange import ResponsesExchange
 from shared.model.llama.model import Model
 from shared.wire.messages import Finish
 from tests.service.responses_events import events, official
@@ -37,7 +37,7 @@ def joined(found: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), text=ANSWER, finish=st.sampled_from([Finish.STOP, Finish.LENGTH]))
 def test_any_split_gives_the_same_answer(model: Model, data: st.DataObject, text: str, finish: Finish) -> None:
-    lexicon, call = toy_lexicon(model), ResponsesCall(ASKED)
+    lexicon, call = toy_lexicon(model), ResponsesExchange(ASKED)
     one = answer(lexicon, text, finish, logprobs=True)
     whole = collected(call, lexicon, [one])
     found = events(streamed(call, lexicon, data.draw(splits(one))))

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.gateway.http.sse import event
-from services.gateway.monitoring.watch import Watch
+from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.page.routes import load
 from shared.fleet.fleet_values import describe
 from shared.wire.messages import Card, DrafterCounts, Job, RequestStatus, RoundStarts
@@ -171,7 +171,7 @@ async def test_nothing_is_made_for_nobody_and_once_for_many() -> None:
         looks += 1
         return [card()]
 
-    watch = Watch(cards, event)
+    watch = FleetWatch(cards, event)
     running = asyncio.create_task(watch.run())
     await asyncio.sleep(0.02)
     assert looks == 0
@@ -184,7 +184,7 @@ async def test_nothing_is_made_for_nobody_and_once_for_many() -> None:
 
 async def test_a_slow_reader_gets_the_newest_and_no_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.gateway.monitoring.watch.PERIOD_S", 0.001)
-    watch = Watch(_nobody, event)
+    watch = FleetWatch(_nobody, event)
     running = asyncio.create_task(watch.run())
     with watch.looking():
         first = await watch.next(0)
@@ -196,7 +196,7 @@ async def test_a_slow_reader_gets_the_newest_and_no_backlog(monkeypatch: pytest.
 
 
 async def test_whoever_comes_later_waits_for_no_period() -> None:
-    watch = Watch(_nobody, event)
+    watch = FleetWatch(_nobody, event)
     running = asyncio.create_task(watch.run())
     async with asyncio.timeout(0.5):
         for _ in range(5):
@@ -211,7 +211,7 @@ async def _nobody() -> list[Card]:
 
 async def test_the_past_is_kept_for_minutes_and_not_for_ever() -> None:
     moment = 0.0
-    watch = Watch(_nobody, event, clock=lambda: moment)
+    watch = FleetWatch(_nobody, event, clock=lambda: moment)
     for _ in range(1000):
         moment += 2
         watch.remember([card(tokens_per_second=3.5)])

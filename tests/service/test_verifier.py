@@ -12,7 +12,7 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer
 from services.drafter.proposer import Draft, Opening
 from services.verifier import readers
-from services.verifier.load import Loaded
+from services.verifier.load import LoadedTarget
 from shared.fleet import liveness
 from shared.fleet.registry import Registry, draft_keeper
 from shared.wire import keys
@@ -29,7 +29,7 @@ ENDLESS = Sampling(seed=5, logit_bias=((EOG, -100.0),))
 
 
 @asynccontextmanager
-async def stack(url: str, path: Path, *targets: Loaded, lease_ms: int = 10_000) -> AsyncIterator[Client]:
+async def stack(url: str, path: Path, *targets: LoadedTarget, lease_ms: int = 10_000) -> AsyncIterator[Client]:
     async with AsyncExitStack() as exits:
         for target in targets:
             await exits.enter_async_context(verifier(url, target, lease_ms))

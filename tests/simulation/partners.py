@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from services.drafter.proposer import Draft, Opening, Path
-from services.verifier.load import Loaded
+from services.verifier.load import LoadedTarget
 from shared.law.sampling import Logits
 from shared.law.speedup import RowCosts
 from shared.wire.messages import Job, Sampling
@@ -40,7 +40,7 @@ def vocabulary_file(folder: FilePath) -> FilePath:
     return path
 
 
-def loaded(path: FilePath, spend: Callable[[float], None], slots: int) -> Loaded:
+def loaded(path: FilePath, spend: Callable[[float], None], slots: int) -> LoadedTarget:
     """A toy target that looks loaded and takes its time."""
     costs = RowCosts({1: PLAIN_MS, 2: PLAIN_MS * 1.05, 8: PLAIN_MS * 1.3, 64: PLAIN_MS * 3})
 
@@ -49,7 +49,7 @@ def loaded(path: FilePath, spend: Callable[[float], None], slots: int) -> Loaded
 
     target = ToyTarget(n_ctx=N_CTX, sequences=slots, took=took, model=lambda tokens: _logits(tuple(tokens)))
     target.decodes = cast(Any, SimpleNamespace(append=lambda rows: None))
-    return Loaded(
+    return LoadedTarget(
         model=cast(Any, SimpleNamespace(path=path, vocabulary=VOCABULARY)),
         context=cast(Any, target),
         costs=RowCosts(dict(costs.table)),

@@ -22,14 +22,14 @@ import structlog
 
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.proposer import Proposer
-from services.drafter.worker import Worker as Drafter
+from services.drafter.worker import DrafterWorker as Drafter
 from services.gateway.errors import ApiError
 from services.gateway.generation.choice import Delta, Finished
 from services.gateway.generation.generator import Generator
 from services.gateway.generation.limits import Limits
 from services.gateway.generation.preparation import Prepared, Reading
 from services.gateway.storage.follow import LogFollower
-from services.verifier.worker import Worker as Verifier
+from services.verifier.worker import VerifierWorker as Verifier
 from shared.fleet.registry import Registry
 from shared.process import lifecycle
 from shared.wire import keys

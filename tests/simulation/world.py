@@ -1,7 +1,7 @@
 """A verifier's real engine in simulated time: a target whose decodes move the clock, a drafter of known acceptance.
 
 Nothing sleeps and nothing is random but the seeded coins, so a run is a function of its arguments. The engine is driven
-as the verifier's worker drives it: plan, wait, decode, take what came meanwhile, settle, tell the drafter.
+as the verifier's worker drives it: plan, wait, decode, take what came meanwhile, finish, tell the drafter.
 """
 
 import heapq
@@ -208,7 +208,7 @@ class World:
             return
         engine.run(round)
         self._take()
-        for gain in engine.settle(round):
+        for gain in engine.finish(round):
             assert gain.chunk is not None
             commit = Commit(
                 request_id="r",

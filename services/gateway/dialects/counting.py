@@ -21,11 +21,11 @@ class TokenCount:
         """Tools, instructions and messages count, also where they would not fit. Raises `ApiError`."""
         gateway = request.app[GATEWAY]
         with gateway.activity.enter():
-            call = self._dialect.parse(await read_body(request))
+            exchange = self._dialect.parse(await read_body(request))
             stores = gateway.stores.of(request[CALLER])
             try:
-                await call.resolve(stores)
-                tokens = await count_tokens(call.generation(), gateway.directory, stores)
+                await exchange.resolve(stores)
+                tokens = await count_tokens(exchange.generation(), gateway.directory, stores)
             except DISCONNECTED as error:
                 raise unavailable(REDIS_DOWN) from error
         return web.json_response({**self._head, "input_tokens": tokens})

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from services.gateway.generation.choice import Piece
+from services.gateway.generation.choice import CommittedToken
 from services.gateway.http.dialect import Identity
 from services.gateway.requests.fields import GenerationFields
 
@@ -26,7 +26,7 @@ def head(identity: Identity, prefix: str, kind: str) -> dict[str, object]:
     }
 
 
-def traces(fields: GenerationFields, pieces: Sequence[Piece]) -> dict[str, Any]:
+def traces(fields: GenerationFields, pieces: Sequence[CommittedToken]) -> dict[str, Any]:
     """The tokens' ids and sources, as far as they were asked for."""
     asked: dict[str, Any] = {}
     if fields.return_token_ids:

@@ -6,7 +6,7 @@ from typing import Protocol
 from services.gateway.dialects.openai_frames import Frames, head
 from services.gateway.errors import ApiError
 from services.gateway.generation.choice import Delta, Event, Finished
-from services.gateway.generation.usage import Tally
+from services.gateway.generation.usage import UsageTally
 from services.gateway.http.dialect import Identity
 from services.gateway.http.sse import DONE, PING, frame
 from services.gateway.requests.fields import StreamOptions
@@ -26,7 +26,7 @@ class OpenAIFraming:
         self._options = request.stream_options
         self._prepared = identity.prepared
         self._frames = Frames(head(identity, prefix, kind))
-        self._tally = Tally(identity.prepared)
+        self._tally = UsageTally(identity.prepared)
 
     def begin(self) -> list[bytes]:
         raise NotImplementedError

@@ -8,7 +8,7 @@ from typing import Any
 
 from services.gateway.dialects.chat.parts import logprobs
 from services.gateway.formats.parts import Part, PartParser, Text
-from services.gateway.generation.choice import Piece
+from services.gateway.generation.choice import CommittedToken
 from services.gateway.models.served_model import Lexicon
 
 
@@ -23,10 +23,10 @@ class TextLogprobs:
         self._lexicon = lexicon
         self._message = -1
         self._open = False  # whether text goes on
-        self._waiting: list[Piece] = []
+        self._waiting: list[CommittedToken] = []
         self._ready: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
 
-    def push(self, piece: Piece) -> None:
+    def push(self, piece: CommittedToken) -> None:
         """Take the next token."""
         self._waiting.append(piece)
         self.flush(piece.text)
@@ -59,7 +59,7 @@ class TextLogprobs:
         self._give(self._waiting)
         self._waiting = []
 
-    def _last(self, size: int) -> list[Piece]:
+    def _last(self, size: int) -> list[CommittedToken]:
         """The fewest of the waiting tokens, from the last, that hold so many bytes: before them there are marks."""
         count = held = 0
         while held < size and count < len(self._waiting):
@@ -67,5 +67,5 @@ class TextLogprobs:
             held += len(self._lexicon.piece(self._waiting[-count].token))
         return self._waiting[len(self._waiting) - count :]
 
-    def _give(self, pieces: list[Piece]) -> None:
+    def _give(self, pieces: list[CommittedToken]) -> None:
         self._ready[self._message] += logprobs(pieces, self._lexicon)["content"]

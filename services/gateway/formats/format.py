@@ -10,7 +10,7 @@ from services.gateway.requests.types import Reasoning, Tool, ToolChoice
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ThinkingSpan:
     """The texts around a model's thinking, and what to write to make it stop (it ends with `end`)."""
 
     start: str
@@ -26,7 +26,7 @@ class Format(Protocol):
     @property
     def marks(self) -> tuple[str, ...]: ...
     @property
-    def span(self) -> Span | None: ...
+    def span(self) -> ThinkingSpan | None: ...
     @property
     def takes_tools(self) -> bool:
         """Whether the chat template is to explain tools; if not, `instructions` do."""
@@ -65,7 +65,7 @@ class PlainFormat:
 
     name = "plain"
     marks: tuple[str, ...] = ()
-    span: Span | None = None
+    span: ThinkingSpan | None = None
     takes_tools = False
 
     def instructions(self, tools: Sequence[Tool]) -> str:

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from services.gateway.formats.enforcing import enforceable_tools
-from services.gateway.formats.format import Span, callable_tools
+from services.gateway.formats.format import ThinkingSpan, callable_tools
 from services.gateway.formats.json_call import pass_object
 from services.gateway.formats.lark import Lark, TokenOf, json_value, literal
 from services.gateway.formats.parts import PartParser
-from services.gateway.formats.reader import Marks, Steps
-from services.gateway.formats.sink import NewId, Sink, random_id
+from services.gateway.formats.reader import SoughtMarks, Steps
+from services.gateway.formats.sink import NewId, PartSink, random_id
 from services.gateway.formats.step_parser import StepParser
 from services.gateway.formats.thinking import ThinkingStyle
 from services.gateway.requests.types import Reasoning, Tool, ToolChoice
@@ -29,9 +29,9 @@ CALL: Final = "<|call|>"
 RETURN: Final = "<|return|>"
 MARKS: Final = (START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN)
 
-_HEADER_END: Final = Marks((MESSAGE, END, CALL, RETURN))
+_HEADER_END: Final = SoughtMarks((MESSAGE, END, CALL, RETURN))
 _ENDS: Final = (START, END, CALL, RETURN, CHANNEL)
-_BODY_END: Final = Marks(_ENDS)
+_BODY_END: Final = SoughtMarks(_ENDS)
 _RECIPIENT: Final = re.compile(r"to=(?:functions\.)?([^\s<]+)")
 
 
@@ -46,7 +46,7 @@ class HarmonyFormat:
         self._thinking = thinking
         self._token = token
         self._new_id = new_id
-        self.span = Span(f"{CHANNEL}analysis{MESSAGE}", END, END)
+        self.span = ThinkingSpan(f"{CHANNEL}analysis{MESSAGE}", END, END)
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         return ""
@@ -61,7 +61,7 @@ class HarmonyFormat:
         return self._thinking.budget(reasoning)
 
     def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
-        sink = Sink(callable_tools(tools, choice), parallel=choice.parallel, new_id=self._new_id)
+        sink = PartSink(callable_tools(tools, choice), parallel=choice.parallel, new_id=self._new_id)
         return HarmonyParser(sink, opened=opened)
 
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, output: bool, opened: bool) -> str:

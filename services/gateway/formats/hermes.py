@@ -7,7 +7,7 @@ from typing import Final
 from services.gateway.formats.json_call import JsonCall
 from services.gateway.formats.lark import Lark, call_object, literal
 from services.gateway.formats.reader import Reader, Steps
-from services.gateway.formats.sink import Sink
+from services.gateway.formats.sink import PartSink
 from services.gateway.formats.syntax import OpenedCalls
 from services.gateway.requests.types import Tool
 
@@ -24,7 +24,7 @@ class Hermes(OpenedCalls):
     opener = _OPEN
     separator = _LINE
 
-    def read(self, reader: Reader, sink: Sink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
+    def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
         yield from reader.spaces()
         complete = yield from JsonCall(reader, sink, close=_CLOSE).read()
         if complete:

@@ -5,7 +5,7 @@ from typing import Final
 
 from services.gateway.formats.json_text import JsonText, StringText
 from services.gateway.formats.reader import Reader, Steps
-from services.gateway.formats.sink import Sink
+from services.gateway.formats.sink import PartSink
 
 _ARGUMENTS: Final = ("arguments", "parameters")
 _KNOWN: Final = frozenset({"name", "id", "type", *_ARGUMENTS})
@@ -28,7 +28,7 @@ class JsonCall:
     arguments go out as they come. Where the text proves to be no call, or to break off, reading stops right there.
     """
 
-    def __init__(self, reader: Reader, sink: Sink, *, close: str = "", strict: bool = False) -> None:
+    def __init__(self, reader: Reader, sink: PartSink, *, close: str = "", strict: bool = False) -> None:
         """`close` may stand in for the last brace, which small models forget; `strict` allows no keys of other use."""
         self._reader = reader
         self._sink = sink

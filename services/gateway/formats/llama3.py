@@ -7,7 +7,7 @@ from typing import Final
 from services.gateway.formats.json_call import JsonCall
 from services.gateway.formats.lark import Lark, call_object
 from services.gateway.formats.reader import Reader, Steps
-from services.gateway.formats.sink import Sink
+from services.gateway.formats.sink import PartSink
 from services.gateway.requests.types import Tool
 
 _TAG: Final = "<|python_tag|>"
@@ -20,7 +20,7 @@ class Llama3:
     bare = "{"
     marks = (_TAG,)
 
-    def read(self, reader: Reader, sink: Sink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
+    def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
         yield from reader.spaces()
         # An answer that only happens to be JSON must not be withheld to its end, hence strict.
         complete = yield from JsonCall(reader, sink, strict=True).read()

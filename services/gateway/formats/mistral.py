@@ -8,7 +8,7 @@ from typing import Final
 from services.gateway.formats.json_call import JsonCall, pass_object
 from services.gateway.formats.lark import Lark, call_object, json_value, literal
 from services.gateway.formats.reader import Reader, Steps
-from services.gateway.formats.sink import Sink
+from services.gateway.formats.sink import PartSink
 from services.gateway.formats.syntax import OpenedCalls
 from services.gateway.requests.types import Tool
 
@@ -52,7 +52,7 @@ class Mistral(OpenedCalls):
         one = lark.rule("object", " | ".join(call_object(tool, "arguments") for tool in tools))
         return f'"[" {one} (", " {one})* "]"' if parallel else f'"[" {one} "]"'
 
-    def read(self, reader: Reader, sink: Sink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
+    def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
         yield from reader.spaces()
         first = yield from reader.next_is("[", "{")
         if first == "[":
@@ -62,7 +62,7 @@ class Mistral(OpenedCalls):
         return (yield from _named(reader, sink))
 
 
-def _list(reader: Reader, sink: Sink) -> Steps[bool]:
+def _list(reader: Reader, sink: PartSink) -> Steps[bool]:
     mark = yield from reader.skip("[")
     while mark and mark != "]":
         yield from reader.spaces()
@@ -75,7 +75,7 @@ def _list(reader: Reader, sink: Sink) -> Steps[bool]:
     return mark == "]"
 
 
-def _named(reader: Reader, sink: Sink) -> Steps[bool]:
+def _named(reader: Reader, sink: PartSink) -> Steps[bool]:
     name = yield from reader.run(_WORD)
     if not sink.knows(name):
         return False

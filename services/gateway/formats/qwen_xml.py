@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.gateway.formats.lark import Lark, json_value, literal
-from services.gateway.formats.reader import Marks, Reader, Steps
+from services.gateway.formats.reader import Reader, SoughtMarks, Steps
 from services.gateway.formats.schema_types import kinds, typed
-from services.gateway.formats.sink import Sink
+from services.gateway.formats.sink import PartSink
 from services.gateway.formats.syntax import OpenedCalls
 from services.gateway.requests.types import Tool
 
@@ -20,8 +20,8 @@ _PARAMETER: Final = "<parameter="
 _END: Final = "</parameter>"
 _END_FUNCTION: Final = "</function>"
 _LINE: Final = literal("\n")
-_TAG_END: Final = Marks((">", "\n"))
-_VALUE_END: Final = Marks((_END,))
+_TAG_END: Final = SoughtMarks((">", "\n"))
+_VALUE_END: Final = SoughtMarks((_END,))
 
 
 class QwenXml(OpenedCalls):
@@ -41,7 +41,7 @@ class QwenXml(OpenedCalls):
         function = lark.rule("function", " | ".join(_function(lark, tool) for tool in tools))
         return f"{_LINE} {function} {lark.mark(self.close)}"
 
-    def read(self, reader: Reader, sink: Sink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
+    def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
         if opener != _FUNCTION:
             yield from reader.spaces()
             if not (yield from reader.skip(_FUNCTION)):
@@ -60,7 +60,7 @@ class QwenXml(OpenedCalls):
             yield from reader.skip(self.close)
         return complete
 
-    def _parameters(self, reader: Reader, sink: Sink, tool: Tool) -> Steps[bool]:
+    def _parameters(self, reader: Reader, sink: PartSink, tool: Tool) -> Steps[bool]:
         opening = "{"
         while True:
             yield from reader.spaces()
@@ -79,7 +79,7 @@ class QwenXml(OpenedCalls):
                 return False
             opening = ", "
 
-    def _value(self, reader: Reader, sink: Sink, allowed: frozenset[str]) -> Steps[bool]:
+    def _value(self, reader: Reader, sink: PartSink, allowed: frozenset[str]) -> Steps[bool]:
         """Pass on one value; False if the text ended inside it."""
         value: _Value = _Streamed(sink) if allowed == {"string"} else _Whole(sink, allowed)
         while (yield from reader.until(_VALUE_END, value.add)):
@@ -128,7 +128,7 @@ def _tag(reader: Reader) -> Steps[str]:
 class _Whole:
     """A value whose JSON is known only once it is complete."""
 
-    def __init__(self, sink: Sink, allowed: frozenset[str]) -> None:
+    def __init__(self, sink: PartSink, allowed: frozenset[str]) -> None:
         self._sink = sink
         self._allowed = allowed
         self._texts: list[str] = []
@@ -144,7 +144,7 @@ class _Whole:
 class _Streamed:
     """A string, passed on as it comes. The line breaks next to the tags are not the value's."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: PartSink) -> None:
         self._sink = sink
         self._first = True
         self._break = ""

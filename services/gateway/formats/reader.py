@@ -14,7 +14,7 @@ Steps = Generator[None, None, T]
 _SPACES: Final = re.compile(r"\s+")
 
 
-class Marks:
+class SoughtMarks:
     """Texts to look for. None may be the beginning of another: which one it is would depend on what follows."""
 
     def __init__(self, marks: Sequence[str]) -> None:
@@ -127,7 +127,7 @@ class Reader:
         while (yield from self.more()):
             give(self._advance(len(self._text)))
 
-    def until(self, marks: Marks, give: Callable[[str], None]) -> Steps[str]:
+    def until(self, marks: SoughtMarks, give: Callable[[str], None]) -> Steps[str]:
         """Pass text on up to the next mark, and read that; "" once the text ended without one."""
         while True:
             found = marks.find(self._text, self._at)

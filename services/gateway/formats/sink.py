@@ -12,7 +12,7 @@ _PARAGRAPH: Final = "\n\n"
 random_id: Final[NewId] = partial(secrets.token_hex, 12)
 
 
-class Sink:
+class PartSink:
     """The parts of one answer; `take` hands over those that came since the last time."""
 
     def __init__(self, names: Collection[str], *, parallel: bool, new_id: NewId) -> None:

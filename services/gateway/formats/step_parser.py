@@ -2,13 +2,13 @@
 
 from services.gateway.formats.parts import Part
 from services.gateway.formats.reader import Reader, Steps
-from services.gateway.formats.sink import Sink
+from services.gateway.formats.sink import PartSink
 
 
 class StepParser:
     """Pushes text into `_reader` and runs `_answer` as far as it goes."""
 
-    def __init__(self, sink: Sink, *, opened: bool) -> None:
+    def __init__(self, sink: PartSink, *, opened: bool) -> None:
         """`opened`: the prompt ends inside the thinking span. What `_answer` needs beside must be there before."""
         self._reader = Reader()
         self._sink = sink

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from services.gateway.formats.enforcing import enforceable_tools
-from services.gateway.formats.format import Span, callable_tools
+from services.gateway.formats.format import ThinkingSpan, callable_tools
 from services.gateway.formats.lark import Lark, TokenOf, expression
 from services.gateway.formats.parts import PartParser, PlainParser
-from services.gateway.formats.sink import NewId, Sink, random_id
+from services.gateway.formats.sink import NewId, PartSink, random_id
 from services.gateway.formats.syntax import CallSyntax
 from services.gateway.formats.tagged_parser import TaggedParser
 from services.gateway.formats.thinking import ThinkingStyle
@@ -36,7 +36,7 @@ class TaggedFormat:
         new_id: NewId = random_id,
     ) -> None:
         self.name = syntax.name
-        self.span: Span | None = thinking.span
+        self.span: ThinkingSpan | None = thinking.span
         self.marks = (*syntax.marks, *((self.span.start, self.span.end) if self.span is not None else ()))
         self.takes_tools = takes_tools
         self._syntax = syntax
@@ -63,7 +63,7 @@ class TaggedFormat:
         allowed = callable_tools(tools, choice)
         if not allowed and self.span is None:
             return PlainParser()
-        sink = Sink(allowed, parallel=choice.parallel, new_id=self._new_id)
+        sink = PartSink(allowed, parallel=choice.parallel, new_id=self._new_id)
         return TaggedParser(sink, self.span, self._syntax if allowed else None, allowed, opened=opened)
 
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, output: bool, opened: bool) -> str:

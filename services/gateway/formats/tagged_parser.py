@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from services.gateway.formats.format import Span
-from services.gateway.formats.reader import Marks, Reader, Steps
-from services.gateway.formats.sink import Sink
+from services.gateway.formats.format import ThinkingSpan
+from services.gateway.formats.reader import Reader, SoughtMarks, Steps
+from services.gateway.formats.sink import PartSink
 from services.gateway.formats.step_parser import StepParser
 from services.gateway.requests.types import Tool
 
@@ -17,7 +17,7 @@ class CallReader(Protocol):
     def openers(self) -> tuple[str, ...]: ...
     @property
     def bare(self) -> str: ...
-    def read(self, reader: Reader, sink: Sink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
+    def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
         """Read from behind the opener on, False if it is no complete call. The opener `bare` has not been read.
 
         Once it is certain that a call begins, `reader` is released.
@@ -31,12 +31,18 @@ class TaggedParser(StepParser):
     """
 
     def __init__(
-        self, sink: Sink, span: Span | None, syntax: CallReader | None, tools: Mapping[str, Tool], *, opened: bool
+        self,
+        sink: PartSink,
+        span: ThinkingSpan | None,
+        syntax: CallReader | None,
+        tools: Mapping[str, Tool],
+        *,
+        opened: bool,
     ) -> None:
         self._span = span
         self._syntax = syntax
         self._tools = tools
-        self._openers = Marks(syntax.openers) if syntax is not None else None
+        self._openers = SoughtMarks(syntax.openers) if syntax is not None else None
         super().__init__(sink, opened=opened)
 
     def _answer(self, opened: bool) -> Steps[None]:
@@ -73,11 +79,11 @@ class TaggedParser(StepParser):
         yield from self._thought(self._span)
         return True
 
-    def _thought(self, span: Span) -> Steps[None]:
+    def _thought(self, span: ThinkingSpan) -> Steps[None]:
         self._sink.thought("")
         # Some models repeat the mark that their prompt ends with.
         self._sink.thought((yield from self._reader.spaces()))
         if (yield from self._reader.next_is(span.start)):
             self._reader.take(len(span.start))
-        yield from self._reader.until(Marks((span.end,)), self._sink.thought)
+        yield from self._reader.until(SoughtMarks((span.end,)), self._sink.thought)
         self._sink.text("")

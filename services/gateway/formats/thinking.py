@@ -4,14 +4,14 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from services.gateway.formats.format import Span
+from services.gateway.formats.format import ThinkingSpan
 from services.gateway.requests.types import Reasoning
 
 # A model that is told to stop thinking ends its line first, as it would by itself.
 SPANS: Final = (
-    Span("[THINK]", "[/THINK]", "[/THINK]"),
-    Span("<seed:think>", "</seed:think>", "\n</seed:think>"),
-    Span("<think>", "</think>", "\n</think>"),
+    ThinkingSpan("[THINK]", "[/THINK]", "[/THINK]"),
+    ThinkingSpan("<seed:think>", "</seed:think>", "\n</seed:think>"),
+    ThinkingSpan("<think>", "</think>", "\n</think>"),
 )
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON: Final = ("low", "medium", "high")
@@ -24,7 +24,7 @@ _BUDGET: Final = "thinking_budget"
 class ThinkingStyle:
     """`switches` are the template's variables for thinking at all, `efforts` the words that it knows for how much."""
 
-    span: Span | None = None
+    span: ThinkingSpan | None = None
     switches: tuple[str, ...] = ()
     efforts: tuple[str, ...] = ()
     takes_budget: bool = False

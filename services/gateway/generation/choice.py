@@ -13,13 +13,13 @@ from services.gateway.generation.draft_statistics import DraftStatistics
 from services.gateway.generation.preparation import Reading
 from services.gateway.generation.text import TextStream
 from services.gateway.generation.tool_calls import Calls
-from services.gateway.storage.kept_turns import Turn
+from services.gateway.storage.kept_turns import KeptTurn
 from shared.wire.messages import Chunk, Finish, TokenLogprob
 
 CANCELLED: Final = "request_cancelled"
 
 
-class Piece(Struct, frozen=True):
+class CommittedToken(Struct, frozen=True):
     """A committed token with the text that it made certain, its drafter ("" if none) and its log-probability."""
 
     token: int
@@ -41,7 +41,7 @@ class Delta(Struct, frozen=True):
     """
 
     choice: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CommittedToken, ...]
     parts: tuple[Part, ...]
     tail: str = ""
 
@@ -66,7 +66,7 @@ class Finished:
     cached: int
     statistics: DraftStatistics
     call: str = ""
-    turn: Turn | None = None
+    turn: KeptTurn | None = None
     reasoning: int = 0
 
 
@@ -111,13 +111,13 @@ class Choice:
         if self._cached is None:
             self._cached = chunk.cached
         self._statistics.add(chunk)
-        pieces: list[Piece] = []
+        pieces: list[CommittedToken] = []
         for position, token in enumerate(chunk.tokens):
             text = self._text.push(token)
             source = chunk.sources[position] if position < len(chunk.sources) else ""
             logprob = chunk.logprobs[position] if position < len(chunk.logprobs) else None
             refused = position == chunk.accepted < chunk.tried
-            pieces.append(Piece(token, text, source, logprob, refused))
+            pieces.append(CommittedToken(token, text, source, logprob, refused))
             if self._text.stopped is not None:
                 break
         self._output += [piece.token for piece in pieces]
@@ -138,7 +138,7 @@ class Choice:
             events.append(_failure(chunk))
         return events
 
-    def _parse(self, pieces: Sequence[Piece], tail: str, last: bool) -> tuple[Part, ...]:
+    def _parse(self, pieces: Sequence[CommittedToken], tail: str, last: bool) -> tuple[Part, ...]:
         parts: list[Part] = []
         # Token by token, so that each counts as thinking or not however they were split into commits.
         for piece in pieces:

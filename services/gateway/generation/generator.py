@@ -22,7 +22,7 @@ from services.gateway.storage.follow import Feed, LogFollower, LogLost
 from shared.wire.broker import Broker
 from shared.wire.jobs import Admission, JobStore
 from shared.wire.messages import Finish, Job
-from shared.wire.scripts import Outcome
+from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
@@ -56,7 +56,7 @@ class _Running:
         return items
 
 
-class Answer:
+class AnswerEvents:
     """The events of all choices of one request, as they come. `close` it at the end."""
 
     def __init__(self, cancellations: Cancellations, follower: LogFollower, prepared: Prepared) -> None:
@@ -147,7 +147,7 @@ class Generator:
         self._follower = follower
         self._limits = limits
         self._cancellations = Cancellations(broker)
-        self._answers: set[Answer] = set()
+        self._answers: set[AnswerEvents] = set()
         self._ended = False
 
     def end(self) -> None:
@@ -167,7 +167,7 @@ class Generator:
                 answer.fail(error)
 
     @asynccontextmanager
-    async def run(self, prepared: Prepared, caller: str = "") -> AsyncIterator[Answer]:
+    async def run(self, prepared: Prepared, caller: str = "") -> AsyncIterator[AnswerEvents]:
         """Submit the jobs of `caller` and read their answers; on leaving, those that have not ended are cancelled.
 
         Raises a 429 or 503 `ApiError` before anything is yielded if they are not admitted.
@@ -176,7 +176,7 @@ class Generator:
             raise draining()
         store = JobStore(self._broker.redis, self._broker.blocking, prepared.model.name)
         await self._submit(store, prepared.jobs, self._limits.admission(prepared.model, caller))
-        answer = Answer(self._cancellations, self._follower, prepared)
+        answer = AnswerEvents(self._cancellations, self._follower, prepared)
         self._answers.add(answer)
         try:
             yield answer
@@ -191,9 +191,9 @@ class Generator:
             for job in jobs:
                 tried.append(job)
                 outcome = await store.submit(job, self._limits.requests, self._instance, admission)
-                if outcome is Outcome.FULL:
+                if outcome is ScriptOutcome.FULL:
                     raise queue_full()
-                if outcome is Outcome.OVER:
+                if outcome is ScriptOutcome.OVER:
                     raise too_many()
             admitted = True
         except (RedisError, OSError) as error:

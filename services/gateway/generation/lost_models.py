@@ -23,7 +23,7 @@ GRACE_S: Final = 60.0  # a verifier that is restarted has loaded its model by th
 _LOOK_S: Final = 1.0
 
 
-class Absences:
+class LostModels:
     """Watches over the models that a gateway's requests wait for."""
 
     def __init__(

@@ -18,10 +18,10 @@ from services.gateway.prompts.rendering import first_call
 from services.gateway.prompts.template import TemplateError
 from services.gateway.requests.bounds import check_length
 from services.gateway.requests.types import Conversation, Document, GenerationRequest, Prompt, Tool
-from services.gateway.storage.kept_turns import Turn
+from services.gateway.storage.kept_turns import KeptTurn
 from services.gateway.storage.stores import Stores
 from shared.law.sampling import choice_seed
-from shared.wire.messages import Job, Thinking
+from shared.wire.messages import Job, ThinkingLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ async def read(
     return model, lexicon, prompts
 
 
-async def _turns(request: GenerationRequest, stores: Stores) -> dict[str, Turn]:
+async def _turns(request: GenerationRequest, stores: Stores) -> dict[str, KeptTurn]:
     """The kept turns that the conversation may have."""
     conversations = [prompt for prompt in request.prompts if isinstance(prompt, Conversation)]
     calls = [call for one in conversations for call in map(first_call, one.messages) if call]
@@ -118,7 +118,7 @@ async def _turns(request: GenerationRequest, stores: Stores) -> dict[str, Turn]:
 
 
 def _tokens(
-    request: GenerationRequest, prompt: Prompt, model: ServedModel, lexicon: Lexicon, turns: Mapping[str, Turn]
+    request: GenerationRequest, prompt: Prompt, model: ServedModel, lexicon: Lexicon, turns: Mapping[str, KeptTurn]
 ) -> tuple[int, ...]:
     check = partial(check_length, request.prompt_field, model.n_ctx, lexicon.longest)
     if isinstance(prompt, Document):
@@ -168,7 +168,7 @@ def jobs(
     prompt: tuple[int, ...],
     timeout_ms: int,
     grammar: str = "",
-    thinking: Thinking | None = None,
+    thinking: ThinkingLimit | None = None,
 ) -> list[Job]:
     """One job per choice, each with its own seed. Raises a 400 `ApiError` if the prompt leaves no room."""
     if not prompt:

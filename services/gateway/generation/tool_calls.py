@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text
 from services.gateway.generation.preparation import Reading
-from services.gateway.storage.kept_turns import Turn, behind
+from services.gateway.storage.kept_turns import KeptTurn, behind
 
 
 class Calls:
@@ -40,8 +40,8 @@ class Calls:
         """Whether there are calls, and none was cut off."""
         return 0 < len(self._names) == self._ended
 
-    def turn(self, output: Sequence[int], reading: Reading) -> Turn | None:
+    def turn(self, output: Sequence[int], reading: Reading) -> KeptTurn | None:
         """What to keep of this answer; None where its tokens cannot be told from its thinking's."""
         tokens = behind(output, reading.piece, reading.thinking_end)
         calls = zip(self._names, map("".join, self._arguments), strict=True)
-        return Turn(tokens, "".join(self._text), tuple(calls)) if tokens else None
+        return KeptTurn(tokens, "".join(self._text), tuple(calls)) if tokens else None

@@ -8,7 +8,7 @@ from services.gateway.generation.draft_statistics import DraftStatistics
 from services.gateway.generation.preparation import Prepared
 
 
-class Tally:
+class UsageTally:
     """Adds up the events of all choices, from the moment it is made."""
 
     def __init__(self, prepared: Prepared, clock: Callable[[], float] = time.monotonic) -> None:

@@ -13,11 +13,11 @@ from redis.exceptions import RedisError
 
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.generation.choice import Event, Finished
-from services.gateway.generation.generator import Answer
+from services.gateway.generation.generator import AnswerEvents
 from services.gateway.generation.preparation import Prepared, prepare
 from services.gateway.http.account import Account
 from services.gateway.http.attempts import HEADER
-from services.gateway.http.dialect import Call, Dialect, Framing, Identity
+from services.gateway.http.dialect import Dialect, Exchange, Framing, Identity
 from services.gateway.http.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.http.sse import ClientGone, EventStream
 from services.gateway.storage.stores import Stores
@@ -35,13 +35,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class AdmittedExchange:
     """A request that was let in, and its answer to come."""
 
     request: web.Request
-    call: Call
+    exchange: Exchange
     identity: Identity
-    answer: Answer
+    answer: AnswerEvents
     account: Account
     stores: Stores
     headers: Mapping[str, str]
@@ -66,32 +66,32 @@ class Endpoint:
             account = held.enter_context(_accounted(request, gateway))
             _refuse_resumption(request)
             body = await read_body(request)
-            call = self._dialect.parse(body)
+            exchange = self._dialect.parse(body)
             content = request.path.encode() + b" " + body
             attempt = gateway.attempts.one(request.headers.get(HEADER), request[CALLER], content, request[ANSWER_ID])
             await held.enter_async_context(attempt)
-            return await self.deliver(await _admit(request, call, account, held))
+            return await self.deliver(await _admit(request, exchange, account, held))
 
-    async def deliver(self, exchange: Exchange) -> web.StreamResponse:
+    async def deliver(self, admitted: AdmittedExchange) -> web.StreamResponse:
         """Give the client its answer."""
-        if not exchange.call.streaming:
-            return await _whole(exchange)
+        if not admitted.exchange.streaming:
+            return await _whole(admitted)
         stream = EventStream(
-            exchange.request,
+            admitted.request,
             self._dialect.content_type,
-            headers=exchange.headers,
-            heartbeat_s=exchange.gateway.heartbeat_s,
+            headers=admitted.headers,
+            heartbeat_s=admitted.gateway.heartbeat_s,
         )
-        framing = exchange.call.framing(exchange.identity)
+        framing = admitted.exchange.framing(admitted.identity)
         try:
             await stream.open()
             await stream.send(framing.begin())
-            await stream.send(await play(exchange, framing, stream))
+            await stream.send(await play(admitted, framing, stream))
         except ClientGone:
-            exchange.account.leave()
+            admitted.account.leave()
         finally:
             if stream.stalled:
-                exchange.account.stall()
+                admitted.account.stall()
         return stream.response
 
 
@@ -111,16 +111,16 @@ def _accounted(request: web.Request, gateway: Gateway) -> Iterator[Account]:
         account.close()
 
 
-async def _admit(request: web.Request, call: Call, account: Account, held: AsyncExitStack) -> Exchange:
+async def _admit(request: web.Request, exchange: Exchange, account: Account, held: AsyncExitStack) -> AdmittedExchange:
     """Everything before the first token. Raises `ApiError`."""
     gateway = request.app[GATEWAY]
     stores = gateway.stores.of(request[CALLER])
-    prepared = (await _prepare(call, gateway, stores)).traced(account.traceparent)
+    prepared = (await _prepare(exchange, gateway, stores)).traced(account.traceparent)
     account.prepare(prepared)
-    headers = _warn([*prepared.warnings, *call.warnings], request[REQUEST_ID])
-    return Exchange(
+    headers = _warn([*prepared.warnings, *exchange.warnings], request[REQUEST_ID])
+    return AdmittedExchange(
         request=request,
-        call=call,
+        exchange=exchange,
         identity=Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared),
         answer=await held.enter_async_context(gateway.generator.run(prepared, request[CALLER])),
         account=account,
@@ -162,10 +162,10 @@ async def read_body(request: web.Request) -> bytes:
         raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None
 
 
-async def _prepare(call: Call, gateway: Gateway, stores: Stores) -> Prepared:
+async def _prepare(exchange: Exchange, gateway: Gateway, stores: Stores) -> Prepared:
     try:
-        await call.resolve(stores)
-        return await prepare(call.generation(), gateway.directory, stores, gateway.timeout_ms)
+        await exchange.resolve(stores)
+        return await prepare(exchange.generation(), gateway.directory, stores, gateway.timeout_ms)
     except DISCONNECTED as error:
         raise unavailable(REDIS_DOWN) from error
 
@@ -180,19 +180,19 @@ def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
     return {_WARNING: "".join(one if one.isprintable() else "?" for one in line)[:_MAX_HEADER]}
 
 
-async def _whole(exchange: Exchange) -> web.Response:
-    collector = exchange.call.collector(exchange.identity)
-    while exchange.answer.open:
-        events = await exchange.answer.read()
-        exchange.account.saw(events)
+async def _whole(admitted: AdmittedExchange) -> web.Response:
+    collector = admitted.exchange.collector(admitted.identity)
+    while admitted.answer.open:
+        events = await admitted.answer.read()
+        admitted.account.saw(events)
         collector.take(events)
-        await _keep_turns(events, exchange.stores)
+        await _keep_turns(events, admitted.stores)
     body = collector.body()
-    await exchange.call.keep(exchange.stores)
-    return web.json_response(body, headers=exchange.headers)
+    await admitted.exchange.keep(admitted.stores)
+    return web.json_response(body, headers=admitted.headers)
 
 
-class Sink(Protocol):
+class FrameSink(Protocol):
     """Where frames go."""
 
     async def send(self, frames: Sequence[bytes]) -> None: ...
@@ -200,18 +200,18 @@ class Sink(Protocol):
         """Seconds until the silence is too long; 0: it is now."""
 
 
-async def play(exchange: Exchange, framing: Framing, sink: Sink) -> list[bytes]:
+async def play(admitted: AdmittedExchange, framing: Framing, sink: FrameSink) -> list[bytes]:
     """Send an answer's frames but for the last ones, which are returned: those of the end, or of what went wrong."""
-    answer, account = exchange.answer, exchange.account
+    answer, account = admitted.answer, admitted.account
     try:
         while answer.open:
             events = await answer.read(sink.quiet_s())
             account.saw(events)
-            await _keep_turns(events, exchange.stores)
+            await _keep_turns(events, admitted.stores)
             frames = framing.frames(events)
             await sink.send(frames if frames or sink.quiet_s() else [framing.ping()])
         last = framing.end()
-        await exchange.call.keep(exchange.stores)
+        await admitted.exchange.keep(admitted.stores)
     except ApiError as error:
         account.fail(error)
         last = framing.fail(error)

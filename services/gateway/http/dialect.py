@@ -1,4 +1,4 @@
-"""What an HTTP dialect has to give: a parsed call, frames for a stream, an object for a whole answer. No HTTP in it."""
+"""What an HTTP dialect provides: a parsed request, frames for a stream, an object for a whole answer. No HTTP in it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,27 +40,27 @@ class Collector(Protocol):
     def body(self) -> dict[str, object]: ...
 
 
-class Call(Protocol):
-    """A request of some dialect, checked."""
+class Exchange(Protocol):
+    """A checked request of some dialect, with the two forms that its answer can have."""
 
     @property
     def streaming(self) -> bool: ...
     @property
     def warnings(self) -> Sequence[str]:
-        """What the client asked for and does not get, a line each."""
+        """What the request asks for and the answer will lack, one line each."""
 
     def generation(self) -> GenerationRequest: ...
     def framing(self, identity: Identity) -> Framing: ...
     def collector(self, identity: Identity) -> Collector: ...
     async def resolve(self, stores: Stores) -> None:
-        """Fetch what the call refers to, before `generation`. Raises `ApiError`."""
+        """Fetch what the request refers to. Call it before `generation`. Raises `ApiError`."""
 
     async def keep(self, stores: Stores) -> None:
-        """The answer is complete: keep what later calls may refer to, before its last frame is sent."""
+        """Store what later requests may refer to. Call it once the answer is complete, before its last frame goes out."""
 
 
-class StatelessCall:
-    """A call that refers to nothing, leaves nothing behind and gets all that it asked for."""
+class StatelessExchange:
+    """An exchange that refers to nothing, stores nothing and ignores no option."""
 
     warnings: Sequence[str] = ()
 
@@ -73,7 +73,7 @@ class StatelessCall:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One way to speak: how calls are read, how errors look, and what a stream is called."""
+    """One HTTP API: how it reads requests, and the content type of its streams."""
 
-    parse: Callable[[bytes], Call]  # raises `ApiError`
+    parse: Callable[[bytes], Exchange]  # raises `ApiError`
     content_type: str = "text/event-stream; charset=utf-8"

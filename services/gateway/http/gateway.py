@@ -13,9 +13,9 @@ from services.gateway.http.background_work import Background
 from services.gateway.http.guard import Guard
 from services.gateway.http.sse import HEARTBEAT_S
 from services.gateway.models.directory import ModelDirectory
-from services.gateway.monitoring.loop_health import Contact, Pulse
+from services.gateway.monitoring.loop_health import Contact, LoopHealth
 from services.gateway.monitoring.metrics import Metrics
-from services.gateway.monitoring.watch import Watch
+from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.storage.follow import LogFollower
 from services.gateway.storage.record_follower import RecordFollower
 from services.gateway.storage.stores import Stores
@@ -36,12 +36,12 @@ class Gateway:
     stores: Stores
     timeout_ms: int
     follower: LogFollower
-    pulse: Pulse
+    loop_health: LoopHealth
     contact: Contact
     attempts: Attempts
     background: Background
     record_follower: RecordFollower
-    watch: Watch
+    watch: FleetWatch
     activity: Activity = field(default_factory=Activity)
     tracer: Tracer = field(default_factory=NoTracer)
     heartbeat_s: float = HEARTBEAT_S
@@ -51,7 +51,7 @@ class Gateway:
         self.contact.made()
         await self.attempts.renew()
         cards = await self.directory.cards()
-        await self.metrics.pressure.look(self.broker, cards)
+        await self.metrics.queue_metrics.look(self.broker, cards)
         self.watch.remember(cards)
 
 

@@ -9,7 +9,7 @@ from services.gateway.models.served_model import Lexicon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class ModelInfo:
     """Empty where the file does not say. `abilities` in Ollama's words."""
 
     architecture: str
@@ -18,11 +18,11 @@ class Description:
     abilities: tuple[str, ...]
 
 
-def describe(lexicon: Lexicon) -> Description:
+def describe(lexicon: Lexicon) -> ModelInfo:
     """The description of this vocabulary's model."""
     tools = ("tools",) if lexicon.format.name != "plain" else ()
     thinking = ("thinking",) if lexicon.format.span is not None else ()
-    return Description(
+    return ModelInfo(
         architecture=lexicon.metadata("general.architecture") or "",
         size=lexicon.metadata("general.size_label") or "",
         quantization=_quantization(lexicon.metadata("general.file_type")),

@@ -11,11 +11,11 @@ from services.gateway.prompts.capabilities import probe
 from services.gateway.prompts.rendering import Renderer
 from services.gateway.prompts.template import ChatTemplate, TemplateError
 from services.gateway.requests.types import Conversation, Tool
-from services.gateway.storage.kept_turns import Turn
+from services.gateway.storage.kept_turns import KeptTurn
 from shared.fleet.model_names import LATEST
 from shared.law.grammar import Grammars
 from shared.model.llama.model import Model
-from shared.wire.messages import Thinking
+from shared.wire.messages import ThinkingLimit
 
 _TAIL: Final = 16  # tokens of a prompt's end that may hold the beginning of the thinking
 
@@ -70,7 +70,7 @@ class Lexicon:
         conversation: Conversation,
         variables: Mapping[str, object],
         tools: Sequence[Tool] = (),
-        turns: Mapping[str, Turn] | None = None,
+        turns: Mapping[str, KeptTurn] | None = None,
         check: Callable[[int], None] = lambda characters: None,
     ) -> tuple[int, ...]:
         """The rendered conversation as token ids, with exactly one BOS where the vocabulary wants one.
@@ -148,13 +148,13 @@ class Lexicon:
         tail = b"".join(map(self.label, prompt[-_TAIL:])).decode(errors="replace").rstrip()
         return tail.endswith(span.start.rstrip())
 
-    def thinking(self, budget: int | None, opened: bool) -> Thinking | None:
+    def thinking(self, budget: int | None, opened: bool) -> ThinkingLimit | None:
         """How the verifier keeps the budget; None without a budget or where the model does not think."""
         span = self.format.span
         if budget is None or span is None:
             return None
         start, end, close = (tuple(self._vocabulary.tokenize(text)) for text in (span.start, span.end, span.close))
-        return Thinking(budget=budget, opened=opened, start=start, end=end, close=close)
+        return ThinkingLimit(budget=budget, opened=opened, start=start, end=end, close=close)
 
     def _single(self, mark: str) -> list[int]:
         """The token that is this mark and nothing else, if there is one."""

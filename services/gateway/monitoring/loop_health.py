@@ -13,7 +13,7 @@ SLOW_S: Final = 5.0  # no answer for so long is what clients and probes take for
 _MEMORY_S: Final = 10.0  # as long as probes usually wait between two looks
 
 
-class Pulse:
+class LoopHealth:
     """Measures by sleeping: whatever a sleep takes longer than asked, everybody else waited too."""
 
     def __init__(self) -> None:

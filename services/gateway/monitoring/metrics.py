@@ -12,7 +12,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.gateway.monitoring.queue_metrics import Pressure
+from services.gateway.monitoring.queue_metrics import QueueMetrics
 from shared.wire.messages import Card, DrafterCard, RoundStarts, VerifierCard
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -45,9 +45,9 @@ class Metrics:
         """`cards` are the last ones seen, `running` the requests in this gateway."""
         self.registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self.registry)
-        self.registry.register(Fleet(cards))
-        self.pressure = Pressure()
-        self.registry.register(self.pressure)
+        self.registry.register(FleetCollector(cards))
+        self.queue_metrics = QueueMetrics()
+        self.registry.register(self.queue_metrics)
         registry = self.registry
         self.requests = prometheus.Counter(
             "draftmesh_requests", "Requests ended, by outcome.", ["model", "outcome"], registry=registry
@@ -104,7 +104,7 @@ class _Counts:
     starts: tuple[RoundStarts, ...]
 
 
-class Fleet(Collector):
+class FleetCollector(Collector):
     """The verifiers' own counters, summed by model. A verifier that left keeps its share, so that sums never fall."""
 
     def __init__(self, cards: Callable[[], Sequence[Card]]) -> None:

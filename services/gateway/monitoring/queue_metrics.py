@@ -16,7 +16,7 @@ from shared.wire.messages import Card, VerifierCard
 _LOOK_S: Final = 1.0  # of the few seconds that a scrape may take
 
 
-class Pressure(Collector):
+class QueueMetrics(Collector):
     """Gauges of what several gateways share, so each of them shows the same."""
 
     def __init__(self) -> None:

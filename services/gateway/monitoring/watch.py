@@ -23,7 +23,7 @@ HISTORY_S: Final = 300.0
 _LOOK_S: Final = 2.0  # beyond, those who look on are told that Redis does not answer
 
 
-class Watch:
+class FleetWatch:
     """Makes events of cards. `cards` may raise redis-py's errors; `clock` gives seconds since 1970."""
 
     def __init__(

@@ -27,7 +27,7 @@ _FOR_EVER: Final = "public, max-age=31536000, immutable"  # another text has ano
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class PageFile:
     """A file as it is sent."""
 
     body: bytes
@@ -39,8 +39,8 @@ class File:
 class Page:
     """The page's own text, and its files by name. `version` names exactly these contents."""
 
-    index: File
-    files: Mapping[str, File]
+    index: PageFile
+    files: Mapping[str, PageFile]
     version: str
 
 
@@ -58,8 +58,8 @@ def load() -> Page:
     return Page(_file(index.replace(_PLACE, f"page/{version}/".encode()), "text/html"), files, version)
 
 
-def _file(body: bytes, media: str) -> File:
-    return File(body, gzip.compress(body, 9, mtime=0), media)
+def _file(body: bytes, media: str) -> PageFile:
+    return PageFile(body, gzip.compress(body, 9, mtime=0), media)
 
 
 async def root(request: web.Request) -> web.Response:
@@ -84,7 +84,7 @@ async def asset(request: web.Request) -> web.Response:
     return _sent(request, file, {"Cache-Control": _FOR_EVER, "ETag": f'"{page.version}"'})
 
 
-def _sent(request: web.Request, file: File, headers: Mapping[str, str]) -> web.Response:
+def _sent(request: web.Request, file: PageFile, headers: Mapping[str, str]) -> web.Response:
     headers = {**_HEADERS, **headers}
     body = file.body
     if "gzip" in request.headers.get("Accept-Encoding", ""):

@@ -15,7 +15,7 @@ from services.gateway.prompts.capabilities import probe
 from services.gateway.prompts.conversation import adapt, renamed
 from services.gateway.prompts.template import ChatTemplate, TemplateError
 from services.gateway.requests.types import Conversation, Tool
-from services.gateway.storage.kept_turns import Turn
+from services.gateway.storage.kept_turns import KeptTurn
 
 Segment = str | tuple[int, ...]
 
@@ -45,7 +45,7 @@ class Renderer:
         conversation: Conversation,
         variables: Mapping[str, object],
         tools: Sequence[Tool],
-        turns: Mapping[str, Turn],
+        turns: Mapping[str, KeptTurn],
     ) -> list[Segment]:
         """The prompt's pieces, in order. Raises `TemplateError`."""
         messages = list(conversation.messages)
@@ -68,7 +68,7 @@ class Renderer:
         self,
         text: str,
         messages: Sequence[Mapping[str, Any]],
-        kept: Mapping[int, Turn],
+        kept: Mapping[int, KeptTurn],
         variables: Mapping[str, object],
         tools: Sequence[Tool],
     ) -> list[Segment]:

@@ -17,7 +17,7 @@ _MODES: Final[dict[str, Literal["auto", "none", "required"]]] = {
 _FORMS: Final = '"auto", "none", "required", a function\'s name in OpenAI\'s form, or "allowed_tools"'
 
 
-class Function(BaseModel):
+class FunctionField(BaseModel):
     """What a tool does. `strict` is not looked at: arguments always match the schema."""
 
     model_config = ConfigDict(extra="ignore")
@@ -33,7 +33,7 @@ class ToolField(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     type: str = "function"
-    function: Function
+    function: FunctionField
 
     @field_validator("type")
     @classmethod

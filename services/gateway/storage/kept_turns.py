@@ -13,7 +13,7 @@ from shared.wire.commands import Redis
 TTL_MS: Final = 3_600_000  # as long as a user may take over one step of an agent
 
 
-class Turn(msgspec.Struct, frozen=True, array_like=True):
+class KeptTurn(msgspec.Struct, frozen=True, array_like=True):
     """An assistant's turn that made calls: its tokens behind the thinking, and what clients were told that it holds."""
 
     tokens: tuple[int, ...]
@@ -53,7 +53,7 @@ def behind(tokens: Sequence[int], piece: Callable[[int], bytes], mark: str) -> t
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Turn)
+_decoder = msgspec.msgpack.Decoder(KeptTurn)
 
 
 class TurnStore:
@@ -62,11 +62,11 @@ class TurnStore:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def keep(self, call_id: str, turn: Turn) -> None:
+    async def keep(self, call_id: str, turn: KeptTurn) -> None:
         """Remember a turn for an hour."""
         await self._redis.set(keys.turn(call_id), _encoder.encode(turn), px=TTL_MS)
 
-    async def find(self, call_ids: Sequence[str]) -> dict[str, Turn]:
+    async def find(self, call_ids: Sequence[str]) -> dict[str, KeptTurn]:
         """The turns that are still known, by the same ids."""
         if not call_ids:
             return {}

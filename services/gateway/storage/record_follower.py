@@ -18,7 +18,7 @@ class _Feed:
         self.key = key.encode()
         self.life = key
         self.cursor = cursor(after)
-        self.readers: set[Watch] = set()
+        self.readers: set[RecordWatch] = set()
         self.lost = False
 
     def deliver(self, entries: Entries) -> None:
@@ -34,7 +34,7 @@ class _Feed:
             reader.stirred.set()
 
 
-class Watch:
+class RecordWatch:
     """One reader's view of a record."""
 
     def __init__(self, feed: _Feed) -> None:
@@ -62,13 +62,13 @@ class RecordFollower:
         self._feeds: dict[str, _Feed] = {}
 
     @contextmanager
-    def watch(self, key: str, after: int) -> Iterator[Watch]:
+    def watch(self, key: str, after: int) -> Iterator[RecordWatch]:
         """Be woken for the events of a record behind the one with the number `after`, and perhaps for others."""
         feed = self._feeds.get(key)
         if feed is None:
             feed = self._feeds[key] = _Feed(key, after)
             self._follower.add(feed)
-        watch = Watch(feed)
+        watch = RecordWatch(feed)
         feed.readers.add(watch)
         try:
             yield watch

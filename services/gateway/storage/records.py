@@ -99,7 +99,7 @@ return 'ok'
 _FORGET: Final = Script(_DROP + "return drop(KEYS[1])")
 
 
-class Written(StrEnum):
+class AppendOutcome(StrEnum):
     """What became of an append."""
 
     OK = "ok"  # now or at an earlier try
@@ -118,7 +118,7 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
     job: str
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RecordedEvent(msgspec.Struct, frozen=True):
     """One event, as it is sent; `last`: nothing follows."""
 
     number: int
@@ -130,8 +130,8 @@ class Record(msgspec.Struct, frozen=True):
     """A record as it is now, by its first and its newest event."""
 
     origin: Origin
-    first: Entry
-    newest: Entry
+    first: RecordedEvent
+    newest: RecordedEvent
 
 
 _origin = msgspec.msgpack.Decoder(Origin)
@@ -156,16 +156,16 @@ class RecordStore:
         """Where the record of this response lies."""
         return keys.record(self._caller, response_id)
 
-    async def begin(self, response_id: str, origin: Origin, frames: Sequence[bytes], timeout_ms: int) -> Written:
+    async def begin(self, response_id: str, origin: Origin, frames: Sequence[bytes], timeout_ms: int) -> AppendOutcome:
         """A new record with its first events; the request takes `timeout_ms` at most. `OK` or `FULL`."""
         ttl_ms = timeout_ms + ENDED_TTL_MS + _MARGIN_MS
         return await self._append(self.key(response_id), 0, frames, ttl_ms=ttl_ms, origin=origin)
 
-    async def append(self, response_id: str, number: int, frames: Sequence[bytes]) -> Written:
+    async def append(self, response_id: str, number: int, frames: Sequence[bytes]) -> AppendOutcome:
         """Add events, the first of which has this number."""
         return await self._append(self.key(response_id), number, frames)
 
-    async def finish(self, key: str, number: int, frame: bytes) -> Written:
+    async def finish(self, key: str, number: int, frame: bytes) -> AppendOutcome:
         """Add the last event of the record that lies here; there is always room, also behind events that were lost."""
         return await self._append(key, number, [frame], last=True)
 
@@ -178,11 +178,11 @@ class RecordStore:
         ttl_ms: int = 0,
         origin: Origin | None = None,
         last: bool = False,
-    ) -> Written:
+    ) -> AppendOutcome:
         bounds = [ttl_ms, ENDED_TTL_MS, self._max_entry_bytes, self._max_bytes]
         source = ["", b""] if origin is None else [origin.gateway, msgspec.msgpack.encode(origin)]
         reply = await _APPEND.run(self._redis, _names(key), [number, int(last), *bounds, *source, *frames])
-        return Written(reply.decode())
+        return AppendOutcome(reply.decode())
 
     async def find(self, response_id: str) -> Record | None:
         """The record, or None if it is unknown, too old, another caller's or damaged."""
@@ -199,12 +199,12 @@ class RecordStore:
             return None
         return Record(origin, _entry(*first[0]), newest)
 
-    async def newest(self, key: str) -> Entry | None:
+    async def newest(self, key: str) -> RecordedEvent | None:
         """The newest event of the record that lies here."""
         entries = await self._redis.xrevrange(key, count=1)
         return _entry(*entries[0]) if entries else None
 
-    async def read(self, key: str, after: int = -1, count: int | None = None) -> list[Entry]:
+    async def read(self, key: str, after: int = -1, count: int | None = None) -> list[RecordedEvent]:
         """Events behind the one with the number `after`, `count` at most."""
         entries: Entries = await self._redis.xrange(key, min=f"({after + 1}-0" if after >= 0 else "-", count=count)
         return [_entry(*entry) for entry in entries]
@@ -234,6 +234,6 @@ def cursor(after: int) -> bytes:
     return f"{after + 1}-0".encode()
 
 
-def _entry(entry_id: bytes, fields: Fields) -> Entry:
+def _entry(entry_id: bytes, fields: Fields) -> RecordedEvent:
     last = fields.get(_LAST)
-    return Entry(int(entry_id.partition(b"-")[0]) - 1, last or fields.get(_FRAME, b""), last is not None)
+    return RecordedEvent(int(entry_id.partition(b"-")[0]) - 1, last or fields.get(_FRAME, b""), last is not None)

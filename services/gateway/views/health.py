@@ -19,7 +19,7 @@ _PROBE_S: Final = 2.0  # orchestrators' probes give up after a few seconds
 
 async def live(request: web.Request) -> web.Response:
     """200 unless the event loop was held up for seconds; Redis and verifiers have no part in it."""
-    lag_s = request.app[GATEWAY].pulse.lag
+    lag_s = request.app[GATEWAY].loop_health.lag
     slow = lag_s >= SLOW_S
     return web.json_response(
         {"status": "slow" if slow else "ok", "lag_s": round(lag_s, 3)}, status=503 if slow else 200
@@ -74,5 +74,5 @@ async def metrics(request: web.Request) -> web.Response:
     with suppress(RedisError, *DISCONNECTED):
         async with asyncio.timeout(_PROBE_S):
             await gateway.directory.cards()
-    await gateway.metrics.pressure.look(gateway.broker, gateway.directory.last)
+    await gateway.metrics.queue_metrics.look(gateway.broker, gateway.directory.last)
     return web.Response(body=gateway.metrics.text(), headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})

@@ -58,7 +58,7 @@ class ModelList(Reply):
     models: list[Any] | None = None
 
 
-class Loaded(Reply):
+class LoadedModel(Reply):
     """One served model, for LM Studio's clients."""
 
     id: str
@@ -77,7 +77,7 @@ class LoadedList(Reply):
     """All served models, for LM Studio's clients."""
 
     object: Literal["list"] = "list"
-    data: list[Loaded]
+    data: list[LoadedModel]
 
 
 async def list_models(request: web.Request) -> web.Response:
@@ -106,7 +106,7 @@ async def list_loaded(request: web.Request) -> web.Response:
     for model in await directory.served():
         description = describe(await directory.lexicon(model.vocabulary))
         data.append(
-            Loaded(
+            LoadedModel(
                 id=model.name,
                 arch=description.architecture,
                 quantization=description.quantization,

@@ -55,7 +55,7 @@ class Properties(Reply):
     n_vocab: int
 
 
-class Slot(Reply):
+class SlotView(Reply):
     """One place for a request on one verifier; what follows `is_processing` is told of a request that runs."""
 
     id: int
@@ -71,7 +71,7 @@ class Slot(Reply):
     reason: str | None = None
 
 
-class Slots(RootModel[list[Slot]]):
+class Slots(RootModel[list[SlotView]]):
     """The answer of /slots."""
 
 
@@ -110,15 +110,15 @@ def _verifiers(cards: Iterable[Card]) -> list[VerifierCard]:
     return [card for card in cards if isinstance(card, VerifierCard) and not card.draining]
 
 
-def _slots(card: VerifierCard) -> list[Slot]:
+def _slots(card: VerifierCard) -> list[SlotView]:
     """As the verifier's last heartbeat had them."""
     running: list[RequestStatus | None] = list(card.requests)
     free: list[RequestStatus | None] = [None] * (card.slots - len(running))
     return [_slot(card, index, request) for index, request in enumerate(running + free)]
 
 
-def _slot(card: VerifierCard, index: int, request: RequestStatus | None) -> Slot:
-    empty = Slot(
+def _slot(card: VerifierCard, index: int, request: RequestStatus | None) -> SlotView:
+    empty = SlotView(
         id=index,
         verifier=card.id,
         model=card.model,

@@ -11,7 +11,7 @@ from services.gateway.errors import draining
 from services.gateway.http.gateway import GATEWAY
 from services.gateway.http.reply import Reply
 from services.gateway.http.sse import PING, ClientGone, EventStream
-from services.gateway.monitoring.watch import Watch
+from services.gateway.monitoring.watch import FleetWatch
 from shared.fleet.fleet_values import describe
 
 _MEDIA: Final = "text/event-stream"
@@ -193,7 +193,7 @@ async def events(request: web.Request) -> web.StreamResponse:
     return stream.response
 
 
-async def _follow(watch: Watch, stream: EventStream) -> None:
+async def _follow(watch: FleetWatch, stream: EventStream) -> None:
     seen = 0
     while True:
         try:

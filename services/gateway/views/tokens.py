@@ -39,7 +39,7 @@ class Tokenize(Given):
     return_token_strs: bool = False
 
 
-class Piece(Reply):
+class TokenPiece(Reply):
     """A token with its text, or its bytes where they are no text by themselves."""
 
     id: int
@@ -49,7 +49,7 @@ class Piece(Reply):
 class Tokens(Reply):
     """The answer of /tokenize."""
 
-    tokens: list[int] | list[Piece]
+    tokens: list[int] | list[TokenPiece]
     count: int
     max_model_len: int
     token_strs: list[str] | None = None
@@ -62,7 +62,7 @@ class Detokenize(Given):
     tokens: Annotated[list[TokenId], Field(max_length=MAX_TOKENS)]
 
 
-class Text(Reply):
+class DetokenizedText(Reply):
     """The answer of /detokenize, under both names."""
 
     content: str
@@ -105,7 +105,7 @@ async def detokenize(request: web.Request) -> web.Response:
     _check(body.tokens, lexicon, "tokens")
     data = await asyncio.to_thread(lambda: b"".join(map(lexicon.label, body.tokens)))
     text = data.decode(errors="replace")
-    return reply(Text(content=text, prompt=text))
+    return reply(DetokenizedText(content=text, prompt=text))
 
 
 async def apply_template(request: web.Request) -> web.Response:
@@ -142,8 +142,8 @@ def _check(tokens: Sequence[int], lexicon: Lexicon, param: str) -> None:
         raise invalid(param, f"'{param}': {foreign} is not one of this model's {lexicon.n_tokens} tokens.")
 
 
-def _piece(token: int, label: bytes) -> Piece:
+def _piece(token: int, label: bytes) -> TokenPiece:
     try:
-        return Piece(id=token, piece=label.decode())
+        return TokenPiece(id=token, piece=label.decode())
     except UnicodeDecodeError:
-        return Piece(id=token, piece=list(label))
+        return TokenPiece(id=token, piece=list(label))

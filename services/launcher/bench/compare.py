@@ -11,7 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from services.launcher.bench.card import Card, Comparison, Drafter, Result, Server, Verifier, read
+from services.launcher.bench.card import (
+    Card,
+    ReportedComparison,
+    ReportedDrafter,
+    ReportedResult,
+    ReportedServer,
+    ReportedVerifier,
+    read,
+)
 from services.launcher.look.figures import UNKNOWN, plain
 
 
@@ -63,15 +71,15 @@ def _facts(a: Card, b: Card) -> Iterator[tuple[str, str, str]]:
             yield f"{role.name}: {what}", say(one) if one else UNKNOWN, say(other) if other else UNKNOWN
 
 
-def _verifiers(say: Callable[[Verifier], str]) -> Callable[[Server], str]:
+def _verifiers(say: Callable[[ReportedVerifier], str]) -> Callable[[ReportedServer], str]:
     return lambda server: ", ".join(say(one) for one in server.verifiers or ()) or UNKNOWN
 
 
-def _drafters(say: Callable[[Drafter], str]) -> Callable[[Server], str]:
+def _drafters(say: Callable[[ReportedDrafter], str]) -> Callable[[ReportedServer], str]:
     return lambda server: ", ".join(sorted(say(one) for one in server.drafters or ())) or UNKNOWN
 
 
-_SERVER_FACTS: Final[tuple[tuple[str, Callable[[Server], str]], ...]] = (
+_SERVER_FACTS: Final[tuple[tuple[str, Callable[[ReportedServer], str]], ...]] = (
     ("model", lambda server: server.model),
     ("software", lambda server: server.software),
     ("build", lambda server: server.fingerprint),
@@ -139,7 +147,7 @@ def _roles(a: Card, b: Card) -> dict[str, str]:
     return roles
 
 
-def _cell(one: Result) -> tuple[str, float, int, str]:
+def _cell(one: ReportedResult) -> tuple[str, float, int, str]:
     return (one.workload, one.temperature, one.concurrency, one.server)
 
 
@@ -168,17 +176,17 @@ def _label(work: str, temperature: float, concurrency: int) -> str:
     return plain(f"{work} T={temperature:g}") + (f" ×{concurrency}" if concurrency > 1 else "")
 
 
-def _ratio(one: Comparison) -> tuple[str, str]:
+def _ratio(one: ReportedComparison) -> tuple[str, str]:
     ratio = one.decode
     assert ratio is not None
     return f"{ratio.mean:.2f} x", f"{ratio.min:.2f}–{ratio.max:.2f}"
 
 
-def _share(one: Result) -> str:
+def _share(one: ReportedResult) -> str:
     return UNKNOWN if one.acceptance_rate is None else f"{one.acceptance_rate:.0%}"
 
 
-def _first(one: Result) -> str:
+def _first(one: ReportedResult) -> str:
     return f"{one.first_token_ms.p50:.0f}" if one.first_token_ms else UNKNOWN
 
 

@@ -17,7 +17,7 @@ SETTLE_S: Final = HEARTBEAT_S + 1.0  # until the gateway tells of everything tha
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
 
-class Verifier(Struct, frozen=True, kw_only=True):
+class VerifierFacts(Struct, frozen=True, kw_only=True):
     """A process that owns the target; `row_ms` is the measured time of a decode by its rows."""
 
     id: str
@@ -29,7 +29,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     row_ms: dict[int, float] = {}
 
 
-class Drafter(Struct, frozen=True, kw_only=True):
+class DrafterFacts(Struct, frozen=True, kw_only=True):
     """A drafter's worth to one verifier; counts are since it began to serve it."""
 
     id: str
@@ -45,11 +45,11 @@ class Drafter(Struct, frozen=True, kw_only=True):
     refused: str | None = None
 
 
-class Fleet(Struct, frozen=True, kw_only=True):
+class FleetFacts(Struct, frozen=True, kw_only=True):
     """The part of `/status` that a measurement needs; unknown keys are passed over."""
 
-    verifiers: tuple[Verifier, ...] = ()
-    drafters: tuple[Drafter, ...] = ()
+    verifiers: tuple[VerifierFacts, ...] = ()
+    drafters: tuple[DrafterFacts, ...] = ()
 
 
 class _Properties(Struct):
@@ -65,13 +65,13 @@ async def is_ours(http: aiohttp.ClientSession, server: Server) -> bool:
         return False
 
 
-async def read(http: aiohttp.ClientSession, server: Server) -> Fleet | None:
+async def read(http: aiohttp.ClientSession, server: Server) -> FleetFacts | None:
     """The fleet now; None if the server does not tell of one."""
     found = await _get(http, server, "status")
     if found is None:
         return None
     try:
-        fleet = msgspec.json.decode(found, type=Fleet, strict=False)
+        fleet = msgspec.json.decode(found, type=FleetFacts, strict=False)
     except msgspec.DecodeError:
         return None
     return fleet if fleet.verifiers else None
@@ -92,16 +92,16 @@ async def _get(http: aiohttp.ClientSession, server: Server, path: str) -> bytes 
         return None
 
 
-def since(before: Fleet | None, after: Fleet | None) -> Fleet | None:
+def since(before: FleetFacts | None, after: FleetFacts | None) -> FleetFacts | None:
     """`after` with drafters' counts only of the time since `before`; those that restarted meanwhile count as new."""
     if before is None or after is None:
         return None
-    known: Mapping[tuple[str, str | None], Drafter] = {(one.id, one.verifier): one for one in before.drafters}
+    known: Mapping[tuple[str, str | None], DrafterFacts] = {(one.id, one.verifier): one for one in before.drafters}
     drafters = tuple(_since(known.get((one.id, one.verifier)), one) for one in after.drafters)
     return msgspec.structs.replace(after, drafters=drafters)
 
 
-def _since(before: Drafter | None, after: Drafter) -> Drafter:
+def _since(before: DrafterFacts | None, after: DrafterFacts) -> DrafterFacts:
     if before is None or before.drafted > after.drafted:
         return after
     return msgspec.structs.replace(

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
 
-from services.launcher.bench.card import Card, Comparison
+from services.launcher.bench.card import Card, ReportedComparison
 from services.launcher.bench.charts import WIDTH, charts, classes
 
 _TEMPLATE = "page.html.jinja"
@@ -25,11 +25,11 @@ def render(card: Card) -> str:
     )
 
 
-def _headlines(card: Card) -> list[Comparison]:
+def _headlines(card: Card) -> list[ReportedComparison]:
     """The speed-up by drafts per temperature, over all workloads, at the fewest requests at once."""
     plain = {server.name for server in card.servers if server.plain}
     fewest = min(card.settings.concurrencies)
-    found: dict[float, Comparison] = {}
+    found: dict[float, ReportedComparison] = {}
     for one in card.comparisons:
         if one.peer in plain and one.concurrency == fewest and one.decode:
             # Where there are several workloads, what holds for all of them comes after each of them.

@@ -17,7 +17,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PlannedRequest:
     """One request; `prompt` and `step` say which one of its workload it is."""
 
     prompt: int
@@ -30,12 +30,12 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class PlannedTurn:
     """As many conversations as the cell has at once. Each server gets all of it before the next server does."""
 
     cell: Cell
     repetition: int
-    conversations: tuple[tuple[Request, ...], ...]
+    conversations: tuple[tuple[PlannedRequest, ...], ...]
 
     @property
     def requests(self) -> int:
@@ -43,7 +43,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class BenchSettings:
     """What the user asked for."""
 
     workloads: tuple[Workload, ...]
@@ -63,17 +63,17 @@ class Settings:
         ]
 
 
-def turns(settings: Settings) -> list[Turn]:
+def turns(settings: BenchSettings) -> list[PlannedTurn]:
     """All turns. A repetition holds every cell once, so that a drift of the machine falls on all of them alike."""
     return [_turn(cell, repetition, settings) for repetition in range(settings.repeat) for cell in settings.cells]
 
 
-def warm_up(settings: Settings, tokens: int = 16) -> Turn:
+def warm_up(settings: BenchSettings, tokens: int = 16) -> PlannedTurn:
     """Short requests that make a server load, allocate and compile; their figures count nowhere."""
     most = max(settings.concurrencies)
     cell = Cell(workload=settings.workloads[0], temperature=settings.temperatures[0], concurrency=most)
     turn = _turn(cell, -1, settings, tokens)
-    return Turn(cell=cell, repetition=-1, conversations=tuple(one[:1] for one in turn.conversations))
+    return PlannedTurn(cell=cell, repetition=-1, conversations=tuple(one[:1] for one in turn.conversations))
 
 
 def order(servers: Sequence[int], repetition: int) -> list[int]:
@@ -81,10 +81,10 @@ def order(servers: Sequence[int], repetition: int) -> list[int]:
     return list(servers)[:: -1 if repetition % 2 else 1]
 
 
-def _turn(cell: Cell, repetition: int, settings: Settings, tokens: int | None = None) -> Turn:
+def _turn(cell: Cell, repetition: int, settings: BenchSettings, tokens: int | None = None) -> PlannedTurn:
     """Prompts rotate, so that repetitions see different ones, and conversations at once see all of them."""
     count = prompts(cell.workload)
-    return Turn(
+    return PlannedTurn(
         cell=cell,
         repetition=repetition,
         conversations=tuple(
@@ -95,13 +95,13 @@ def _turn(cell: Cell, repetition: int, settings: Settings, tokens: int | None = 
 
 
 def _conversation(
-    cell: Cell, prompt: int, place: tuple[int, int], settings: Settings, tokens: int | None
-) -> tuple[Request, ...]:
+    cell: Cell, prompt: int, place: tuple[int, int], settings: BenchSettings, tokens: int | None
+) -> tuple[PlannedRequest, ...]:
     identity = f"{settings.seed} {cell.workload} {cell.temperature!r} {cell.concurrency} {place}"
     digest = hashlib.sha256(identity.encode()).digest()
     labels = (digest[:8].hex(), digest[12:20].hex())
     return tuple(
-        Request(
+        PlannedRequest(
             prompt=prompt,
             step=step,
             messages=messages,

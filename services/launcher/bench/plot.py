@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from services.launcher.bench.acceptance import pooled
-from services.launcher.bench.report import Report
+from services.launcher.bench.report import BenchReport
 from services.launcher.bench.summary import Summary
 
 _PANEL: Final = (5.6, 3.4)  # inches
@@ -23,14 +23,14 @@ _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F
 _SHOWN_OFFSETS: Final = 16
 
 
-def draw(report: Report, path: Path) -> None:
+def draw(report: BenchReport, path: Path) -> None:
     """Write the picture to `path`."""
     figure = _figure(report)
     FigureCanvasAgg(figure)
     figure.savefig(path, format="png", dpi=_DPI)
 
 
-def _figure(report: Report) -> Figure:
+def _figure(report: BenchReport) -> Figure:
     summaries = report.summaries
     temperatures = sorted({one.cell.temperature for one in summaries})
     rows: list[Callable[[Axes, Sequence[Summary], Sequence[str]], str]] = [_speeds]
@@ -60,7 +60,7 @@ def _figure(report: Report) -> Figure:
     return figure
 
 
-def _caption(report: Report) -> str:
+def _caption(report: BenchReport) -> str:
     settings = report.settings
     return (
         f"bars: means, whiskers: smallest and largest; {settings.repeat} repetitions,"

@@ -30,22 +30,22 @@ from importlib import metadata
 from typing import Any
 
 from services.launcher.bench import machine
-from services.launcher.bench.plan import Cell, Settings
-from services.launcher.bench.samples import Measured
+from services.launcher.bench.plan import BenchSettings, Cell
+from services.launcher.bench.samples import Measurements
 from services.launcher.bench.servers import Server
 from services.launcher.bench.summary import Comparison, Summary, comparisons, summaries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class BenchReport:
     """A run, whole or interrupted."""
 
-    settings: Settings
+    settings: BenchSettings
     servers: tuple[Server, ...]
     own_truncation: tuple[str, ...]  # names of servers that took no top_k and min_p
     timeout_s: float
     interrupted: bool
-    measured: Measured
+    measured: Measurements
 
     @property
     def names(self) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Any, Final
 import aiohttp
 
 from services.launcher.bench.client import WHOLE_DISTRIBUTION, ask
-from services.launcher.bench.plan import Request, Turn, order
-from services.launcher.bench.samples import Failure, Load, Measured, Reply, Sample
+from services.launcher.bench.plan import PlannedRequest, PlannedTurn, order
+from services.launcher.bench.samples import AnswerSample, Failure, Load, Measurements, TimedAnswer
 from services.launcher.bench.servers import Server
 from services.launcher.clients.streaming import AnswerError
 from shared.errors import StartError
@@ -28,14 +28,14 @@ class Runner:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`step` is called with the server's name after each request."""
-        self.measured = Measured()
+        self.measured = Measurements()
         self.cut: list[str] = []  # servers whose own top_k and min_p hold, since they take none from a client
         self._http, self._servers, self._step, self._clock = http, servers, step, clock
         self._extras: dict[str, dict[str, Any]] = {
             server.name: {**WHOLE_DISTRIBUTION, **_own(server)} for server in servers
         }
 
-    async def warm_up(self, turn: Turn) -> None:
+    async def warm_up(self, turn: PlannedTurn) -> None:
         """Let every server answer once, uncounted. Raises `StartError` for one that cannot."""
         for server in self._servers:
             try:
@@ -44,13 +44,13 @@ class Runner:
             except AnswerError as error:
                 raise StartError("server", server.name, f"cannot answer: {error}") from None
 
-    async def run(self, turns: Sequence[Turn]) -> None:
+    async def run(self, turns: Sequence[PlannedTurn]) -> None:
         """All turns; what was measured stays in `measured` if this is cancelled."""
         for turn in turns:
             for index in order(range(len(self._servers)), turn.repetition):
                 await self._turn(self._servers[index], turn)
 
-    async def _probe(self, server: Server, request: Request) -> None:
+    async def _probe(self, server: Server, request: PlannedRequest) -> None:
         try:
             await self._ask(server, request)
         except AnswerError as error:
@@ -60,7 +60,7 @@ class Runner:
             await self._ask(server, request)
             self.cut.append(server.name)
 
-    async def _turn(self, server: Server, turn: Turn) -> None:
+    async def _turn(self, server: Server, turn: PlannedTurn) -> None:
         begin = self._clock()
         counts = await asyncio.gather(
             *(self._conversation(server, turn, index) for index in range(len(turn.conversations)))
@@ -72,7 +72,7 @@ class Runner:
                 Load(server=server.name, cell=turn.cell, repetition=turn.repetition, tokens=tokens, seconds=seconds)
             )
 
-    async def _conversation(self, server: Server, turn: Turn, index: int) -> int | None:
+    async def _conversation(self, server: Server, turn: PlannedTurn, index: int) -> int | None:
         """Its requests in order; returns their tokens, or None if one failed, which does not stop the others."""
         tokens: int | None = 0
         where: dict[str, Any] = {"server": server.name, "cell": turn.cell, "repetition": turn.repetition}
@@ -85,7 +85,7 @@ class Runner:
             else:
                 tokens = None if tokens is None else tokens + reply.tokens
                 self.measured.samples.append(
-                    Sample(
+                    AnswerSample(
                         **where,
                         index=index,
                         step=request.step,
@@ -97,7 +97,7 @@ class Runner:
             self._step(server.name)
         return tokens
 
-    async def _ask(self, server: Server, request: Request) -> Reply:
+    async def _ask(self, server: Server, request: PlannedRequest) -> TimedAnswer:
         return await ask(self._http, server, request, self._extras[server.name], self._clock)
 
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from services.launcher.bench.acceptance import Acceptance
+from services.launcher.bench.acceptance import DraftCounts
 from services.launcher.bench.plan import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class TimedAnswer:
     """An answer to its end. Times are seconds since the request was sent; `arrivals_s` has one per event with text."""
 
     prompt_tokens: int
@@ -16,7 +16,7 @@ class Reply:
     finish: str
     arrivals_s: tuple[float, ...]
     total_s: float
-    acceptance: Acceptance | None
+    acceptance: DraftCounts | None
     fingerprint: str
 
     @property
@@ -25,7 +25,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class AnswerSample:
     """One answer; `index` and `step` say which of its turn's requests it is for."""
 
     server: str
@@ -35,7 +35,7 @@ class Sample:
     step: int
     prompt: int
     seed: int
-    reply: Reply
+    reply: TimedAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +60,9 @@ class Load:
 
 
 @dataclass(slots=True)
-class Measured:
+class Measurements:
     """Everything so far."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[AnswerSample] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)

@@ -21,7 +21,7 @@ _WANTS_KEY: Final = (401, 403)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ServerAddress:
     """A server as the user gave it; `url` is the base below which /v1 lies."""
 
     name: str
@@ -39,7 +39,7 @@ class Address:
 class Server:
     """A server that answers, and the model that it is asked for."""
 
-    address: Address
+    address: ServerAddress
     model: str
     software: str  # what the server calls itself; may be empty
     plain: bool = False  # it is asked to answer without drafts, which draftmesh can
@@ -53,7 +53,7 @@ class Server:
         return self.address.url / "v1/chat/completions"
 
 
-def addresses(url: str, others: Sequence[str], keys: Sequence[str], models: Sequence[str]) -> list[Address]:
+def addresses(url: str, others: Sequence[str], keys: Sequence[str], models: Sequence[str]) -> list[ServerAddress]:
     """All servers, the first argument first. Keys and models belong to them in order. Raises `StartError`."""
     options = ["URL", *("--compare" for _ in others)]
     for option, values in (("--api-key", keys), ("--model", models)):
@@ -73,7 +73,7 @@ def _at(values: Sequence[str], index: int) -> str:
     return values[index] if index < len(values) else ""
 
 
-def _address(option: str, text: str, key: str, model: str) -> Address:
+def _address(option: str, text: str, key: str, model: str) -> ServerAddress:
     match = _NAMED.fullmatch(text)
     name, rest = match.groups() if match else ("", text)
     wanted = "an address such as http://127.0.0.1:8080, or NAME=URL"
@@ -89,7 +89,7 @@ def _address(option: str, text: str, key: str, model: str) -> Address:
     # Users paste what their client is configured with, and that often ends in /v1.
     path = re.sub(r"/v1(/chat/completions)?$", "", url.path.rstrip("/"))
     name = name.strip()
-    return Address(
+    return ServerAddress(
         name=name or f"{url.host}:{url.port}", url=url.with_path(path or "/"), key=key, model=model, named=bool(name)
     )
 
@@ -104,7 +104,7 @@ def without_drafts(server: Server, taken: Sequence[str]) -> Server:
     return replace(server, address=replace(server.address, name=name), plain=True)
 
 
-async def connect(http: aiohttp.ClientSession, address: Address) -> Server:
+async def connect(http: aiohttp.ClientSession, address: ServerAddress) -> Server:
     """Ask the server for its models. Raises `StartError` if it cannot be reached, refuses, or has none."""
     option = "server"
     try:

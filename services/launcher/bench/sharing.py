@@ -12,7 +12,7 @@ from typing import Final
 
 from services.launcher.bench import card, facts, machine
 from services.launcher.bench.acceptance import pooled
-from services.launcher.bench.report import Report
+from services.launcher.bench.report import BenchReport
 from services.launcher.bench.servers import PLAIN, Server
 from services.launcher.bench.summary import Comparison, Summary
 
@@ -22,7 +22,7 @@ _SEPARATORS: Final = re.compile(r"[/\\]+")
 _ADDRESS: Final = re.compile(r"\b\w+://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
 
 
-def card_of(report: Report, fleets: Mapping[str, facts.Fleet | None], ours: Sequence[str]) -> card.Card:
+def card_of(report: BenchReport, fleets: Mapping[str, facts.FleetFacts | None], ours: Sequence[str]) -> card.Card:
     """The card. `fleets` are the servers' own words by name, of the time of the run; `ours` are those of draftmesh."""
     labels = _labels(report.servers, ours)
     settings = report.settings
@@ -31,7 +31,7 @@ def card_of(report: Report, fleets: Mapping[str, facts.Fleet | None], ours: Sequ
         draftmesh=metadata.version("draftmesh"),
         command=command(report),
         machine=machine.look(),
-        settings=card.Settings(
+        settings=card.ReportedSettings(
             workloads=tuple(one.value for one in settings.workloads),
             concurrencies=settings.concurrencies,
             temperatures=settings.temperatures,
@@ -64,7 +64,7 @@ def _own_names() -> list[str]:
     return [name for name in names if len(name) > 2]  # shorter ones are in too many words
 
 
-def command(report: Report) -> str:
+def command(report: BenchReport) -> str:
     """How to measure the same again; a server that is not on this machine is a placeholder."""
     words = ["draftmesh", "bench"]
     servers = [server for server in report.servers if not server.plain]
@@ -101,9 +101,11 @@ def _labels(servers: Sequence[Server], ours: Sequence[str]) -> dict[str, str]:
     return labels
 
 
-def _server(report: Report, server: Server, labels: Mapping[str, str], fleet: facts.Fleet | None) -> card.Server:
+def _server(
+    report: BenchReport, server: Server, labels: Mapping[str, str], fleet: facts.FleetFacts | None
+) -> card.ReportedServer:
     verifiers = [one for one in fleet.verifiers if one.model == server.model] or fleet.verifiers if fleet else None
-    return card.Server(
+    return card.ReportedServer(
         name=labels[server.name],
         local=server.address.url.host in _LOOPBACK,
         plain=server.plain,
@@ -116,8 +118,8 @@ def _server(report: Report, server: Server, labels: Mapping[str, str], fleet: fa
     )
 
 
-def _verifier(one: facts.Verifier) -> card.Verifier:
-    return card.Verifier(
+def _verifier(one: facts.VerifierFacts) -> card.ReportedVerifier:
+    return card.ReportedVerifier(
         model=scrubbed(one.model),
         device=scrubbed(one.device),
         exactness=one.exactness,
@@ -127,9 +129,9 @@ def _verifier(one: facts.Verifier) -> card.Verifier:
     )
 
 
-def _drafters(fleet: facts.Fleet, verifiers: set[str]) -> tuple[card.Drafter, ...]:
+def _drafters(fleet: facts.FleetFacts, verifiers: set[str]) -> tuple[card.ReportedDrafter, ...]:
     return tuple(
-        card.Drafter(
+        card.ReportedDrafter(
             model=scrubbed(one.model),
             kind=one.kind,
             device=scrubbed(one.device),
@@ -145,9 +147,9 @@ def _drafters(fleet: facts.Fleet, verifiers: set[str]) -> tuple[card.Drafter, ..
     )
 
 
-def _result(one: Summary, labels: Mapping[str, str]) -> card.Result:
+def _result(one: Summary, labels: Mapping[str, str]) -> card.ReportedResult:
     known = one.acceptance
-    return card.Result(
+    return card.ReportedResult(
         workload=one.cell.workload.value,
         temperature=one.cell.temperature,
         concurrency=one.cell.concurrency,
@@ -167,8 +169,8 @@ def _result(one: Summary, labels: Mapping[str, str]) -> card.Result:
     )
 
 
-def _comparison(one: Comparison, labels: Mapping[str, str]) -> card.Comparison:
-    return card.Comparison(
+def _comparison(one: Comparison, labels: Mapping[str, str]) -> card.ReportedComparison:
+    return card.ReportedComparison(
         workload=one.cells[0].workload.value if len(one.cells) == 1 else None,
         temperature=one.cells[0].temperature,
         concurrency=one.cells[0].concurrency,
@@ -179,7 +181,7 @@ def _comparison(one: Comparison, labels: Mapping[str, str]) -> card.Comparison:
     )
 
 
-def _acceptance(report: Report, labels: Mapping[str, str]) -> Iterator[card.Acceptance]:
+def _acceptance(report: BenchReport, labels: Mapping[str, str]) -> Iterator[card.ReportedAcceptance]:
     """Per server and temperature, over all workloads; nothing where nothing was drafted."""
     summaries = report.summaries
     for server in report.names:
@@ -187,7 +189,7 @@ def _acceptance(report: Report, labels: Mapping[str, str]) -> Iterator[card.Acce
             alike = (one for one in summaries if one.server == server and one.cell.temperature == temperature)
             found = pooled(one.acceptance for one in alike if one.acceptance)
             if found and found.drafted:
-                yield card.Acceptance(
+                yield card.ReportedAcceptance(
                     server=labels[server],
                     temperature=temperature,
                     drafted=found.drafted,

@@ -18,11 +18,11 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from services.launcher.bench.acceptance import Acceptance, pooled
+from services.launcher.bench.acceptance import DraftCounts, pooled
 from services.launcher.bench.plan import Cell
-from services.launcher.bench.samples import Load, Measured, Reply, Sample
+from services.launcher.bench.samples import AnswerSample, Load, Measurements, TimedAnswer
 
-T = TypeVar("T", Sample, Load)
+T = TypeVar("T", AnswerSample, Load)
 
 BURST_S: Final = 0.001  # events of one decode arrive within microseconds; no decode of a large model is this short
 
@@ -59,7 +59,7 @@ class Summary:
     first_token_ms: Percentiles | None
     time_per_token_ms: Percentiles | None
     inter_token_ms: Percentiles | None
-    acceptance: Acceptance | None
+    acceptance: DraftCounts | None
     tokens_per_round: float | None
 
 
@@ -93,7 +93,7 @@ def bursts(arrivals_s: Sequence[float]) -> list[float]:
     return starts
 
 
-def decode_speed(reply: Reply) -> float | None:
+def decode_speed(reply: TimedAnswer) -> float | None:
     """Tokens per second after the first; None for an answer that came in one piece."""
     elapsed = reply.arrivals_s[-1] - reply.arrivals_s[0]
     if len(bursts(reply.arrivals_s)) < 2 or reply.tokens < 2:
@@ -101,13 +101,13 @@ def decode_speed(reply: Reply) -> float | None:
     return (reply.tokens - 1) / elapsed
 
 
-def summaries(measured: Measured, cells: Sequence[Cell], servers: Sequence[str]) -> list[Summary]:
+def summaries(measured: Measurements, cells: Sequence[Cell], servers: Sequence[str]) -> list[Summary]:
     """Every cell and server that anything is known of, in this order."""
     found = [_summary(measured, cell, server) for cell in cells for server in servers]
     return [one for one in found if one.answers or one.failed]
 
 
-def _summary(measured: Measured, cell: Cell, server: str) -> Summary:
+def _summary(measured: Measurements, cell: Cell, server: str) -> Summary:
     replies = [one.reply for one in measured.samples if one.cell == cell and one.server == server]
     loads = [one for one in measured.loads if one.cell == cell and one.server == server]
     speeds = [speed for reply in replies if (speed := decode_speed(reply)) is not None]
@@ -149,7 +149,7 @@ def _percentiles(values: Iterable[float]) -> Percentiles | None:
     return Percentiles(p50=float(p50), p99=float(p99))
 
 
-def comparisons(measured: Measured, cells: Sequence[Cell], servers: Sequence[str]) -> list[Comparison]:
+def comparisons(measured: Measurements, cells: Sequence[Cell], servers: Sequence[str]) -> list[Comparison]:
     """The first server against each other one: cell by cell, and over all workloads per temperature and concurrency."""
     first, *peers = servers
     answered = {one.cell for one in measured.samples}
@@ -162,8 +162,8 @@ def comparisons(measured: Measured, cells: Sequence[Cell], servers: Sequence[str
     return [one for one in found if one.decode or one.total or one.first_token]
 
 
-def _comparison(measured: Measured, cells: tuple[Cell, ...], first: str, peer: str) -> Comparison:
-    def request(one: Sample) -> tuple[object, ...]:
+def _comparison(measured: Measurements, cells: tuple[Cell, ...], first: str, peer: str) -> Comparison:
+    def request(one: AnswerSample) -> tuple[object, ...]:
         return (one.cell, one.repetition, one.index, one.step)
 
     answers = _pairs(measured.samples, cells, first, peer, request)

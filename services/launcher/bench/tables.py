@@ -7,14 +7,14 @@ from rich import box
 from rich.table import Table
 
 from services.launcher.bench.plan import Cell
-from services.launcher.bench.report import Report
+from services.launcher.bench.report import BenchReport
 from services.launcher.bench.summary import Percentiles, Ratio, Spread, Summary
 
 _OFFSETS: Final = 5  # more columns do not fit into a terminal; the JSON file has them all
 _NONE: Final = "-"
 
 
-def tables(report: Report) -> list[Table]:
+def tables(report: BenchReport) -> list[Table]:
     """All that have something to say."""
     summaries = report.summaries
     parts = [_speed(summaries), _waiting(summaries)]
@@ -68,7 +68,7 @@ def _drafts(summaries: Sequence[Summary]) -> Table:
     return table
 
 
-def _peers(report: Report) -> Table:
+def _peers(report: BenchReport) -> Table:
     table = _table(
         f"{report.names[0]} over its peers: geometric means of ratios, answer by answer",
         *("peer", "tok/s", "min–max", "together", "min–max", "first token"),

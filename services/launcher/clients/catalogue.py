@@ -38,7 +38,7 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class ClientRecipe:
     """How a client is started: the user's own arguments follow `arguments`, the environment is the user's and ours."""
 
     arguments: tuple[str, ...] = ()
@@ -54,10 +54,10 @@ class Client:
     program: str  # as it is found on PATH
     install: str
     opening: int  # tokens that it sends with "hi", by SmolLM2's vocabulary, rounded; 0: not measured (docs/clients.md)
-    recipe: Callable[[Serving, Path], Recipe]  # the path: of a folder for files, which belongs to this `Serving`
+    recipe: Callable[[Serving, Path], ClientRecipe]  # the path: of a folder for files, which belongs to this `Serving`
 
 
-def _claude(serving: Serving, _: Path) -> Recipe:
+def _claude(serving: Serving, _: Path) -> ClientRecipe:
     # `env` in the user's settings.json has precedence over the environment, and --settings over both. An empty value
     # is as good as none: a key of the user's own would otherwise be sent along.
     variables = {
@@ -79,10 +79,10 @@ def _claude(serving: Serving, _: Path) -> Recipe:
         "CLAUDE_CODE_TOTAL_TOKENS_REMINDER": "off",
     }
     settings = {"env": variables, "apiKeyHelper": f"printenv {KEY_VARIABLE}"}
-    return Recipe(arguments=("--settings", json.dumps(settings)))
+    return ClientRecipe(arguments=("--settings", json.dumps(settings)))
 
 
-def _codex(serving: Serving, _: Path) -> Recipe:
+def _codex(serving: Serving, _: Path) -> ClientRecipe:
     provider = {
         "name": _PROVIDER,
         "base_url": serving.openai_url,
@@ -96,7 +96,7 @@ def _codex(serving: Serving, _: Path) -> Recipe:
         f"model_providers.{_PROVIDER}": _toml_table(provider),
         "web_search": '"disabled"',  # it would be the server's to do
     }
-    return Recipe(arguments=tuple(word for name, value in options.items() for word in ("-c", f"{name}={value}")))
+    return ClientRecipe(arguments=tuple(word for name, value in options.items() for word in ("-c", f"{name}={value}")))
 
 
 def _toml_table(values: Mapping[str, str]) -> str:
@@ -104,7 +104,7 @@ def _toml_table(values: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{name}={json.dumps(value)}" for name, value in values.items()) + "}"
 
 
-def _opencode(serving: Serving, _: Path) -> Recipe:
+def _opencode(serving: Serving, _: Path) -> ClientRecipe:
     model = f"{_PROVIDER}/{serving.model}"
     configuration: dict[str, Any] = {
         "autoupdate": False,
@@ -126,10 +126,10 @@ def _opencode(serving: Serving, _: Path) -> Recipe:
             }
         },
     }
-    return Recipe(environment={"OPENCODE_CONFIG_CONTENT": json.dumps(configuration)})
+    return ClientRecipe(environment={"OPENCODE_CONFIG_CONTENT": json.dumps(configuration)})
 
 
-def _continue(serving: Serving, folder: Path) -> Recipe:
+def _continue(serving: Serving, folder: Path) -> ClientRecipe:
     model = {
         "name": serving.model,
         "provider": "openai",
@@ -143,10 +143,10 @@ def _continue(serving: Serving, folder: Path) -> Recipe:
     # JSON is YAML too.
     configuration = {"name": _PROVIDER, "version": "1.0.0", "schema": "v1", "models": [model]}
     file = folder / "config.yaml"
-    return Recipe(arguments=("--config", str(file)), files={file: _document(configuration)})
+    return ClientRecipe(arguments=("--config", str(file)), files={file: _document(configuration)})
 
 
-def _aider(serving: Serving, folder: Path) -> Recipe:
+def _aider(serving: Serving, folder: Path) -> ClientRecipe:
     model = f"openai/{serving.model}"
     limits = {
         "max_tokens": serving.most_output,
@@ -165,14 +165,14 @@ def _aider(serving: Serving, folder: Path) -> Recipe:
         *("--model-metadata-file", str(file)),
         *("--no-show-model-warnings", "--no-check-update", "--no-analytics"),
     )
-    return Recipe(
+    return ClientRecipe(
         arguments=arguments,
         key_variable="OPENAI_API_KEY",
         files={file: _document({model: limits})},
     )
 
 
-def _open_webui(serving: Serving, _: Path) -> Recipe:
+def _open_webui(serving: Serving, _: Path) -> ClientRecipe:
     environment = {
         "OPENAI_API_BASE_URLS": serving.openai_url,
         "ENABLE_OLLAMA_API": "false",
@@ -180,7 +180,7 @@ def _open_webui(serving: Serving, _: Path) -> Recipe:
         "ENABLE_PERSISTENT_CONFIG": "false",  # else what it stored at its first start would have precedence
     }
     arguments = ("serve", "--host", "127.0.0.1")
-    return Recipe(arguments=arguments, environment=environment, key_variable="OPENAI_API_KEYS")
+    return ClientRecipe(arguments=arguments, environment=environment, key_variable="OPENAI_API_KEYS")
 
 
 def _document(value: object) -> str:

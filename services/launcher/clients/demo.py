@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from services.launcher.clients.streaming import Answer, AnswerError, Guess, stream
+from services.launcher.clients.streaming import AnswerError, AttributedToken, StreamedAnswer, stream
 from services.launcher.fleet.cores import halves
 from services.launcher.fleet.stack import Stack, StackError, run_to_end
 from services.launcher.models.pair import Pair, build_pair, default_model, pair_paths
@@ -106,7 +106,7 @@ class _Demo:
         """Both models map their files in and meet the drafter, so that the first answer pays for neither."""
         await stream(stack.http, {**body, "max_tokens": 8, "speculative": "auto"})
 
-    async def _answer(self, stack: Stack, title: str, body: dict[str, Any]) -> Answer:
+    async def _answer(self, stack: Stack, title: str, body: dict[str, Any]) -> StreamedAnswer:
         self._console.rule(title, style="dim", align="left")
         if body["speculative"]:
             self._console.print(_legend())
@@ -114,11 +114,11 @@ class _Demo:
         self._console.print("\n")
         return answer
 
-    def _print(self, guesses: list[Guess]) -> None:
+    def _print(self, guesses: list[AttributedToken]) -> None:
         for guess in guesses:
             self._console.print(Text(guess.text, style=self._colours.get(guess.source, DRAFTER)), end="")
 
-    def _summary(self, plain: Answer, drafted: Answer) -> None:
+    def _summary(self, plain: StreamedAnswer, drafted: StreamedAnswer) -> None:
         statistics = drafted.statistics
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_row("plainly", f"{plain.tokens_per_second:.1f} tokens/s")
@@ -138,7 +138,7 @@ class _Demo:
         self._console.print(f"\n{_ratio(plain, drafted)}", style="bold")
 
 
-def _ratio(plain: Answer, drafted: Answer) -> str:
+def _ratio(plain: StreamedAnswer, drafted: StreamedAnswer) -> str:
     """What the drafts were worth, in one line."""
     if not plain.tokens_per_second:
         return "Too few tokens to tell how fast it was; --tokens 96 takes a few seconds."

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
 
-from services.launcher.clients.catalogue import CLIENTS, KEY_VARIABLE, NO_KEY, Client, Recipe, Serving
+from services.launcher.clients.catalogue import CLIENTS, KEY_VARIABLE, NO_KEY, Client, ClientRecipe, Serving
 from services.launcher.clients.serving import find
 from shared.errors import StartError
 from shared.folders import cache_folder
@@ -24,7 +24,7 @@ _END: Final = "END_OF_FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class LaunchOptions:
     """The command line, parsed; `arguments` are the client's own."""
 
     client: str
@@ -35,19 +35,19 @@ class Wishes:
     show: bool
 
 
-def run(wishes: Wishes) -> int:
+def run(options: LaunchOptions) -> int:
     """Become the client, or with `show` print a shell script that would. Raises `StartError`."""
-    client = CLIENTS.get(wishes.client)
+    client = CLIENTS.get(options.client)
     if client is None:
-        raise StartError("client", wishes.client, f"one of {', '.join(CLIENTS)}")
-    program = "" if wishes.show else _installed(wishes.client, client)
-    serving = asyncio.run(find(wishes.url, wishes.key, wishes.model))
-    recipe = client.recipe(serving, folder(wishes.client, serving))
-    for note in notes(wishes.client, client, serving):
+        raise StartError("client", options.client, f"one of {', '.join(CLIENTS)}")
+    program = "" if options.show else _installed(options.client, client)
+    serving = asyncio.run(find(options.url, options.key, options.model))
+    recipe = client.recipe(serving, folder(options.client, serving))
+    for note in notes(options.client, client, serving):
         sys.stderr.write(f"{note}\n")
-    if not wishes.show:
-        _become(program, serving, recipe, wishes.arguments)
-    sys.stdout.write(script(client, serving, recipe, wishes.arguments))
+    if not options.show:
+        _become(program, serving, recipe, options.arguments)
+    sys.stdout.write(script(client, serving, recipe, options.arguments))
     return 0
 
 
@@ -75,7 +75,7 @@ def notes(name: str, client: Client, serving: Serving) -> list[str]:
     return lines
 
 
-def script(client: Client, serving: Serving, recipe: Recipe, arguments: Sequence[str]) -> str:
+def script(client: Client, serving: Serving, recipe: ClientRecipe, arguments: Sequence[str]) -> str:
     """POSIX shell commands that do what `run` does; the key is taken from the environment, not shown."""
     lines = [f"export {name}={shlex.quote(value)}" for name, value in recipe.environment.items()]
     # Whoever runs this has the key in our variable.
@@ -88,12 +88,12 @@ def script(client: Client, serving: Serving, recipe: Recipe, arguments: Sequence
     return "\n".join(lines) + "\n"
 
 
-def environment(serving: Serving, recipe: Recipe, inherited: Mapping[str, str]) -> dict[str, str]:
+def environment(serving: Serving, recipe: ClientRecipe, inherited: Mapping[str, str]) -> dict[str, str]:
     """All variables of the client: the user's, and ours before them."""
     return {**inherited, **recipe.environment, recipe.key_variable: serving.key}
 
 
-def _become(program: str, serving: Serving, recipe: Recipe, arguments: Sequence[str]) -> NoReturn:
+def _become(program: str, serving: Serving, recipe: ClientRecipe, arguments: Sequence[str]) -> NoReturn:
     for path, content in recipe.files.items():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Renamed into place: another start of the same client may be reading it.

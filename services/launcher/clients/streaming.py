@@ -21,7 +21,7 @@ class AnswerError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
+class AttributedToken:
     """A token of the answer and who guessed it: a drafter's id, or "" for the target itself."""
 
     token: int
@@ -30,7 +30,7 @@ class Guess:
 
 
 @dataclass(slots=True, kw_only=True)
-class Answer:
+class StreamedAnswer:
     """What arrived so far. Times are `time.perf_counter()` seconds; `arrivals` has one entry per chunk with tokens."""
 
     started: float
@@ -58,14 +58,16 @@ class Answer:
 
 
 async def stream(
-    http: aiohttp.ClientSession, body: Mapping[str, Any], on_guesses: Callable[[list[Guess]], None] | None = None
-) -> Answer:
+    http: aiohttp.ClientSession,
+    body: Mapping[str, Any],
+    on_guesses: Callable[[list[AttributedToken]], None] | None = None,
+) -> StreamedAnswer:
     """POST a chat completion and follow it to its end. Raises `AnswerError`.
 
     `on_guesses` gets each chunk's tokens as they come; it needs `speculative_trace` in the body.
     """
     body = {**body, "stream": True, "stream_options": {"include_usage": True}, "return_token_ids": True}
-    answer = Answer(started=time.perf_counter())
+    answer = StreamedAnswer(started=time.perf_counter())
     await follow(http, "/v1/chat/completions", body, lambda now, event: _take(answer, event, now, on_guesses))
     return answer
 
@@ -100,7 +102,12 @@ async def follow(
     raise AnswerError("the stream ended without its last event")
 
 
-def _take(answer: Answer, event: dict[str, Any], now: float, on_guesses: Callable[[list[Guess]], None] | None) -> None:
+def _take(
+    answer: StreamedAnswer,
+    event: dict[str, Any],
+    now: float,
+    on_guesses: Callable[[list[AttributedToken]], None] | None,
+) -> None:
     if statistics := event.get("speculative"):
         answer.statistics = statistics
     if usage := event.get("usage"):
@@ -113,4 +120,4 @@ def _take(answer: Answer, event: dict[str, Any], now: float, on_guesses: Callabl
         answer.text += choice.get("delta", {}).get("content") or ""
         answer.finish = choice.get("finish_reason") or answer.finish
         if on_guesses and (trace := choice.get("trace")):
-            on_guesses([Guess(token=one["token"], text=one["text"], source=one["source"]) for one in trace])
+            on_guesses([AttributedToken(token=one["token"], text=one["text"], source=one["source"]) for one in trace])

@@ -79,16 +79,16 @@ def bench(
     Example: draftmesh bench --compare llama=http://127.0.0.1:8080 --workload chat --workload edit --plot bench.png
     """
     from services.launcher.bench import command
-    from services.launcher.bench.plan import Settings
+    from services.launcher.bench.plan import BenchSettings
     from services.launcher.bench.servers import addresses
 
     source = context.get_parameter_source("api_key")
     # The variable and the file may hold all keys of a gateway; a peer must not be sent the second one.
     keys = api_key if source is not None and source.name == "COMMANDLINE" else api_key[:1]
     return command.run(
-        command.Options(
+        command.BenchOptions(
             addresses=tuple(addresses(gateway_of(context, "url", url, up), compare, keys, model)),
-            settings=Settings(
+            settings=BenchSettings(
                 workloads=tuple(dict.fromkeys(workload)),
                 concurrencies=tuple(dict.fromkeys(concurrency)),
                 temperatures=tuple(dict.fromkeys(temperature)),

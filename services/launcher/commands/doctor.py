@@ -20,7 +20,7 @@ def doctor(
     from services.launcher.forecast import doctor as checks
 
     return checks.run(
-        checks.Subject(
+        checks.DoctorOptions(
             redis=redis,
             target_model=target_model,
             draft_models=tuple(draft_model),

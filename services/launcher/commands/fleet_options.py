@@ -8,7 +8,7 @@ from shared.errors import StartError
 from shared.settings import options
 
 if TYPE_CHECKING:
-    from services.launcher.facts.run_file import Run
+    from services.launcher.facts.run_file import FleetRun
 
 Up = Annotated[
     int | None,
@@ -41,7 +41,7 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def _run(context: typer.Context, name: str, up: int | None) -> "Run | None":
+def _run(context: typer.Context, name: str, up: int | None) -> "FleetRun | None":
     from services.launcher.facts.run_file import chosen
 
     source = context.get_parameter_source(name)

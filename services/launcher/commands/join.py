@@ -35,7 +35,7 @@ def join(
     log_level: options.LogLevel = options.Level.INFO,
 ) -> int:
     """Let this machine guess ahead for a fleet, and say what it adds. Ctrl-C leaves; nothing is lost by that."""
-    from services.launcher.fleet.join import Wishes, run
+    from services.launcher.fleet.join import JoinOptions, run
 
     arguments = []
     for parameter in context.command.params:
@@ -45,7 +45,7 @@ def join(
         if passed_on and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             arguments += [parameter.opts[0], str(context.params[str(parameter.name)])]
     return run(
-        Wishes(
+        JoinOptions(
             url=redis_url,
             token=token,
             draft_model=draft_model,

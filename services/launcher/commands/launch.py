@@ -35,7 +35,7 @@ def launch(
     from services.launcher.clients import launch as launcher
 
     return launcher.run(
-        launcher.Wishes(
+        launcher.LaunchOptions(
             client=client,
             arguments=tuple(arguments),
             url=gateway_of(context, "url", url, up),

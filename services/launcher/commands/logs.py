@@ -32,5 +32,5 @@ def logs(
     from services.launcher.look import logs as shown
 
     return shown.run(
-        shown.Wishes(name=name, up=up, follow=follow, count=lines, level=level, as_json=as_json),
+        shown.LogsOptions(name=name, up=up, follow=follow, count=lines, level=level, as_json=as_json),
     )

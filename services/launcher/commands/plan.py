@@ -43,7 +43,7 @@ def plan(
     source = context.get_parameter_source("draft_model")
     if (demo_pair or redis) and source is not None and source.name != "COMMANDLINE":
         draft_model, draft_device = [], []  # what was asked for now wins over what was written down once
-    subject = planning.Subject(
+    subject = planning.PlanOptions(
         target_model=target_model,
         draft_models=tuple(draft_model),
         target_device=target_device,

@@ -38,7 +38,7 @@ def setup(
     from services.launcher.forecast import setup as proposing
 
     return proposing.run(
-        proposing.Wishes(
+        proposing.SetupOptions(
             target_model=target_model,
             draft_models=tuple(draft_model),
             folders=tuple(folder),

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from services.launcher.commands.redis_options import EmbeddedRedis, RedisHost, RedisPort
-from services.launcher.fleet.fleet_plan import Wishes
+from services.launcher.fleet.fleet_plan import UpOptions
 from services.launcher.fleet.ports import LOOPBACK
 from shared.model.offload import AUTO
 from shared.settings import options
@@ -66,5 +66,5 @@ def up(
     from shared.settings.command_settings import keys
 
     handed = hand_down(context.obj.file if context.obj else None, keys(context.command))
-    # The callback's parameters and the command's are apart, so these are exactly the fields of `Wishes`.
-    return run(Wishes(**context.params), variables(context.command.params), handed)
+    # The callback's parameters and the command's are apart, so these are exactly the fields of `UpOptions`.
+    return run(UpOptions(**context.params), variables(context.command.params), handed)

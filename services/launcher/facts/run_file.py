@@ -24,7 +24,7 @@ if sys.platform != "win32":
 _SUFFIX = ".run"
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class FleetRun(msgspec.Struct, frozen=True, kw_only=True):
     """One `up`: its process, the gateway's URL, Redis's with its password, the folder of its logs, unix seconds."""
 
     pid: int
@@ -50,7 +50,7 @@ class RunFile:
 
 
 @contextmanager
-def recorded(run: Run) -> Iterator[RunFile]:
+def recorded(run: FleetRun) -> Iterator[RunFile]:
     """Write `run` down while the block lasts. Files of earlier ones that ended badly go, but for the latest.
 
     Raises `OSError` if it cannot be written.
@@ -80,17 +80,17 @@ def recorded(run: Run) -> Iterator[RunFile]:
         os.close(descriptor)
 
 
-def living() -> list[Run]:
+def living() -> list[FleetRun]:
     """Every `up` of this user that runs on this machine, by start."""
     return sorted((run for run, path in _read(_folder()) if _is_locked(path)), key=lambda run: run.started)
 
 
-def last_dead() -> Run | None:
+def last_dead() -> FleetRun | None:
     """The latest `up` that ended badly and whose logs are still there."""
     return next((run for run, _ in _dead(_folder()) if Path(run.logs).is_dir()), None)
 
 
-def chosen(port: int | None) -> Run | None:
+def chosen(port: int | None) -> FleetRun | None:
     """The `up` whose gateway listens at `port`, or the only one; None if none was asked for and none runs.
 
     Raises `StartError` if there is none at `port`, or if it is not said which of several.
@@ -112,17 +112,17 @@ def _folder() -> Path:
     return state_folder() / "up"
 
 
-def _dead(folder: Path) -> list[tuple[Run, Path]]:
+def _dead(folder: Path) -> list[tuple[FleetRun, Path]]:
     """Those that ended badly, the latest first."""
     dead = [(run, path) for run, path in _read(folder) if not _is_locked(path)]
     return sorted(dead, key=lambda one: one[0].started, reverse=True)
 
 
-def _read(folder: Path) -> list[tuple[Run, Path]]:
+def _read(folder: Path) -> list[tuple[FleetRun, Path]]:
     found = []
     for path in folder.glob(f"*{_SUFFIX}"):
         with suppress(OSError, msgspec.DecodeError):  # it went just now, or is another release's
-            found.append((msgspec.json.decode(path.read_bytes(), type=Run), path))
+            found.append((msgspec.json.decode(path.read_bytes(), type=FleetRun), path))
     return found
 
 

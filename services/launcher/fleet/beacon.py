@@ -16,7 +16,7 @@ from zeroconf import Error as ZeroconfError
 from zeroconf import EventLoopBlocked, IPVersion, NonUniqueNameException, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from services.launcher.fleet.fleet_notice import Fleet
+from services.launcher.fleet.fleet_notice import AnnouncedFleet
 
 logging.getLogger("zeroconf").addHandler(logging.NullHandler())  # what matters of its warnings is told by us
 
@@ -28,13 +28,13 @@ _HOST: Final = 48  # bytes of the host's name in a label, which may have 63
 _MOST: Final = 200  # bytes of a value: a TXT string holds 255 with its name
 
 
-class Silent(RuntimeError):
+class MulticastUnavailable(RuntimeError):
     """Multicast does not work here; the message says why."""
 
 
 @asynccontextmanager
-async def announced(fleet: Fleet) -> AsyncIterator[None]:
-    """Answer whoever looks for fleets for as long as the block lasts. Raises `Silent` if that cannot be."""
+async def announced(fleet: AnnouncedFleet) -> AsyncIterator[None]:
+    """Answer searches for fleets while the block lasts. Raises `MulticastUnavailable` if the network forbids it."""
     info = AsyncServiceInfo(
         TYPE,
         f"{fleet.name}.{TYPE}",
@@ -50,19 +50,19 @@ async def announced(fleet: Fleet) -> AsyncIterator[None]:
     try:
         service = AsyncZeroconf(interfaces=[fleet.host], ip_version=IPVersion.All if ":" in fleet.host else None)
     except _FAILURES as error:
-        raise Silent(_reason(error)) from None
+        raise MulticastUnavailable(_reason(error)) from None
     try:
         try:
             await service.async_register_service(info, allow_name_change=True)
         except _FAILURES as error:
-            raise Silent(_reason(error)) from None
+            raise MulticastUnavailable(_reason(error)) from None
         yield
     finally:
         await service.async_close()  # takes the announcement back
 
 
-async def search(seconds: float = SEARCH_S) -> list[Fleet]:
-    """The fleets that announce themselves in this network. Raises `Silent` if nobody can be asked."""
+async def search(seconds: float = SEARCH_S) -> list[AnnouncedFleet]:
+    """The fleets that announce themselves in this network. Raises `MulticastUnavailable` if nobody can be asked."""
     names: set[str] = set()
 
     def changed(zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
@@ -72,7 +72,7 @@ async def search(seconds: float = SEARCH_S) -> list[Fleet]:
     try:
         service = AsyncZeroconf()
     except _FAILURES as error:
-        raise Silent(_reason(error)) from None
+        raise MulticastUnavailable(_reason(error)) from None
     try:
         browser = AsyncServiceBrowser(service.zeroconf, TYPE, handlers=[changed])
         await asyncio.sleep(seconds)
@@ -83,7 +83,7 @@ async def search(seconds: float = SEARCH_S) -> list[Fleet]:
     return sorted({fleet for fleet in found if fleet is not None})
 
 
-async def _ask(service: AsyncZeroconf, name: str) -> Fleet | None:
+async def _ask(service: AsyncZeroconf, name: str) -> AnnouncedFleet | None:
     info = AsyncServiceInfo(TYPE, name)
     if not await info.async_request(service.zeroconf, 1000):
         return None
@@ -94,7 +94,7 @@ async def _ask(service: AsyncZeroconf, name: str) -> Fleet | None:
         key.decode(errors="replace"): (value or b"").decode(errors="replace") for key, value in info.properties.items()
     }
     gateway = said.get("gateway", "")
-    return Fleet(
+    return AnnouncedFleet(
         name=_plain(name.removesuffix(f".{TYPE}")),
         host=addresses[0],
         port=info.port,

@@ -6,7 +6,7 @@ from services.launcher.fleet import ports
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Fleet:
+class AnnouncedFleet:
     """A fleet that announces itself: its Redis is at `host` and `port`, its gateway at `gateway`."""
 
     name: str

@@ -18,7 +18,7 @@ from rich.console import Console
 from services.launcher.backends import hint
 from services.launcher.display import Display
 from services.launcher.fleet.child import Child, Program, service_command
-from services.launcher.fleet.session import Session, with_logs
+from services.launcher.fleet.supervised_run import SupervisedRun, with_logs
 from services.launcher.fleet.token import USER
 from services.launcher.forecast.helping import News
 from services.launcher.models import fetching
@@ -33,7 +33,7 @@ _LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class JoinOptions:
     """The command line, parsed; `arguments` are the drafter's own. Without a `url` the network is asked."""
 
     url: str = field(repr=False)
@@ -43,27 +43,27 @@ class Wishes:
     environment: Mapping[str, str]  # what the drafter gets beside ours
 
 
-def run(wishes: Wishes) -> int:
+def run(options: JoinOptions) -> int:
     """Help until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started."""
     console = Console(highlight=False)
     display = Display(console)
     display.close()  # lines, and no table: there is one process
-    url = address(wishes.url, wishes.token) if wishes.url else discover(wishes.token, display.say)
+    url = address(options.url, options.token) if options.url else discover(options.token, display.say)
     round_trip_ms = asyncio.run(_reach(url))
     display.say(f"the fleet's Redis answers in {round_trip_ms:.1f} ms")
     model: tuple[str, ...] = ()
-    if wishes.draft_model:  # fetched here: people see the download, and Ctrl-C ends it
+    if options.draft_model:  # fetched here: people see the download, and Ctrl-C ends it
         if told := hint.missing(hardware.look):
             display.say(told, "yellow")
-        model = ("--draft-model", str(fetching.find(wishes.draft_model, "--draft-model", console)))
+        model = ("--draft-model", str(fetching.find(options.draft_model, "--draft-model", console)))
     drafter = Program(
         name="drafter",
-        command=(*service_command("drafter"), *model, *wishes.arguments),
+        command=(*service_command("drafter"), *model, *options.arguments),
         stage=0,
-        environment={**os.environ, **wishes.environment, "DRAFTMESH_REDIS": url},
+        environment={**os.environ, **options.environment, "DRAFTMESH_REDIS": url},
     )
     return with_logs(
-        lambda folder: asyncio.run(Helper(url, drafter, folder, display, round_trip_ms).run()),
+        lambda folder: asyncio.run(JoinedDrafter(url, drafter, folder, display, round_trip_ms).run()),
         lambda folder: display.say(f"the drafter's log is kept in {folder}"),
     )
 
@@ -78,12 +78,12 @@ def address(url: str, token: str) -> str:
 
 def discover(token: str, say: Callable[[str], None]) -> str:
     """The only fleet that announces itself in this network. Raises `StartError` if there is none, or a choice."""
-    from services.launcher.fleet.beacon import SEARCH_S, Silent, search
+    from services.launcher.fleet.beacon import SEARCH_S, MulticastUnavailable, search
 
     say(f"looking for fleets in this network for {SEARCH_S:.0f} s")
     try:
         fleets = asyncio.run(search())
-    except Silent as reason:
+    except MulticastUnavailable as reason:
         raise StartError("URL", "(missing)", f"the network cannot be asked ({reason}); write {_EXAMPLE}") from None
     for fleet in fleets:
         say(f"found {fleet}")
@@ -101,7 +101,7 @@ def _asked() -> str:
     return token
 
 
-class Helper:
+class JoinedDrafter:
     """This machine's drafter and what is said of it."""
 
     def __init__(self, url: str, drafter: Program, folder: Path, display: Display, round_trip_ms: float) -> None:
@@ -113,7 +113,7 @@ class Helper:
 
     async def run(self) -> int:
         """Help until a signal: 0, or the status that a failed drafter demands."""
-        session = Session(self._folder, self._display, "left; nothing is lost")
+        session = SupervisedRun(self._folder, self._display, "left; nothing is lost")
         self._supervisor = session.supervisor
         return await session.run(self._live)
 

@@ -16,7 +16,7 @@ from services.launcher.fleet import service_files
 from services.launcher.fleet.service_files import ServiceFile
 from shared.errors import StartError
 from shared.settings import settings_file
-from shared.settings.command_settings import PROGRAM, Settings
+from shared.settings.command_settings import PROGRAM, CommandSettings
 
 DESCRIPTIONS: Final = {
     "up": "draftmesh up: a fleet that answers faster with drafts",
@@ -25,7 +25,7 @@ DESCRIPTIONS: Final = {
 _TIMEOUT_S: Final = service_files.STOP_S + 30
 
 
-def install(settings: Settings, name: str, arguments: Sequence[str], show: bool, now: bool, force: bool) -> int:
+def install(settings: CommandSettings, name: str, arguments: Sequence[str], show: bool, now: bool, force: bool) -> int:
     """Write the file that starts the command, or `show` it; start it only `now`. The exit status.
 
     Raises `StartError` for options that the command would refuse.
@@ -82,7 +82,7 @@ def _file(name: str, command: Sequence[str]) -> ServiceFile:
     raise StartError("service", sys.platform, "is built for systemd and launchd")
 
 
-def _command(settings: Settings, name: str, arguments: Sequence[str]) -> list[str]:
+def _command(settings: CommandSettings, name: str, arguments: Sequence[str]) -> list[str]:
     """The command line, held against the command's own parser before anything is written."""
     command = Path(sys.executable).parent / PROGRAM
     start = [str(command)] if command.exists() else [sys.executable, "-P", "-m", "services.launcher"]

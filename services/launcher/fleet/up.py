@@ -17,13 +17,13 @@ import aiohttp
 from rich.console import Console
 
 from services.launcher.display import Display
-from services.launcher.facts.run_file import Run, RunFile, recorded
+from services.launcher.facts.run_file import FleetRun, RunFile, recorded
 from services.launcher.fleet import fleet_plan as plan
 from services.launcher.fleet import ports
 from services.launcher.fleet.child import Child
-from services.launcher.fleet.fleet_plan import Plan, Wishes
+from services.launcher.fleet.fleet_plan import Plan, UpOptions
 from services.launcher.fleet.readiness import is_ready
-from services.launcher.fleet.session import FAILED, Session, with_logs
+from services.launcher.fleet.supervised_run import FAILED, SupervisedRun, with_logs
 from services.launcher.fleet.supervisor import ChildFailed
 from services.launcher.forecast import payoff
 from services.launcher.models import fetching
@@ -40,7 +40,7 @@ _POLL_S: Final = 0.1  # how often readiness is asked; a start takes seconds
 _VALKEY_S: Final = 10.0  # it is ready in 50 ms
 
 
-def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
+def run(options: UpOptions, own_variables: Sequence[str], handed: Handed) -> int:
     """Run the fleet until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started.
 
     `own_variables` are the environment twins of our options: children get what was decided, not what was written, and
@@ -58,10 +58,10 @@ def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
         here = hardware.look()
         for reason in here.broken.values():
             display.say(reason, "yellow")
-        made = plan.make(wishes, here.devices, resources.available_cores(), find, folder, environment, handed)
+        made = plan.make(options, here.devices, resources.available_cores(), find, folder, environment, handed)
         with ExitStack() as stack:
             file = _recorded(stack, made, folder, display)
-            code = asyncio.run(Fleet(made, folder, display).run())
+            code = asyncio.run(FleetProcesses(made, folder, display).run())
             if code == FAILED and file:
                 file.keep()
         return code
@@ -71,7 +71,7 @@ def run(wishes: Wishes, own_variables: Sequence[str], handed: Handed) -> int:
 
 def _recorded(stack: ExitStack, made: Plan, folder: Path, display: Display) -> RunFile | None:
     """Let other commands find this fleet; where that cannot be written down, they have to be told."""
-    run = Run(pid=os.getpid(), gateway=made.url, redis=made.redis, logs=str(folder), started=time.time())
+    run = FleetRun(pid=os.getpid(), gateway=made.url, redis=made.redis, logs=str(folder), started=time.time())
     try:
         return stack.enter_context(recorded(run))
     except OSError as error:
@@ -79,7 +79,7 @@ def _recorded(stack: ExitStack, made: Plan, folder: Path, display: Display) -> R
         return None
 
 
-class Fleet:
+class FleetProcesses:
     """The processes of one `up`."""
 
     def __init__(self, fleet_plan: Plan, folder: Path, display: Display) -> None:
@@ -89,7 +89,7 @@ class Fleet:
 
     async def run(self) -> int:
         """Start, announce, wait for a signal, stop: 0, or the status that a failed child demands."""
-        session = Session(self._folder, self._display, "stopped")
+        session = SupervisedRun(self._folder, self._display, "stopped")
         self._supervisor = session.supervisor
         return await session.run(self._live)
 
@@ -156,12 +156,12 @@ class Fleet:
         if self._plan.beacon is None:
             yield
             return
-        from services.launcher.fleet.beacon import Silent, announced
+        from services.launcher.fleet.beacon import MulticastUnavailable, announced
 
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(announced(self._plan.beacon))
-            except Silent as reason:
+            except MulticastUnavailable as reason:
                 self._display.say(f"not announced by zeroconf ({reason}); `draftmesh join` needs the address above")
             yield
 

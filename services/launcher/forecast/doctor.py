@@ -38,7 +38,7 @@ _REDIS_S: Final = 10.0  # bounds the pings of a server that answers ever more sl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class DoctorOptions:
     """What to examine; the options of `up` that matter to it."""
 
     redis: str
@@ -62,7 +62,7 @@ class Placed:
     threads: int
 
 
-def run(subject: Subject) -> int:
+def run(subject: DoctorOptions) -> int:
     """Print every check: 0, or 1 if one failed. Raises `StartError` for options that cannot work."""
     devices.parse_target(subject.target_device, subject.tensor_split)
     if subject.redis:
@@ -79,7 +79,7 @@ def run(subject: Subject) -> int:
 class Examination:
     """Checks in order, each one line; remembers whether one failed."""
 
-    def __init__(self, subject: Subject, console: Console) -> None:
+    def __init__(self, subject: DoctorOptions, console: Console) -> None:
         self._subject = subject
         self._console = console
         self._fitness = Fitness(self._say, self._bad)

@@ -45,7 +45,7 @@ TEXTS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject(doctor.Subject):
+class PlanOptions(doctor.DoctorOptions):
     """The options of `plan`, as given."""
 
     temperatures: Sequence[float]
@@ -55,7 +55,7 @@ class Subject(doctor.Subject):
     demo_pair: bool
 
 
-def run(subject: Subject, as_json: bool) -> int:
+def run(subject: PlanOptions, as_json: bool) -> int:
     """Measure and print; 0. Raises `StartError` for options that cannot work, `BrokerError` without Redis."""
     console = Console(highlight=False)
     progress = Console(highlight=False, stderr=True)
@@ -73,12 +73,12 @@ def run(subject: Subject, as_json: bool) -> int:
     return 0
 
 
-def measure(subject: Subject, progress: Console) -> Outlook:
+def measure(subject: PlanOptions, progress: Console) -> Outlook:
     """Load the subject's models, one after the other, and measure them; without drafters the cost of rows alone."""
     return _Probe(subject, progress).run()
 
 
-def _check(subject: Subject) -> None:
+def _check(subject: PlanOptions) -> None:
     sources = {
         "--draft-model": bool(subject.draft_models),
         "--demo-pair": subject.demo_pair,
@@ -98,7 +98,7 @@ def _check(subject: Subject) -> None:
         raise StartError("--prompt", '""', "a text to continue")
 
 
-def _with_pair(subject: Subject, console: Console) -> Subject:
+def _with_pair(subject: PlanOptions, console: Console) -> PlanOptions:
     """The subject with the demo's models in place of names, built if they are not there yet."""
     if not subject.demo_pair:
         return subject
@@ -130,7 +130,7 @@ class _Target:
 class _Probe:
     """Measurements with models that are loaded here."""
 
-    def __init__(self, subject: Subject, console: Console) -> None:
+    def __init__(self, subject: PlanOptions, console: Console) -> None:
         self._subject = subject
         self._console = console
         split = devices.parse_tensor_split(subject.tensor_split)

@@ -16,10 +16,10 @@ from rich.text import Text
 
 from services.launcher.backends import hint
 from services.launcher.forecast import payoff, plan_report, planning, setup_file
-from services.launcher.forecast.candidates import Candidates, Shelf
 from services.launcher.forecast.fleet_measurements import from_cards
+from services.launcher.forecast.model_candidates import Candidates, LocalModels
 from services.launcher.forecast.payoff import WORTH
-from services.launcher.forecast.split import Candidate, Place, Spare, Split, propose, title
+from services.launcher.forecast.split import ModelCandidate, Spare, Split, TargetPlace, propose, title
 from shared.errors import StartError
 from shared.fleet.registry import Registry
 from shared.machine import devices
@@ -38,7 +38,7 @@ Entry = dict[str, Any]  # of one drafter, as `outlook.describe` has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class SetupOptions:
     """The options of `setup`, as given; "" and () where they are to be found out."""
 
     target_model: str
@@ -54,7 +54,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ProposedSetup:
     """A split and what it brings: a speed-up, and lines for people. `speedup` None: it was not measured."""
 
     split: Split
@@ -62,37 +62,37 @@ class Choice:
     lines: Sequence[str]
 
 
-def run(wishes: Wishes) -> int:
+def run(options: SetupOptions) -> int:
     """Find, measure, explain, write: 0. Raises `StartError` for options that cannot work."""
-    if wishes.output.exists() and not wishes.force and not wishes.show:
-        raise StartError("--output", wishes.output, "is there already; --force replaces it, --print writes nothing")
+    if options.output.exists() and not options.force and not options.show:
+        raise StartError("--output", options.output, "is there already; --force replaces it, --print writes nothing")
     console = Console(stderr=True, highlight=False)
-    cards = _cards(wishes.redis)
+    cards = _cards(options.redis)
     here = hardware.look()
     present = here.devices
     seen = _seen(present)
     _say(console, "This machine has", seen)
     if told := hint.missing(lambda: here):
         console.print(Text(told, style="yellow"), soft_wrap=True)
-    shelf = Shelf(devices.named(present), wishes.parallel, wishes.folders, console)
-    target = _absolute(wishes.target_model or _ask(wishes, "Target model", shelf.best()))
-    found = shelf.candidates(target, [_absolute(model) for model in wishes.draft_models])
+    local = LocalModels(devices.named(present), options.parallel, options.folders, console)
+    target = _absolute(options.target_model or _ask(options, "Target model", local.best()))
+    found = local.candidates(target, [_absolute(model) for model in options.draft_models])
     elsewhere = spares(cards, found.fingerprint, found.n_tokens, socket.gethostname())
     splits = propose(present, found.target, found.smaller, found.drafts, elsewhere)
     if not splits:
         raise StartError("--target-model", target, _too_large(found.target, found, seen))
     observed = _observed(cards, found.served, {spare.model for spare in elsewhere})
-    choice = _choose(wishes, splits, found.target.recurrent, observed, console)
+    choice = _choose(options, splits, found.target.recurrent, observed, console)
     _say(console, "Proposed", [_summary(choice.split), *choice.split.reasons])
     _say(console, "To be expected", choice.lines)
-    text = setup_file.render(choice.split, choice.lines, wishes.redis, seen)
-    if wishes.show:
+    text = setup_file.render(choice.split, choice.lines, options.redis, seen)
+    if options.show:
         sys.stdout.write(text)
         return 0
-    if wishes.ask and not typer.confirm(f"Write {wishes.output}?", default=True, err=True):
+    if options.ask and not typer.confirm(f"Write {options.output}?", default=True, err=True):
         return 1
-    _write(wishes.output, text, wishes.force)
-    console.print(Text(f"wrote {wishes.output}; `draftmesh up` starts it"), soft_wrap=True)
+    _write(options.output, text, options.force)
+    console.print(Text(f"wrote {options.output}; `draftmesh up` starts it"), soft_wrap=True)
     return 0
 
 
@@ -122,29 +122,33 @@ def _cards(redis: str) -> list[Card]:
 
 
 def _choose(
-    wishes: Wishes, splits: Sequence[Split], plainly: bool, observed: Sequence[Entry], console: Console
-) -> Choice:
+    options: SetupOptions, splits: Sequence[Split], plainly: bool, observed: Sequence[Entry], console: Console
+) -> ProposedSetup:
     """The split of the target's best place that measures best; the first one where nothing is measured."""
     place = splits[0].place
     here = [split for split in splits if split.place == place]
-    if not wishes.measure:
-        return Choice(here[0], None, ["nothing was measured; `draftmesh plan` does it with these options"])
+    if not options.measure:
+        return ProposedSetup(here[0], None, ["nothing was measured; `draftmesh plan` does it with these options"])
     tried = [] if plainly else [split for split in here if split.drafts][:_MEASURED]
     plain = next(split for split in here if not split.drafts)
     found = plan_report.describe(planning.measure(_subject(place, tried), console))
     if plainly:
-        return Choice(plain, 1.0, [f"{_speed(found):.1f} tokens a second", "a recurrent model, which answers plainly"])
+        return ProposedSetup(
+            plain, 1.0, [f"{_speed(found):.1f} tokens a second", "a recurrent model, which answers plainly"]
+        )
     return choose(plain, tried, found, observed)
 
 
-def choose(plain: Split, tried: Sequence[Split], found: Mapping[str, Any], observed: Sequence[Entry] = ()) -> Choice:
+def choose(
+    plain: Split, tried: Sequence[Split], found: Mapping[str, Any], observed: Sequence[Entry] = ()
+) -> ProposedSetup:
     """The best of `tried`, by `found` (as `outlook.describe` gives it, drafters in the same order), or `plain`.
 
     `observed` are the entries that a running fleet has of drafters elsewhere.
     """
     lines = [f"{_speed(found):.1f} tokens a second without drafts"]
     if not tried and not observed:
-        return Choice(plain, 1.0, [*lines, payoff.verdict(found["target"]["row_ms"])])
+        return ProposedSetup(plain, 1.0, [*lines, payoff.verdict(found["target"]["row_ms"])])
     best, gain = plain, 1.0
     for split, entries in zip(tried, _by_drafter(found["drafts"], len(tried)), strict=True):
         average = sum(entry["best"]["ahead"]["speedup"] for entry in entries) / len(entries)
@@ -162,7 +166,7 @@ def choose(plain: Split, tried: Sequence[Split], found: Mapping[str, Any], obser
         lines.append(f"so about {_speed(found) * gain:.1f} tokens a second")
     if best.shared:
         lines.append("each was measured alone; on one device they slow each other, so expect less")
-    return Choice(best, gain, lines)
+    return ProposedSetup(best, gain, lines)
 
 
 def _speed(found: Mapping[str, Any]) -> float:
@@ -189,8 +193,8 @@ def _observed(cards: list[Card], target: str, elsewhere: Collection[str]) -> lis
     return [entry for entry in found["drafts"] if entry["model"] in elsewhere]
 
 
-def _subject(place: Place, tried: Sequence[Split]) -> planning.Subject:
-    return planning.Subject(
+def _subject(place: TargetPlace, tried: Sequence[Split]) -> planning.PlanOptions:
+    return planning.PlanOptions(
         redis="",
         target_model=place.target,
         draft_models=tuple(split.drafts[0][0] for split in tried),
@@ -218,7 +222,7 @@ def _summary(split: Split) -> str:
     return f"target {title(split.place.target)} on {split.place.device}; drafters: {', '.join(drafts) or 'lookup only'}"
 
 
-def _too_large(target: Candidate, found: Candidates, seen: Sequence[str]) -> str:
+def _too_large(target: ModelCandidate, found: Candidates, seen: Sequence[str]) -> str:
     need = f"its weights are {decimal(target.weights)}, and here is {'; '.join(seen)}"
     here = ", ".join(model.name for model in found.smaller)
     return f"fits nowhere: {need}; take a smaller quantisation{f', such as {here}' if here else ''}"
@@ -236,8 +240,8 @@ def _say(console: Console, title: str, lines: Sequence[str]) -> None:
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def _ask(wishes: Wishes, question: str, default: str) -> str:
-    return str(typer.prompt(question, default=default, err=True)) if wishes.ask else default
+def _ask(options: SetupOptions, question: str, default: str) -> str:
+    return str(typer.prompt(question, default=default, err=True)) if options.ask else default
 
 
 def _write(path: Path, text: str, force: bool) -> None:

@@ -23,7 +23,7 @@ def title(model: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ModelCandidate:
     """A model by the name that commands take, the bytes of its weights, and `fit(free, on_cpu)`.
 
     A recurrent one answers plainly: its state cannot take drafts back.
@@ -45,7 +45,7 @@ class Spare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TargetPlace:
     """Where the target goes, and why. `device` and the rest are values of `up`'s options."""
 
     target: str
@@ -60,7 +60,7 @@ class Place:
 class Split:
     """One proposal: the target's place, drafters here with their devices, and the reasons for both."""
 
-    place: Place
+    place: TargetPlace
     drafts: tuple[tuple[str, str], ...] = ()  # model, device
     shared: bool = False  # a drafter computes where the target does
     reason: str
@@ -72,9 +72,9 @@ class Split:
 
 def propose(
     present: Sequence[Device],
-    target: Candidate,
-    smaller: Sequence[Candidate] = (),
-    drafts: Sequence[Candidate] = (),
+    target: ModelCandidate,
+    smaller: Sequence[ModelCandidate] = (),
+    drafts: Sequence[ModelCandidate] = (),
     spares: Sequence[Spare] = (),
 ) -> list[Split]:
     """All splits, the likeliest to pay first. Empty if the target fits nowhere.
@@ -89,7 +89,7 @@ def propose(
     return [split for place in places for split in _splits(named, place, target.weights, drafts, spares)]
 
 
-def _places(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
+def _places(named: Mapping[str, Device], target: ModelCandidate) -> Iterator[TargetPlace]:
     """Whole on one GPU, whole over several, in part on one, on the CPU."""
     whole = list(_whole(named, target))
     on_gpu = [place for place in whole if place.device != devices.CPU]
@@ -100,7 +100,7 @@ def _places(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
     yield from (place for place in whole if place.device == devices.CPU)
 
 
-def _whole(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
+def _whole(named: Mapping[str, Device], target: ModelCandidate) -> Iterator[TargetPlace]:
     for device in (
         *devices.by_preference(list(named.values())),
         *(cpu for name, cpu in named.items() if name == devices.CPU),
@@ -109,10 +109,10 @@ def _whole(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
         fit = target.fit(device.memory_free, name == devices.CPU)
         if fit.whole:
             reason = f"{title(target.name)} fits {_called(device, name)} whole, with {fit.context} tokens a request"
-            yield Place(target=target.name, device=name, reason=reason, taken=(name,))
+            yield TargetPlace(target=target.name, device=name, reason=reason, taken=(name,))
 
 
-def _over_several(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
+def _over_several(named: Mapping[str, Device], target: ModelCandidate) -> Iterator[TargetPlace]:
     """An integrated GPU is no help: it would be the slowest, and has the system's memory."""
     cards = devices.for_a_split(list(named.values()))
     gpus = {_name(device, named): device for device in cards if device.kind == "gpu"}
@@ -120,7 +120,7 @@ def _over_several(named: Mapping[str, Device], target: Candidate) -> Iterator[Pl
         return
     fit = target.fit(sum(device.memory_free for device in gpus.values()), False)
     if fit.whole:
-        yield Place(
+        yield TargetPlace(
             target=target.name,
             device=",".join(gpus),
             tensor_split=",".join(f"{device.memory_free / 1e9:.1f}" for device in gpus.values()),
@@ -129,11 +129,11 @@ def _over_several(named: Mapping[str, Device], target: Candidate) -> Iterator[Pl
         )
 
 
-def _in_part(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
+def _in_part(named: Mapping[str, Device], target: ModelCandidate) -> Iterator[TargetPlace]:
     for device in devices.by_preference(list(named.values())):
         name, fit = _name(device, named), target.fit(device.memory_free, False)
         if 0 < fit.layers < fit.of:
-            yield Place(
+            yield TargetPlace(
                 target=target.name,
                 device=name,
                 gpu_layers=str(fit.layers),
@@ -145,7 +145,11 @@ def _in_part(named: Mapping[str, Device], target: Candidate) -> Iterator[Place]:
 
 
 def _splits(
-    named: Mapping[str, Device], place: Place, weights: int, drafts: Sequence[Candidate], spares: Sequence[Spare]
+    named: Mapping[str, Device],
+    place: TargetPlace,
+    weights: int,
+    drafts: Sequence[ModelCandidate],
+    spares: Sequence[Spare],
 ) -> Iterator[Split]:
     apart, beside = [], []
     for name, device in _for_drafts(named):
@@ -184,13 +188,13 @@ def _for_drafts(named: Mapping[str, Device]) -> list[tuple[str, Device]]:
     ]
 
 
-def _needed(named: Mapping[str, Device], place: Place, device: Device, weights: int) -> int:
+def _needed(named: Mapping[str, Device], place: TargetPlace, device: Device, weights: int) -> int:
     """What the target takes of the device's memory."""
     name = _name(device, named)
     return weights if name in place.taken or _common(named, place, device) else 0
 
 
-def _common(named: Mapping[str, Device], place: Place, device: Device) -> bool:
+def _common(named: Mapping[str, Device], place: TargetPlace, device: Device) -> bool:
     """Whether the target lies in the same system memory, on another device."""
     kinds = {named[name].kind for name in place.taken}
     return (

@@ -23,13 +23,13 @@ from services.launcher.settings.service_options import KEYS
 from shared.errors import StartError
 from shared.folders import config_folder
 from shared.settings import command_line, settings_file
-from shared.settings.command_settings import DEFAULT, Setting, Settings
+from shared.settings.command_settings import DEFAULT, CommandSettings, EffectiveSetting
 from shared.settings.settings_file import Command
 
 _TIMEOUT_S: Final = 60  # importing llama.cpp on a cold disk
 
 
-def show(settings: Settings, name: str, arguments: Sequence[str], as_json: bool) -> int:
+def show(settings: CommandSettings, name: str, arguments: Sequence[str], as_json: bool) -> int:
     """Print the effective options of the command `name` ("keys.new"), or of all what is not the default; 0.
 
     Raises `StartError` for a command that is not there, and whatever its own start would refuse.
@@ -54,7 +54,7 @@ def show(settings: Settings, name: str, arguments: Sequence[str], as_json: bool)
     return 0
 
 
-def _print(shown: Mapping[Command, Sequence[Setting]], chosen: str, one: bool) -> None:
+def _print(shown: Mapping[Command, Sequence[EffectiveSetting]], chosen: str, one: bool) -> None:
     """A table of all settings; those that several commands have alike are one line."""
     console = Console(highlight=False)
     console.print(Text(f"file: {'none' if chosen == settings_file.OFF else chosen}"), soft_wrap=True)
@@ -74,7 +74,7 @@ def _print(shown: Mapping[Command, Sequence[Setting]], chosen: str, one: bool) -
         console.print(f"{rest} has its default; `draftmesh config show COMMAND` lists all of one", soft_wrap=True)
 
 
-def path(settings: Settings) -> int:
+def path(settings: CommandSettings) -> int:
     """Print the file that is read: 0, or 1 if there is none."""
     if settings.file is None:
         places = f"./{settings_file.NAME} and {config_folder() / settings_file.NAME}"
@@ -86,7 +86,7 @@ def path(settings: Settings) -> int:
     return 0
 
 
-def check(settings: Settings) -> int:
+def check(settings: CommandSettings) -> int:
     """Print the first mistake that each command finds in the file: 0, or `BAD_OPTION` if there is one.
 
     Environment twins do not count: they would hide what the file says.
@@ -106,11 +106,11 @@ def check(settings: Settings) -> int:
     return command_line.BAD_OPTION if mistakes else 0
 
 
-def _chosen(settings: Settings) -> str:
+def _chosen(settings: CommandSettings) -> str:
     return str(settings.file.path) if settings.file else settings_file.OFF
 
 
-def _command(settings: Settings, name: str) -> Command:
+def _command(settings: CommandSettings, name: str) -> Command:
     command, known = tuple(name.split(".")), settings.known()
     if command not in known:
         raise StartError("COMMAND", name, f"one of {', '.join(sorted(map('.'.join, known)))}")
@@ -118,12 +118,12 @@ def _command(settings: Settings, name: str) -> Command:
 
 
 def _ask(
-    settings: Settings,
+    settings: CommandSettings,
     commands: Iterable[Command],
     chosen: str,
     arguments: Sequence[str],
     environment: Mapping[str, str],
-) -> dict[Command, list[Setting] | str]:
+) -> dict[Command, list[EffectiveSetting] | str]:
     """The settings of each command, or the line by which it would refuse to start."""
     given = (settings_file.OPTION, chosen, *arguments)
     services = {}
@@ -133,13 +133,13 @@ def _ask(
             services[command] = subprocess.Popen(
                 words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(environment)
             )
-    found: dict[Command, list[Setting] | str] = {}
+    found: dict[Command, list[EffectiveSetting] | str] = {}
     for command in commands:
         found[command] = _answer(services[command]) if command in services else _own(settings, command, given)
     return found
 
 
-def _own(settings: Settings, command: Command, arguments: Sequence[str]) -> list[Setting] | str:
+def _own(settings: CommandSettings, command: Command, arguments: Sequence[str]) -> list[EffectiveSetting] | str:
     try:
         return settings.effective(command, arguments)
     except TyperException as error:
@@ -148,7 +148,7 @@ def _own(settings: Settings, command: Command, arguments: Sequence[str]) -> list
         return str(error)
 
 
-def _answer(process: subprocess.Popen[str]) -> list[Setting] | str:
+def _answer(process: subprocess.Popen[str]) -> list[EffectiveSetting] | str:
     try:
         output, errors = process.communicate(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -157,7 +157,7 @@ def _answer(process: subprocess.Popen[str]) -> list[Setting] | str:
         return f"a service did not say its settings within {_TIMEOUT_S} s"
     with suppress(ValueError):
         rows: list[dict[str, Any]] = json.loads(output)
-        return [Setting(**row) for row in rows]
+        return [EffectiveSetting(**row) for row in rows]
     last = (errors.strip().splitlines() or [f"it ended with status {process.returncode}"])[-1]
     return last.removeprefix("error: ")
 

@@ -21,7 +21,7 @@ _VALKEY_LEVELS: Final = {".": "debug", "-": "debug", "*": "info", "#": "warning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LogLine:
     """A line of `process`, at `moment` in unix seconds; `fields` where it is JSON of ours, else None."""
 
     process: str
@@ -35,7 +35,7 @@ class Line:
         return SEVERITY[self.level] >= SEVERITY[level.value]
 
 
-def read(process: str, raw: str, before: float) -> Line:
+def read(process: str, raw: str, before: float) -> LogLine:
     """`raw` understood. `before` is the moment of the line before it, for those that do not say when.
 
     What is not JSON of ours is taken for information, or for an error if it says so.
@@ -44,7 +44,7 @@ def read(process: str, raw: str, before: float) -> Line:
     if fields is not None:
         level = fields.get("level")
         moment = _moment(fields.get("timestamp"))
-        return Line(
+        return LogLine(
             process=process,
             raw=raw,
             moment=before if moment is None else moment,
@@ -54,10 +54,10 @@ def read(process: str, raw: str, before: float) -> Line:
     valkey = _VALKEY.match(raw)
     moment = _valkey_moment(raw, valkey)
     level = _VALKEY_LEVELS[valkey[2]] if valkey else "error" if raw.lower().startswith("error") else "info"
-    return Line(process=process, raw=raw, moment=before if moment is None else moment, level=level, fields=None)
+    return LogLine(process=process, raw=raw, moment=before if moment is None else moment, level=level, fields=None)
 
 
-def pretty(line: Line, width: int) -> Text:
+def pretty(line: LogLine, width: int) -> Text:
     """For people: local time, level, process in `width` columns, event, and its fields; others as they are."""
     clock = datetime.fromtimestamp(line.moment).strftime("%H:%M:%S")
     text = Text.assemble((clock, "dim"), " ", (f"{line.level:<8}", _STYLES[line.level]), " ")
@@ -73,7 +73,7 @@ def pretty(line: Line, width: int) -> Text:
     return text
 
 
-def as_json(line: Line) -> str:
+def as_json(line: LogLine) -> str:
     """For programs: the line's own object with `process` first, or one with `process` and `line`."""
     return json.dumps({"process": line.process, **(line.fields or {"line": line.raw})}, ensure_ascii=False)
 

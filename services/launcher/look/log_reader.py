@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from services.launcher.fleet.log_rotation import older
-from services.launcher.look.log_line import Line, read
+from services.launcher.look.log_line import LogLine, read
 from shared.settings.options import Level
 
 SUFFIX: Final = ".log"
@@ -21,7 +21,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}"))
 
 
-class Logs:
+class LogReader:
     """All logs in a folder of processes whose names begin with `wanted`, also those that appear later."""
 
     def __init__(self, folder: Path, wanted: str, level: Level, began: float) -> None:
@@ -32,7 +32,7 @@ class Logs:
         self._began = began
         self._logs: dict[str, _Log] = {}
 
-    def read(self, count: int | None = None) -> list[Line]:
+    def read(self, count: int | None = None) -> list[LogLine]:
         """Lines that were ended since the last call, in order of time; of more than `count` the last ones."""
         for name in names(self._folder):
             if name not in self._logs and name.startswith(self._wanted):
@@ -44,11 +44,11 @@ class Logs:
             self._began = max(self._began, lines[-1].moment)  # whoever appears after this began no earlier
         return lines if count is None else lines[max(0, len(lines) - count) :]
 
-    def _bad_enough(self, log: "_Log") -> Iterator[Line]:
+    def _bad_enough(self, log: "_Log") -> Iterator[LogLine]:
         return (line for line in log.lines() if line.is_at_least(self._level))
 
 
-def _moment(line: Line) -> float:
+def _moment(line: LogLine) -> float:
     return line.moment
 
 
@@ -64,7 +64,7 @@ class _Log:
         self._begun = b""
         self._moment = began
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[LogLine]:
         """Lines that were ended since the last call; read it to its end."""
         for block in self._blocks():
             *whole, self._begun = (self._begun + block).split(b"\n")

@@ -9,8 +9,8 @@ from typing import Final
 from rich.console import Console
 
 from services.launcher.facts import run_file
-from services.launcher.look.log_line import Line, as_json, pretty
-from services.launcher.look.log_reader import Logs, names
+from services.launcher.look.log_line import LogLine, as_json, pretty
+from services.launcher.look.log_reader import LogReader, names
 from shared.errors import StartError
 from shared.settings.options import Level
 
@@ -22,7 +22,7 @@ NONE: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class LogsOptions:
     """The command line: the beginning of the processes' names, which `up`, and how much."""
 
     name: str
@@ -33,12 +33,12 @@ class Wishes:
     as_json: bool
 
 
-def run(wishes: Wishes, sleep: Callable[[float], None] = time.sleep) -> int:
+def run(options: LogsOptions, sleep: Callable[[float], None] = time.sleep) -> int:
     """Print and, if asked to, follow: 0, or 1 if there are no logs. Raises `StartError` for a name nobody has.
 
     Following ends when the `up` does.
     """
-    living = run_file.chosen(wishes.up)
+    living = run_file.chosen(options.up)
     found = living or run_file.last_dead()
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     if found is None:
@@ -47,20 +47,20 @@ def run(wishes: Wishes, sleep: Callable[[float], None] = time.sleep) -> int:
     if living is None:
         errors.print(f"no `up` runs; this is what the last one that ended badly left (pid {found.pid})", style="dim")
     folder = Path(found.logs)
-    processes = _matching(names(folder), wishes.name)
+    processes = _matching(names(folder), options.name)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     width = max(map(len, processes), default=0)
-    logs = Logs(folder, wishes.name, wishes.level, found.started)
-    show(console, logs.read(wishes.count), width, wishes.as_json)
-    alive = wishes.follow and living is not None
+    logs = LogReader(folder, options.name, options.level, found.started)
+    show(console, logs.read(options.count), width, options.as_json)
+    alive = options.follow and living is not None
     while alive:
         sleep(_POLL_S)
         alive = found in run_file.living()
-        show(console, logs.read(), width, wishes.as_json)
+        show(console, logs.read(), width, options.as_json)
     return 0
 
 
-def show(console: Console, lines: Sequence[Line], width: int, json: bool) -> None:
+def show(console: Console, lines: Sequence[LogLine], width: int, json: bool) -> None:
     """Print each line; `width` columns are for the names of processes."""
     for line in lines:
         if json:

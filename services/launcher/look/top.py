@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.live import Live
 
 from services.launcher.facts.fleet_reader import list_cards, read_cards
-from services.launcher.look.frame import View, render, total_speed
 from services.launcher.look.status import NOBODY
+from services.launcher.look.top_frame import TopView, render, total_speed
 from shared.fleet.fleet_values import describe
 from shared.fleet.registry import Registry
 from shared.wire.broker import DISCONNECTED, BrokerError, connect
@@ -43,7 +43,7 @@ def _once(redis: str, console: Console) -> int:
     if not fleet["processes"]:
         console.print(NOBODY)
         return 1
-    view = View(fleet=fleet, speeds=[total_speed(fleet)], now=time.time())
+    view = TopView(fleet=fleet, speeds=[total_speed(fleet)], now=time.time())
     lines = 20 + sum(len(rows) for rows in fleet.values())  # a file has room for all
     console.print(render(view, console.width, lines))
     return 0
@@ -55,7 +55,7 @@ class Top:
     def __init__(
         self,
         read: Callable[[], Awaitable[Fleet]],
-        show: Callable[[View], None],
+        show: Callable[[TopView], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`read` raises `BrokerError` or one of `DISCONNECTED` while Redis is away; the latest facts stay then."""
@@ -64,7 +64,9 @@ class Top:
         self._clock = clock
         self._wake = asyncio.Event()
         self._ended = False
-        self._view = View(fleet={"processes": (), "verifiers": (), "drafters": (), "requests": ()}, speeds=(), now=0.0)
+        self._view = TopView(
+            fleet={"processes": (), "verifiers": (), "drafters": (), "requests": ()}, speeds=(), now=0.0
+        )
 
     async def run(self, pause: Callable[[], Awaitable[None]] | None = None) -> None:
         """`pause` waits for the next reading; by default a second, or until `stop`."""
@@ -77,7 +79,7 @@ class Top:
                 speeds.append(total_speed(fleet))
             except (BrokerError, *DISCONNECTED) as error:
                 trouble = f"Redis is away, these facts are old: {str(error) or 'no answer in time'}"
-            self._view = View(fleet=fleet, speeds=tuple(speeds), now=self._clock(), trouble=trouble)
+            self._view = TopView(fleet=fleet, speeds=tuple(speeds), now=self._clock(), trouble=trouble)
             self._show(self._view)
             await (pause or self._pause)()
 
@@ -105,7 +107,7 @@ async def _live(redis: str, console: Console) -> None:
 
         with Live(console=console, screen=True, auto_refresh=False) as live:
 
-            def show(view: View) -> None:
+            def show(view: TopView) -> None:
                 live.update(render(view, console.width, console.height), refresh=True)
 
             top = Top(read, show)

@@ -45,7 +45,7 @@ class NotWidenable(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class GgufCopy:
     """A file to write: matrices as `quant` and vectors as F32, the feed-forward `factor` times as wide."""
 
     path: Path
@@ -53,7 +53,7 @@ class Copy:
     factor: int = 1
 
 
-def write(source: Path, copies: Sequence[Copy], progress: Progress | None = None) -> None:
+def write(source: Path, copies: Sequence[GgufCopy], progress: Progress | None = None) -> None:
     """Write `copies` of the model in `source`. `progress` is called after each tensor of each file.
 
     Raises `NotWidenable`, `NotGGUF`, or `StartError` for a disk that is too full.
@@ -137,7 +137,7 @@ class _Planned:
 class _File:
     """One copy on its way."""
 
-    def __init__(self, copy: Copy, header: Header, weights: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, copy: GgufCopy, header: Header, weights: npt.NDArray[np.uint8]) -> None:
         if copy.quant not in FORMATS:
             raise ValueError(f"unknown format {copy.quant}: {', '.join(FORMATS)} are known")
         if copy.factor < 1 or copy.factor != int(copy.factor):
@@ -197,7 +197,7 @@ def _widened(name: str, shape: tuple[int, ...], factor: int) -> tuple[int, ...]:
     return (*shape[:-1], shape[-1] * factor) if _COLUMNS.search(name) else shape
 
 
-def _check_widenable(header: Header, key: str, copy: Copy) -> None:
+def _check_widenable(header: Header, key: str, copy: GgufCopy) -> None:
     names = [tensor.name for tensor in header.tensors]
     dense = all(any(name.endswith(f".ffn_{part}.weight") for name in names) for part in ("gate", "up", "down"))
     if not dense or key not in header.places or header.places[key].kind != gguf_head.UINT32:

@@ -15,7 +15,7 @@ _INT32, _STRING, _ARRAY = 5, 8, 9
 _COUNTS: Final = struct.Struct("<4sIQQ")  # magic, version, tensors, values
 
 
-class Tensor(Protocol):
+class DirectoryEntry(Protocol):
     """One entry of the directory: `shape` as numpy has it, `offset` behind the head."""
 
     @property
@@ -31,7 +31,7 @@ class Tensor(Protocol):
 Value = int | Sequence[int] | Sequence[bytes]  # a number, or an array of numbers or of texts
 
 
-def make(source: bytes, header: Header, changes: Mapping[str, Value], tensors: Sequence[Tensor]) -> bytes:
+def make(source: bytes, header: Header, changes: Mapping[str, Value], tensors: Sequence[DirectoryEntry]) -> bytes:
     """The head of a file with `tensors` and with the metadata of `source`, which is that file's up to `header.end`.
 
     Each of `changes` replaces a value, or is added. Padded to the alignment.

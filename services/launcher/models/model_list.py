@@ -27,7 +27,7 @@ _SMALLER: Final = 2  # a drafter's weights are at most the target's by this: a s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ListedModel:
     """A model on this machine with what is known of it."""
 
     found: Found
@@ -57,7 +57,9 @@ def run(folders: Sequence[Path], parallel: int, as_json: bool) -> int:
     return 0
 
 
-def examine(found: Sequence[Found], present: Mapping[str, Device], parallel: int, library: Library) -> list[Entry]:
+def examine(
+    found: Sequence[Found], present: Mapping[str, Device], parallel: int, library: Library
+) -> list[ListedModel]:
     """`found` with facts, drafters and fits."""
     whole = [model for model in found if model.whole]
     facts: dict[str, Facts | str] = dict(
@@ -70,13 +72,13 @@ def examine(found: Sequence[Found], present: Mapping[str, Device], parallel: int
         if isinstance(fact, Facts) and fact.unfit:
             fact = fact.unfit
         if isinstance(fact, str):
-            entries.append(Entry(found=model, facts=None, problem=fact, drafters=(), fits={}))
+            entries.append(ListedModel(found=model, facts=None, problem=fact, drafters=(), fits={}))
             continue
         fits = {
             name: memory.fit(fact, device.memory_free, on_cpu=device.kind == devices.CPU, parallel=parallel)
             for name, device in present.items()
         }
-        entries.append(Entry(found=model, facts=fact, problem="", drafters=_drafters(fact, known), fits=fits))
+        entries.append(ListedModel(found=model, facts=fact, problem="", drafters=_drafters(fact, known), fits=fits))
     return entries
 
 
@@ -91,7 +93,7 @@ def _drafters(target: Facts, known: Mapping[str, Facts]) -> list[str]:
     return sorted(names, key=lambda name: (-known[name].weights, name))
 
 
-def as_values(entries: Sequence[Entry], present: Mapping[str, Device], parallel: int) -> dict[str, object]:
+def as_values(entries: Sequence[ListedModel], present: Mapping[str, Device], parallel: int) -> dict[str, object]:
     """The list as plain values; sizes in bytes. `facts` is null where a file is missing or cannot be read."""
     return {
         "parallel": parallel,
@@ -136,7 +138,7 @@ def _values(facts: Facts) -> dict[str, object]:
     }
 
 
-def show(entries: Sequence[Entry], names: Sequence[str], parallel: int, console: Console) -> None:
+def show(entries: Sequence[ListedModel], names: Sequence[str], parallel: int, console: Console) -> None:
     """The list for people: a block per model, because names are long and terminals are not."""
     if not entries:
         console.print("no models here; `draftmesh pull hf:user/repo:QUANT` fetches one")
@@ -148,7 +150,7 @@ def show(entries: Sequence[Entry], names: Sequence[str], parallel: int, console:
     console.print(Text(f"{len(entries)} model{'' if len(entries) == 1 else 's'}, {decimal(total)}"), soft_wrap=True)
 
 
-def _lines(entry: Entry, names: Sequence[str], parallel: int) -> list[str]:
+def _lines(entry: ListedModel, names: Sequence[str], parallel: int) -> list[str]:
     facts = entry.facts
     if facts is None:
         return [f"{decimal(entry.found.size)}: {entry.problem}"]

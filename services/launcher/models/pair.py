@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from services.launcher.models import gguf_copy
-from services.launcher.models.gguf_copy import Copy, Progress
+from services.launcher.models.gguf_copy import GgufCopy, Progress
 from shared.model.model_source import resolve
 
 FACTOR: Final = 8  # 135M becomes 0.7 B parameters: eight rows then cost about two, as on a GPU (design §6)
@@ -67,9 +67,9 @@ def build_pair(folder: Path, progress: Progress | None = None, source: Path | No
         for leftover in home.glob("*.part"):  # of a build that was killed: under the lock nobody writes one
             leftover.unlink()
         recipes = (
-            Copy(path=pair.draft_8bit, quant="Q8_0"),
-            Copy(path=pair.draft_4bit, quant="Q4_0"),
-            Copy(path=pair.target, quant="F32", factor=FACTOR),
+            GgufCopy(path=pair.draft_8bit, quant="Q8_0"),
+            GgufCopy(path=pair.draft_4bit, quant="Q4_0"),
+            GgufCopy(path=pair.target, quant="F32", factor=FACTOR),
         )
         gguf_copy.write(source, [copy for copy in recipes if not copy.path.exists()], progress)
     return pair

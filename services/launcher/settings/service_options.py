@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shared.errors import StartError
-from shared.settings.settings_file import Command, ConfigFile, Entry
+from shared.settings.settings_file import Command, ConfigFile, FileEntry
 
 # A test holds these against the services' own parsers, which cost a second to import.
 KEYS: Final[Mapping[Command, Collection[str]]] = {
@@ -98,7 +98,7 @@ def _twin(key: str) -> str:
     return f"DRAFTMESH_{key.upper()}"
 
 
-def _text(entry: Entry) -> str:
+def _text(entry: FileEntry) -> str:
     """The value as an environment variable holds it: the parts of a list are parted by spaces."""
     if not isinstance(entry.value, list):
         return _word(entry.value)

@@ -17,15 +17,15 @@ from shared.errors import StartError
 from shared.machine.devices import CPU
 from shared.model.llama import library, plugins, self_test, weights
 from shared.model.llama.backend_device import BackendDevice
-from shared.model.llama.self_test import Outcome, State
+from shared.model.llama.self_test import SelfTestOutcome, State
 from shared.model.llama.start_check import REBUILD
-from shared.model.llama.verdicts import Verdict, Verdicts
+from shared.model.llama.verdicts import SelfTestVerdict, Verdicts
 from shared.model.rows import LlamaError
 
 logger = structlog.get_logger()
 
 Say = Callable[[str], None]
-Attempt = Callable[[Sequence[int], str, bool], Outcome]
+Attempt = Callable[[Sequence[int], str, bool], SelfTestOutcome]
 
 DEGRADED: Final = 3  # exit status of this module: works, without extra buffers
 BROKEN: Final = 1
@@ -65,7 +65,7 @@ class Fitness:
                 self._of_device(kinds, device)
         return self.of_processor(kinds).extra_buffers
 
-    def of_processor(self, kinds: Sequence[int]) -> Verdict:
+    def of_processor(self, kinds: Sequence[int]) -> SelfTestVerdict:
         """What works on the CPU. Raises `LlamaError` if nothing does."""
         verdict = self._once(f"{CPU}: {list(kinds)}", CPU, lambda: self._try_processor(kinds))
         if verdict.note:
@@ -73,7 +73,7 @@ class Fitness:
         return verdict
 
     def _of_device(self, kinds: Sequence[int], device: BackendDevice) -> None:
-        def attempt() -> Verdict | None:
+        def attempt() -> SelfTestVerdict | None:
             outcome = self._attempt(kinds, device.label, True)
             if outcome.state is State.FAILED:
                 raise LlamaError(
@@ -83,28 +83,28 @@ class Fitness:
 
         self._once(f"{device.name} {device.description}: {list(kinds)}", device.description, attempt)
 
-    def _try_processor(self, kinds: Sequence[int]) -> Verdict | None:
+    def _try_processor(self, kinds: Sequence[int]) -> SelfTestVerdict | None:
         first = self._attempt(kinds, "", True)
         if first.state is not State.FAILED:
             return self._verdict(first)
         second = self._attempt(kinds, "", False)
         if second.state is State.FAILED:
             raise LlamaError(f"llama.cpp does not work on this processor ({second.what}); {REBUILD}")
-        return Verdict(
+        return SelfTestVerdict(
             extra_buffers=False,
             note=f"llama.cpp failed its self-test on this processor ({first.what}), so it runs without the kernels for"
             " rearranged weights: prompts take 1.5 times as long, or up to 5 times on a processor with AMX. To have"
             f" them, {REBUILD}",
         )
 
-    def _verdict(self, outcome: Outcome) -> Verdict | None:
+    def _verdict(self, outcome: SelfTestOutcome) -> SelfTestVerdict | None:
         """None if the test could not be made: then llama.cpp is trusted, and the next process tries again."""
         if outcome.state is State.UNKNOWN:
             logger.warning("self_test_not_run", reason=outcome.what)
             return None
-        return Verdict()
+        return SelfTestVerdict()
 
-    def _once(self, subject: str, where: str, attempt: Callable[[], Verdict | None]) -> Verdict:
+    def _once(self, subject: str, where: str, attempt: Callable[[], SelfTestVerdict | None]) -> SelfTestVerdict:
         if found := self._verdicts.find(subject):
             return found
         with self._verdicts.one_at_a_time():
@@ -114,7 +114,7 @@ class Fitness:
             verdict = attempt()
             if verdict is not None:
                 self._verdicts.keep(subject, verdict)
-            return verdict or Verdict()
+            return verdict or SelfTestVerdict()
 
 
 def main() -> int:

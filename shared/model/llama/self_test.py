@@ -22,7 +22,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SelfTestOutcome:
     """How a self-test went; `what` says for people what happened, empty if it passed."""
 
     state: State
@@ -36,7 +36,9 @@ def _start(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S)
 
 
-def run(kinds: Sequence[int] = (), device: str = "", extra_buffers: bool = True, start: Start = _start) -> Outcome:
+def run(
+    kinds: Sequence[int] = (), device: str = "", extra_buffers: bool = True, start: Start = _start
+) -> SelfTestOutcome:
     """Start llama.cpp in a child and decode with weights of ggml's types `kinds`; without any, starting is all.
 
     `device` is ggml's name of a device, empty for the CPU. Takes a second or two on a CPU.
@@ -45,24 +47,24 @@ def run(kinds: Sequence[int] = (), device: str = "", extra_buffers: bool = True,
     try:
         done = start([*command, *map(str, kinds)])
     except subprocess.TimeoutExpired:
-        return Outcome(State.UNKNOWN, f"no end after {_TIMEOUT_S:.0f} s")
+        return SelfTestOutcome(State.UNKNOWN, f"no end after {_TIMEOUT_S:.0f} s")
     except OSError as error:
-        return Outcome(State.UNKNOWN, str(error))
+        return SelfTestOutcome(State.UNKNOWN, str(error))
     return judge(done.returncode, done.stdout, done.stderr)
 
 
-def judge(status: int, said: str, errors: str) -> Outcome:
+def judge(status: int, said: str, errors: str) -> SelfTestOutcome:
     """What a child's exit status means, with the steps that it printed and its errors. Pure."""
     step = _last_line(said) or "its start"
     if status == 0:
-        return Outcome(State.PASSED)
+        return SelfTestOutcome(State.PASSED)
     if status == FAILED:
-        return Outcome(State.FAILED, step)
+        return SelfTestOutcome(State.FAILED, step)
     if status < 0 and signals.is_crash(-status):
-        return Outcome(State.FAILED, f"{signals.in_words(-status)} at {step}")
+        return SelfTestOutcome(State.FAILED, f"{signals.in_words(-status)} at {step}")
     if status < 0:
-        return Outcome(State.UNKNOWN, f"{signals.in_words(-status)} at {step}")
-    return Outcome(State.UNKNOWN, _last_line(errors) or f"exit status {status} at {step}")
+        return SelfTestOutcome(State.UNKNOWN, f"{signals.in_words(-status)} at {step}")
+    return SelfTestOutcome(State.UNKNOWN, _last_line(errors) or f"exit status {status} at {step}")
 
 
 def _last_line(text: str) -> str:

@@ -31,7 +31,7 @@ _TOLERANCE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ContextSettings:
     """A context as a verifier makes it."""
 
     name: str
@@ -41,9 +41,9 @@ class Settings:
     flash_attn: bool | None
 
 
-_STRICT: Final = Settings("strict", False, "bf16", "f16", True)
-_STRICT_GPU: Final = Settings("strict", False, "bf16", "bf16", True)
-_LAW: Final = Settings("law", True, "f16", "f16", None)
+_STRICT: Final = ContextSettings("strict", False, "bf16", "f16", True)
+_STRICT_GPU: Final = ContextSettings("strict", False, "bf16", "bf16", True)
+_LAW: Final = ContextSettings("law", True, "f16", "f16", None)
 
 
 def main(device_name: str, extra_buffers: bool, kinds: list[int]) -> None:
@@ -80,7 +80,7 @@ def _try(path: Path, kind: str, device: BackendDevice | None, extra_buffers: boo
     model.close()
 
 
-def _decode(model: Model, kind: str, settings: Settings) -> None:
+def _decode(model: Model, kind: str, settings: ContextSettings) -> None:
     """Compute the same rows in narrow decodes first and in wide ones first: both must give the same logits."""
     try:
         context = Context(

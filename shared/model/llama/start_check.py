@@ -6,14 +6,14 @@ from typing import Final
 
 from shared.errors import StartError
 from shared.model.llama import self_test
-from shared.model.llama.self_test import Outcome, State
-from shared.model.llama.verdicts import Verdict, Verdicts
+from shared.model.llama.self_test import SelfTestOutcome, State
+from shared.model.llama.verdicts import SelfTestVerdict, Verdicts
 
 REBUILD: Final = "build it anew for this processor with `make llama`, or take the container image, which runs on any"
 _SUBJECT: Final = "start"
 
 
-def hold(folder: Path, attempt: Callable[[], Outcome] = self_test.run) -> None:
+def hold(folder: Path, attempt: Callable[[], SelfTestOutcome] = self_test.run) -> None:
     """Return if the libraries in `folder` start here; a child process tries it once. Raises `StartError` if not."""
     verdicts = Verdicts([folder])
     if verdicts.find(_SUBJECT):
@@ -25,4 +25,4 @@ def hold(folder: Path, attempt: Callable[[], Outcome] = self_test.run) -> None:
         if outcome.state is State.FAILED:
             raise StartError("llama.cpp", folder, f"it does not start on this processor ({outcome.what}); {REBUILD}")
         if outcome.state is State.PASSED:
-            verdicts.keep(_SUBJECT, Verdict())
+            verdicts.keep(_SUBJECT, SelfTestVerdict())

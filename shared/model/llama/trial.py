@@ -25,7 +25,7 @@ class Seen(msgspec.Struct, frozen=True):
     description: str
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How it went: no problem and its devices, or why the backend cannot be used."""
 
     problem: str = ""  # goes on from "the backend …"
@@ -34,33 +34,33 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Seen, ...] = ()
 
 
-def attempt(path: Path) -> Outcome:
+def attempt(path: Path) -> TrialOutcome:
     """Try the backend at `path` in a child process."""
     try:
         told = _ask("shared.model.llama.trial", path)
     except LlamaError as error:
-        return Outcome(problem=f"cannot be used: loading it {error}")
-    return msgspec.json.decode(told, type=Outcome)
+        return TrialOutcome(problem=f"cannot be used: loading it {error}")
+    return msgspec.json.decode(told, type=TrialOutcome)
 
 
-def _try(path: Path) -> Outcome:
+def _try(path: Path) -> TrialOutcome:
     """Try the backend in this process, cheap and safe checks first."""
     if bad := manifest.damaged(path.parent):
-        return Outcome(problem=f"is damaged: its {bad} is not what was fetched")
+        return TrialOutcome(problem=f"is damaged: its {bad} is not what was fetched")
     made_for = ""
     try:
         if (theirs := path.parent / loading.BASE).exists():
             foreign, own = _figures(theirs), _figures(library.path_of("ggml_backend_dev_name"))
             made_for = foreign.version
             if differing := figures.difference(foreign, own):
-                return Outcome(
+                return TrialOutcome(
                     made_for=made_for,
                     problem=f"was made for ggml {foreign.version}, not for the {own.version} of this"
                     f" llama.cpp: it has {differing}",
                 )
-        return Outcome(made_for=made_for, devices=_devices(loading.load(path)))
+        return TrialOutcome(made_for=made_for, devices=_devices(loading.load(path)))
     except LlamaError as error:
-        return Outcome(made_for=made_for, problem=str(error), no_driver=isinstance(error, loading.NoDriver))
+        return TrialOutcome(made_for=made_for, problem=str(error), no_driver=isinstance(error, loading.NoDriver))
 
 
 def _figures(path: Path) -> figures.Figures:

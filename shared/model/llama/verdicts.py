@@ -21,7 +21,7 @@ _VERSION: Final = 1  # of what is tested; raise it when a verdict's meaning chan
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SelfTestVerdict:
     """What a self-test found. `note` is for people: what happened and what is done about it; empty if all is well."""
 
     extra_buffers: bool = True  # whether llama.cpp may rearrange weights for faster kernels
@@ -36,15 +36,15 @@ class Verdicts:
         name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
         self._path = cache_folder() / "self-test" / f"{name}.json"
 
-    def find(self, subject: str) -> Verdict | None:
+    def find(self, subject: str) -> SelfTestVerdict | None:
         """What was found about `subject`, or None; a damaged file counts as none."""
         try:
             found = self._read()[subject]
-            return Verdict(bool(found["extra_buffers"]), str(found["note"]))
+            return SelfTestVerdict(bool(found["extra_buffers"]), str(found["note"]))
         except (KeyError, TypeError):
             return None
 
-    def keep(self, subject: str, verdict: Verdict) -> None:
+    def keep(self, subject: str, verdict: SelfTestVerdict) -> None:
         """Write it down; on a read-only disk the next process has to test again. Call it within `one_at_a_time`."""
         try:
             temporary = self._path.with_suffix(f".{os.getpid()}.tmp")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import llama_cpp.llama_cpp as C
 
-from shared.model.safe_cuts import PIECE, Marks
+from shared.model.safe_cuts import PIECE, CutMarks
 
 # Which tokens llama.cpp looks for before it tokenises what lies between them (llama-vocab.cpp).
 _SPECIAL: Final = C.LLAMA_TOKEN_ATTR_CONTROL | C.LLAMA_TOKEN_ATTR_USER_DEFINED | C.LLAMA_TOKEN_ATTR_UNKNOWN
@@ -56,16 +56,16 @@ class Vocabulary:
             size = -count
 
     @cached_property
-    def _marks(self) -> Marks:
+    def _marks(self) -> CutMarks:
         """Of text in which every special token is looked for."""
         return self._marks_with(C.LLAMA_TOKEN_ATTR_CONTROL | C.LLAMA_TOKEN_ATTR_USER_DEFINED)
 
     @cached_property
-    def _own_marks(self) -> Marks:
+    def _own_marks(self) -> CutMarks:
         """Of text in which control tokens are not: only those of a model's own."""
         return self._marks_with(C.LLAMA_TOKEN_ATTR_USER_DEFINED)
 
-    def _marks_with(self, wanted: int) -> Marks:
+    def _marks_with(self, wanted: int) -> CutMarks:
         special, marks = [], []
         for token in range(self.n_tokens):
             attributes = C.llama_vocab_get_attr(self._vocab, token)
@@ -75,7 +75,7 @@ class Vocabulary:
                 # One with RSTRIP takes the white space behind it along.
                 if attributes & wanted and not attributes & C.LLAMA_TOKEN_ATTR_RSTRIP:
                     marks.append(text)
-        return Marks(special, marks)
+        return CutMarks(special, marks)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of a token; control tokens are empty unless `special`."""

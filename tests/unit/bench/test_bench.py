@@ -11,7 +11,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from bench import measure, raw, report, workload
-from services.launcher.clients.streaming import Answer, AnswerError, Guess, stream
+from services.launcher.clients.streaming import AnswerError, AttributedToken, StreamedAnswer, stream
 from services.launcher.fleet import cores, stack
 from shared.law.sampling import Logits, draw, law
 from shared.model.rows import Rows
@@ -27,7 +27,7 @@ def sample(
     )
 
 
-def only(measured: measure.Measured, configuration: str) -> report.Summary:
+def only(measured: measure.Measured, configuration: str) -> report.ReportRow:
     return next(one for one in report.summaries(measured) if one.configuration == configuration)
 
 
@@ -215,7 +215,7 @@ async def test_a_stream_is_followed_to_its_end(serve: Any) -> None:
             "data: [DONE]\n\n",
         ]
     )
-    guesses: list[Guess] = []
+    guesses: list[AttributedToken] = []
     answer = await stream(session, {"messages": []}, guesses.extend)
     assert (answer.text, answer.tokens, answer.finish, answer.prompt_tokens) == ("Hey!", [7, 8, 9], "stop", 5)
     assert answer.statistics == {"drafted": 2, "accepted": 1}
@@ -241,10 +241,10 @@ async def test_a_broken_stream_is_an_error(serve: Any, lines: list[str], status:
 
 
 def test_decode_speed_leaves_out_the_first_chunk_and_what_came_before() -> None:
-    answer = Answer(started=10.0, arrivals=[(12.0, 3), (13.0, 4), (14.0, 6)])
+    answer = StreamedAnswer(started=10.0, arrivals=[(12.0, 3), (13.0, 4), (14.0, 6)])
     assert answer.first_token_s == 2.0
     assert answer.tokens_per_second == 5.0
-    assert Answer(started=0.0, arrivals=[(1.0, 5)]).tokens_per_second == 0.0
+    assert StreamedAnswer(started=0.0, arrivals=[(1.0, 5)]).tokens_per_second == 0.0
 
 
 async def test_a_process_that_does_not_start_is_named_with_its_last_words(

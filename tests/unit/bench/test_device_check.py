@@ -15,7 +15,7 @@ from bench.device.manifest import BadKit
 from bench.device.schedule import Figures, Part, PartFailed, Result, Status
 from bench.device.sizing import SMALL, TINY
 from services.launcher.models import gguf_copy
-from services.launcher.models.gguf_copy import Copy
+from services.launcher.models.gguf_copy import GgufCopy
 from services.launcher.models.pair import default_model
 from shared.model.llama.model import Model
 
@@ -244,7 +244,7 @@ def test_answers_are_as_long_as_there_is_time_for(decode_ms: float, tokens: int)
 def test_a_random_model_speaks_the_first_tokens_of_a_real_vocabulary(tmp_path: Path) -> None:
     random_model.keep_vocabulary(default_model(), tmp_path / "vocabulary.gguf")
     random_model.write(tmp_path / "tiny.gguf", tmp_path / "vocabulary.gguf", TINY)
-    gguf_copy.write(tmp_path / "tiny.gguf", [Copy(path=tmp_path / "wide.gguf", quant="Q8_0", factor=3)])
+    gguf_copy.write(tmp_path / "tiny.gguf", [GgufCopy(path=tmp_path / "wide.gguf", quant="Q8_0", factor=3)])
     whole, tiny = (Model(path, vocab_only=True) for path in (default_model(), tmp_path / "tiny.gguf"))
     text = "The harbour master kept two books. def total(items):"
     tokens = tiny.vocabulary.tokenize(text)

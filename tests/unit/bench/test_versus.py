@@ -10,10 +10,10 @@ from aiohttp.test_utils import TestServer
 
 from bench.random_drafter import RandomProposer
 from bench.versus import cells, completion, contest, edit, peers, ratios, results, setup, tasks
-from bench.versus.peers import Binaries, Engine, Setting
-from bench.versus.ratios import Spread
+from bench.versus.peers import Binaries, PeerEngine, PeerSetting
+from bench.versus.ratios import RatioSpread
 from services.drafter.proposer import Opening
-from services.launcher.clients.streaming import Answer, AnswerError
+from services.launcher.clients.streaming import AnswerError, StreamedAnswer
 from shared.errors import StartError
 from shared.law import prefix
 from shared.wire.messages import Sampling
@@ -26,7 +26,7 @@ def test_a_ratio_pairs_prompts_and_repetitions_and_spreads_over_repetitions() ->
     theirs = {("a", 0): 10.0, ("b", 0): 5.0, ("a", 1): 4.0, ("b", 1): 2.0}
     found = ratios.ratio(ours, theirs)
     assert (found.value, found.low, found.high) == pytest.approx((6**0.5, 2.0, 3.0))
-    assert ratios.mean(theirs) == Spread(value=5.25, low=3.0, high=7.5)
+    assert ratios.mean(theirs) == RatioSpread(value=5.25, low=3.0, high=7.5)
 
 
 @pytest.mark.parametrize("theirs", [{}, {("b", 0): 1.0}, {("a", 0): 0.0}])
@@ -67,7 +67,7 @@ def options(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def test_the_native_peer_gets_one_thread_each_and_its_draft() -> None:
-    setting = Setting(engine=Engine.NATIVE, draft=Path("/d.gguf"), draft_max=4)
+    setting = PeerSetting(engine=PeerEngine.NATIVE, draft=Path("/d.gguf"), draft_max=4)
     words = peers.command(setting, BINARIES, target=Path("/t.gguf"), port=9, ctx=1024, slots=4)
     assert words[0] == "/peers/llama-server"
     assert (
@@ -84,16 +84,16 @@ def test_the_native_peer_gets_one_thread_each_and_its_draft() -> None:
             "--parallel": "4",
         }.items()
     )
-    plain = peers.command(Setting(engine=Engine.NATIVE), BINARIES, target=Path("/t.gguf"), port=9, ctx=1024)
+    plain = peers.command(PeerSetting(engine=PeerEngine.NATIVE), BINARIES, target=Path("/t.gguf"), port=9, ctx=1024)
     assert not any("spec" in word for word in plain)
     lookup = peers.command(
-        Setting(engine=Engine.NATIVE, ngram="ngram-mod"), BINARIES, target=Path("/t.gguf"), port=9, ctx=1024
+        PeerSetting(engine=PeerEngine.NATIVE, ngram="ngram-mod"), BINARIES, target=Path("/t.gguf"), port=9, ctx=1024
     )
     assert options(lookup)["--spec-type"] == "ngram-mod"
 
 
 def test_the_newest_peer_runs_our_script_under_its_own_python() -> None:
-    setting = Setting(engine=Engine.NEWEST, draft=Path("/d.gguf"), draft_max=8, probabilistic=True)
+    setting = PeerSetting(engine=PeerEngine.NEWEST, draft=Path("/d.gguf"), draft_max=8, probabilistic=True)
     words = peers.command(setting, BINARIES, target=Path("/t.gguf"), port=9, ctx=512)
     assert words[0] == "/peers/python"
     assert Path(words[1]).is_file()
@@ -103,19 +103,19 @@ def test_the_newest_peer_runs_our_script_under_its_own_python() -> None:
 
 def test_a_peer_that_is_not_here_is_named_with_its_option(tmp_path: Path) -> None:
     nobody = Binaries(llama_server=None, xllamacpp_python=None)
-    for engine, option in ((Engine.NATIVE, "--llama-server"), (Engine.NEWEST, "--xllamacpp-python")):
+    for engine, option in ((PeerEngine.NATIVE, "--llama-server"), (PeerEngine.NEWEST, "--xllamacpp-python")):
         with pytest.raises(StartError, match=option):
-            peers.command(Setting(engine=engine), nobody, target=tmp_path, port=1, ctx=1)
+            peers.command(PeerSetting(engine=engine), nobody, target=tmp_path, port=1, ctx=1)
     with pytest.raises(StartError, match=r"--llama-server .*nothing: is no program"):
         Binaries(llama_server=tmp_path / "nothing", xllamacpp_python=None).check()
-    assert BINARIES.engines == [Engine.NATIVE, Engine.NEWEST]
+    assert BINARIES.engines == [PeerEngine.NATIVE, PeerEngine.NEWEST]
 
 
 def test_the_fastest_setting_of_each_engine_competes_unless_it_is_clearly_slower() -> None:
-    plain, four, eight = peers.draft_settings(Engine.NATIVE, Path("/d"))[::2][0:1] + [
-        Setting(engine=Engine.NATIVE, draft=Path("/d"), draft_max=n) for n in (4, 8)
+    plain, four, eight = peers.draft_settings(PeerEngine.NATIVE, Path("/d"))[::2][0:1] + [
+        PeerSetting(engine=PeerEngine.NATIVE, draft=Path("/d"), draft_max=n) for n in (4, 8)
     ]
-    newest = Setting(engine=Engine.NEWEST)
+    newest = PeerSetting(engine=PeerEngine.NEWEST)
     assert setup.winners({plain: 7.0, four: 12.0, eight: 18.0, newest: 16.0}) == [eight, newest]
     assert setup.winners({plain: 7.0, four: 12.0, eight: 18.0, newest: 9.0}) == [eight]
     assert setup.winners({}) == []
@@ -124,7 +124,7 @@ def test_the_fastest_setting_of_each_engine_competes_unless_it_is_clearly_slower
 def test_names_of_settings_tell_them_apart() -> None:
     settings = [
         setting
-        for engine in Engine
+        for engine in PeerEngine
         for setting in (*peers.draft_settings(engine, Path("/d")), *peers.lookup_settings(engine)[1:])
     ]
     assert len({setting.name for setting in settings}) == len(settings)
@@ -149,9 +149,9 @@ class Clockwork:
         self.name = name
         self._log = log
 
-    async def ask(self, task: tasks.Task) -> Answer:
+    async def ask(self, task: tasks.Task) -> StreamedAnswer:
         self._log.append((self.name, task.name, task.seed))
-        return Answer(
+        return StreamedAnswer(
             started=0.0, tokens=[5] * task.tokens, arrivals=[(1.0 + 0.1 * index, 1) for index in range(task.tokens)]
         )
 
@@ -258,7 +258,7 @@ def test_an_edit_asks_for_a_rename_of_a_field_that_its_file_has() -> None:
 
 
 def test_a_finding_is_reached_by_its_own_measure() -> None:
-    half = Spread(value=0.5, low=0.4, high=0.6)
+    half = RatioSpread(value=0.5, low=0.4, high=0.6)
     findings = [
         results.Finding(cell="c", what="w", ratio=half, wanted=wanted, at_most=at_most)
         for wanted, at_most in ((0.4, False), (0.6, False), (0.6, True), (0.4, True), (None, False))
@@ -269,7 +269,7 @@ def test_a_finding_is_reached_by_its_own_measure() -> None:
 
 def test_the_file_holds_every_cell_that_is_done(tmp_path: Path) -> None:
     file = results.ResultFile(tmp_path / "results" / "versus.json", {"created": "now", "machine": {}, "settings": {}})
-    one = results.Finding(cell="c", what="w", ratio=Spread(value=2.0, low=2.0, high=2.0), wanted=1.5)
+    one = results.Finding(cell="c", what="w", ratio=RatioSpread(value=2.0, low=2.0, high=2.0), wanted=1.5)
     file.add("a", results.CellResult(findings=[one]))
     file.add("b", results.CellResult(notes=["said"]))
     written = json.loads(file.path.read_text())

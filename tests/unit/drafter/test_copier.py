@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from services.drafter.copier import Copier
 from services.drafter.store import Store
 from services.drafter.suffix import SuffixIndex
-from services.drafter.votes import Copy
+from services.drafter.votes import CopiedChain
 
 TEXT = list(range(100, 600))
 OTHER = list(range(1000, 1100))
 
 
-def after(*, match: int, lines: list[int] = TEXT) -> Copy:
+def after(*, match: int, lines: list[int] = TEXT) -> CopiedChain:
     """What is copied behind a match of `match` tokens."""
     return Copier([*lines, 1, *lines[:match]]).copies(400)[0]
 
 
-def path(copy: Copy) -> float:
+def path(copy: CopiedChain) -> float:
     chance = 1.0
     for score in copy.scores:
         chance *= score

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.drafter.draft_tree import Node
+from services.drafter.draft_tree import DraftNode
 from services.drafter.extension import Continuation, Extension
 from services.drafter.model_proposer import ModelProposer
 from services.drafter.proposer import Draft, Opening, join
@@ -35,10 +35,10 @@ def reciting(tokens: Sequence[int]) -> Logits:
     return logits
 
 
-def child(tokens: Sequence[int]) -> Node:
+def child(tokens: Sequence[int]) -> DraftNode:
     """The node at the end of AGAIN and `tokens`."""
     offset = len(tokens) - 1
-    return Node(tokens[-1], offset, prefix.extend_all(prefix.EMPTY, (*AGAIN, *tokens)), parent=None)
+    return DraftNode(tokens[-1], offset, prefix.extend_all(prefix.EMPTY, (*AGAIN, *tokens)), parent=None)
 
 
 def guessed(drafts: Sequence[Draft], start: Opening) -> set[tuple[int, ...]]:

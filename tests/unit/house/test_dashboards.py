@@ -52,7 +52,7 @@ def exposed() -> dict[str, set[str]]:
     """The labels of each sample that the gateway of a busy fleet gives."""
     starts = (RoundStarts(after="accepted", offset=0, rounds=2, ready=1),)
     metrics = Metrics(lambda: [card(starts=starts), drafter_card("d")], lambda: 1)
-    asyncio.run(metrics.pressure.look(Broker(cast(Any, Redis()), cast(Any, None)), [card()]))
+    asyncio.run(metrics.queue_metrics.look(Broker(cast(Any, Redis()), cast(Any, None)), [card()]))
     for outcome in ("stop", "refused"):
         metrics.requests.labels("smol", outcome).inc()
     metrics.errors.labels("queue_full").inc()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from install import compiling, llama
-from install.compiling import Progress, Refusal, reason
-from install.llama import Recipe, missing_variants, recipe
+from install.compiling import BuildProgress, Refusal, reason
+from install.llama import BuildRecipe, missing_variants, recipe
 
 CONSTRAINTS = "aiohttp==3.14.5\nllama_cpp_python==1.2.3\nllm==0.36\n"
 LOG = Path("build.log")
@@ -40,19 +40,21 @@ class Installs:
     """What would be installed: wheels compiled and wheels put in place."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, installed: str, cached: Path | None = None) -> None:
-        self.compiled: list[Recipe] = []
+        self.compiled: list[BuildRecipe] = []
         self.placed: list[tuple[str, str]] = []
         monkeypatch.setattr(llama, "_installed", lambda: installed)
         monkeypatch.setattr(llama, "_cached_by_pip", lambda version: cached)
         monkeypatch.setattr(llama, "_install", lambda file, origin: self.placed.append((file.name, origin)))
         monkeypatch.setattr(llama, "wheel", self._wheel)
 
-    def _wheel(self, ours: Recipe, portable: bool, anew: bool) -> Path:
+    def _wheel(self, ours: BuildRecipe, portable: bool, anew: bool) -> Path:
         self.compiled.append(ours)
         return Path("fresh.whl")
 
 
-def made(portable: bool = False, given: str = "", compiler: str = "c++ 12", constraints: str = CONSTRAINTS) -> Recipe:
+def made(
+    portable: bool = False, given: str = "", compiler: str = "c++ 12", constraints: str = CONSTRAINTS
+) -> BuildRecipe:
     return recipe(constraints, portable, given, compiler)
 
 
@@ -276,7 +278,7 @@ def test_progress_goes_on_in_place_on_a_terminal_and_in_few_lines_elsewhere() ->
     steps = [f"  [{step}/200] c++ -o x\n" for step in range(1, 201)]
     terminal, file = Terminal(), io.StringIO()
     for out in (terminal, file):
-        progress = Progress(out)
+        progress = BuildProgress(out)
         for line in ("Collecting llama_cpp_python\n", *steps):
             progress(line)
         progress.end()
@@ -287,7 +289,7 @@ def test_progress_goes_on_in_place_on_a_terminal_and_in_few_lines_elsewhere() ->
 
 def test_progress_reads_make_too() -> None:
     out = io.StringIO()
-    progress = Progress(out)
+    progress = BuildProgress(out)
     for line in ("[  5%] Building C object\n", "[ 50%] Building CXX object\n"):
         progress(line)
     assert out.getvalue().splitlines() == ["compiling llama.cpp: 5 %", "compiling llama.cpp: 50 %"]

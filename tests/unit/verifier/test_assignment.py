@@ -177,7 +177,7 @@ class Talk:
             self._round += 1
             round = self.engine.plan(may_wait=False)
             self.engine.run(round)
-            self.engine.settle(round)
+            self.engine.finish(round)
             if self.engine.assignment.due:
                 opened, closed = self.engine.reassign()
                 self.opened += [name for _, name in opened]

@@ -18,7 +18,7 @@ from services.verifier.generation import Generation
 from shared.law import sampling
 from shared.law.grammar import GrammarError, Grammars, Matcher
 from shared.wire.jobs import Claim
-from shared.wire.messages import Finish, Job, Sampling, Speculation, Thinking
+from shared.wire.messages import Finish, Job, Sampling, Speculation, ThinkingLimit
 from tests.toys import EOG, MARK, VOCABULARY, ToyVocabulary, job, logits_after, plain_answer
 from tests.unit.verifier.test_engine import Bench
 
@@ -91,8 +91,8 @@ def only(token: int) -> sampling.Mask:
     return mask
 
 
-def thinking(budget: int, opened: bool = True) -> Thinking:
-    return Thinking(budget=budget, opened=opened, start=(62,), end=(MARK,), close=CLOSE)
+def thinking(budget: int, opened: bool = True) -> ThinkingLimit:
+    return ThinkingLimit(budget=budget, opened=opened, start=(62,), end=(MARK,), close=CLOSE)
 
 
 def person(seed: int = 1, **options: Any) -> Job:
@@ -390,7 +390,7 @@ def test_a_takeover_within_the_close_goes_on_with_it() -> None:
 def test_a_budget_composes_with_a_grammar() -> None:
     grammar = "start: /[^\\x00]*/ <mark> obj\nobj: %json " + json.dumps({"x-guidance": COMPACT, **SCHEMA})
     texts = TOY.tokenize("me")
-    close = Thinking(budget=5, opened=True, start=(62,), end=(MARK,), close=(*texts, MARK))
+    close = ThinkingLimit(budget=5, opened=True, start=(62,), end=(MARK,), close=(*texts, MARK))
     parameters = Sampling(seed=3, logit_bias=(*ENDLESS, (MARK, -100.0)))
     bench = ConstrainedBench(drafters=())
     bench.admit(job(max_tokens=60, sampling=parameters, grammar=grammar, thinking=close))

@@ -65,7 +65,7 @@ class Bench:
     def round(self) -> None:
         plan = self.engine.plan(may_wait=False)
         self.engine.run(plan)
-        for gain in self.engine.settle(plan):
+        for gain in self.engine.finish(plan):
             if gain.chunk is None:
                 continue
             self.chunks.append(gain.chunk)
@@ -402,7 +402,7 @@ def test_logprobs_cover_every_token_and_come_from_the_target() -> None:
         bench.propose(generation, generation.offset, answer[generation.offset :][:4] or [0])
         plan = bench.engine.plan(may_wait=False)
         bench.engine.run(plan)
-        for gain in bench.engine.settle(plan):
+        for gain in bench.engine.finish(plan):
             assert gain.chunk is not None
             assert len(gain.chunk.logprobs) == len(gain.chunk.tokens)
             found += gain.chunk.logprobs

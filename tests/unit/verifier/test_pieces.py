@@ -56,7 +56,7 @@ class Paced:
         began = self._target.now_ms
         plan = self.engine.plan()
         self.engine.run(plan)
-        self.engine.settle(plan)
+        self.engine.finish(plan)
         return self._target.now_ms - began
 
 

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.verifier.scheduler import Arrival, Candidate, choose
+from services.verifier.scheduler import ExpectedDrafts, RowCandidate, choose
 from shared.law.speedup import RowCosts, best_width, expected_tokens
 
 FLOAT = RowCosts({1: 100.0, 2: 140.0, 4: 160.0, 8: 210.0, 9: 220.0, 16: 330.0, 32: 600.0})
 LINEAR = RowCosts({1: 10.0, 2: 20.0, 32: 320.0})
 
 
-def chain(alpha: float, length: int, arrival: Arrival | None = None) -> Candidate:
-    return Candidate(tuple(alpha**depth for depth in range(1, length + 1)), 31, arrival, tip=alpha**length)
+def chain(alpha: float, length: int, arrival: ExpectedDrafts | None = None) -> RowCandidate:
+    return RowCandidate(tuple(alpha**depth for depth in range(1, length + 1)), 31, arrival, tip=alpha**length)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.5, 0.7, 0.8, 0.9, 0.97])
@@ -52,14 +52,14 @@ def test_equal_widths_are_priced_for_everyone() -> None:
 
 
 def test_a_cheap_drafter_is_waited_for_and_a_slow_one_is_not() -> None:
-    cheap = choose([chain(0.95, 0, Arrival(5.0, 5.0, 0.95))], FLOAT, 0, False, 64, may_wait=True)
-    slow = choose([chain(0.95, 0, Arrival(90.0, 90.0, 0.95))], FLOAT, 0, False, 64, may_wait=True)
+    cheap = choose([chain(0.95, 0, ExpectedDrafts(5.0, 5.0, 0.95))], FLOAT, 0, False, 64, may_wait=True)
+    slow = choose([chain(0.95, 0, ExpectedDrafts(90.0, 90.0, 0.95))], FLOAT, 0, False, 64, may_wait=True)
     assert cheap.wait_ms > 0
     assert slow.wait_ms == 0.0
 
 
 def test_nobody_waits_longer_than_a_plain_step() -> None:
-    choice = choose([chain(1.0, 0, Arrival(10.0, 30.0, 1.0))], FLOAT, 0, False, 64, may_wait=True)
+    choice = choose([chain(1.0, 0, ExpectedDrafts(10.0, 30.0, 1.0))], FLOAT, 0, False, 64, may_wait=True)
     assert choice.wait_ms <= FLOAT(1)
 
 
@@ -77,7 +77,7 @@ def test_a_choice_is_always_possible_and_never_worse_than_plain(
     ready: list[tuple[float, ...]], equal: bool, other_rows: int
 ) -> None:
     candidates = [
-        Candidate(ready=tuple(sorted(reach, reverse=True)), limit=index * 3) for index, reach in enumerate(ready)
+        RowCandidate(ready=tuple(sorted(reach, reverse=True)), limit=index * 3) for index, reach in enumerate(ready)
     ]
     choice = choose(candidates, FLOAT, other_rows, equal, 64, may_wait=True)
     assert choice.tokens / choice.ms >= len(candidates) / FLOAT(len(candidates) + other_rows) - 1e-9

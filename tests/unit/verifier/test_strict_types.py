@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from services.verifier import load
-from services.verifier.calibrate import Exactness
+from services.verifier.calibrate import LogitDifferences
 from services.verifier.load import TargetSettings
 from shared.errors import StartError
 from shared.fleet.arriving import alone
@@ -16,9 +16,9 @@ from shared.model.memory import Layout
 from shared.model.model_sizes import measure
 from shared.settings import options
 
-EQUAL = Exactness(single_row=0.0, rows=0.0, neighbours=0.0, cells=0.0)
-PADDED = Exactness(single_row=0.2, rows=0.0, neighbours=0.0, cells=0.0)
-DIFFERENT = Exactness(single_row=1.0, rows=1.0, neighbours=0.0, cells=0.0)
+EQUAL = LogitDifferences(single_row=0.0, rows=0.0, neighbours=0.0, cells=0.0)
+PADDED = LogitDifferences(single_row=0.2, rows=0.0, neighbours=0.0, cells=0.0)
+DIFFERENT = LogitDifferences(single_row=1.0, rows=1.0, neighbours=0.0, cells=0.0)
 MIXED, SAME, LAW = ("bf16", "f16"), ("bf16", "bf16"), ("f16", "f16")
 
 PLACED = offload.place(
@@ -31,7 +31,9 @@ Types = tuple[str, str]
 class Box:
     """Whatever the loader asks for: a model, a device, contexts and what was measured with each kind of cache."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, found: dict[Types, Exactness], kind: str = "cpu") -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, found: dict[Types, LogitDifferences], kind: str = "cpu"
+    ) -> None:
         self.name = self.description = kind
         self.gpus, self.shares = [] if kind == "cpu" else [self], ()
         self.can_roll_back, self.n_ctx_train, self.extra_buffers = True, 4096, True
@@ -51,7 +53,7 @@ class Box:
             def __init__(self, *_: Any, **conditions: Any) -> None:
                 self.types = conditions["cache_types"][:2]
 
-            def load(self) -> tuple[dict[int, float], Exactness]:
+            def load(self) -> tuple[dict[int, float], LogitDifferences]:
                 box.tried.append(self.types)
                 return {1: 10.0}, found[self.types]
 
@@ -69,7 +71,7 @@ class Box:
     def tokenize(self, _: str) -> list[int]:
         return []
 
-    def load(self, **settings: Any) -> load.Loaded:
+    def load(self, **settings: Any) -> load.LoadedTarget:
         wanted = TargetSettings(**settings)
         one = cast(Any, self)
         return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, alone(1)).load()

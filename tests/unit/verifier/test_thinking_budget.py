@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from services.verifier.thinking import ThinkingBudget
-from shared.wire.messages import Thinking
+from shared.wire.messages import ThinkingLimit
 
 START, END = (10, 11), (20, 21)
 CLOSE = (7, 8, *END)
 
 
 def budget(tokens: int, opened: bool) -> ThinkingBudget:
-    return ThinkingBudget(Thinking(budget=tokens, opened=opened, start=START, end=END, close=CLOSE))
+    return ThinkingBudget(ThinkingLimit(budget=tokens, opened=opened, start=START, end=END, close=CLOSE))
 
 
 def yes(tokens: Sequence[int]) -> bool:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.verifier.trie import Guess, Node, Trie
+from services.verifier.trie import Guess, Trie, TrieNode
 from shared.law import prefix
 
 PROMPT = (9, 8, 7)
@@ -15,7 +15,7 @@ def paths(trie: Trie) -> set[tuple[int, ...]]:
     """Every path of guesses from the root, as tokens."""
     found: set[tuple[int, ...]] = set()
 
-    def visit(node: Node, path: tuple[int, ...]) -> None:
+    def visit(node: TrieNode, path: tuple[int, ...]) -> None:
         for child in node.children.values():
             found.add((*path, child.token))
             visit(child, (*path, child.token))

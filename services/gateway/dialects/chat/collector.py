@@ -6,8 +6,8 @@ from services.gateway.dialects.chat.parts import called, logprobs
 from services.gateway.dialects.chat.request import ChatRequest
 from services.gateway.dialects.openai_frames import head, traces
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
-from services.gateway.generation.choice import Delta, Event, Finished, Piece
-from services.gateway.generation.usage import Tally
+from services.gateway.generation.choice import CommittedToken, Delta, Event, Finished
+from services.gateway.generation.usage import UsageTally
 from services.gateway.http.dialect import Identity
 
 
@@ -27,7 +27,7 @@ class _Choice:
         self.text: list[str] = []
         self.thought: list[str] = []
         self.calls: dict[int, _Call] = {}
-        self.pieces: list[Piece] = []
+        self.pieces: list[CommittedToken] = []
         self.finished: Finished | None = None
 
     def take(self, part: Part) -> None:
@@ -66,7 +66,7 @@ class ChatCollector:
         self._request = request
         self._prepared = identity.prepared
         self._head = head(identity, "chatcmpl-", "chat.completion")
-        self._tally = Tally(identity.prepared)
+        self._tally = UsageTally(identity.prepared)
         self._choices = [_Choice() for _ in identity.prepared.jobs]
 
     def take(self, events: Sequence[Event]) -> None:

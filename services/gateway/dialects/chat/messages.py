@@ -29,7 +29,7 @@ class CalledFunction(BaseModel):
         return value or "{}"
 
 
-class ToolCall(BaseModel):
+class ChatToolCall(BaseModel):
     """A call that the assistant made."""
 
     model_config = ConfigDict(extra="ignore")
@@ -42,7 +42,7 @@ class ToolCall(BaseModel):
         return {"id": bare(self.id or ""), "type": "function", "function": self.function.model_dump()}
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """One message of a conversation; content is text by the time it is here."""
 
     model_config = ConfigDict(extra="ignore")
@@ -51,7 +51,7 @@ class Message(BaseModel):
     content: str = ""
     name: str | None = None
     refusal: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[ChatToolCall] | None = None
     function_call: CalledFunction | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
@@ -73,7 +73,7 @@ class Message(BaseModel):
         message: dict[str, object] = {"role": self.role, "content": self.content or self.refusal or ""}
         calls = [call.variables() for call in self.tool_calls or ()]
         if self.function_call is not None:
-            calls.append(ToolCall(id=_legacy_id(self.function_call.name), function=self.function_call).variables())
+            calls.append(ChatToolCall(id=_legacy_id(self.function_call.name), function=self.function_call).variables())
         call_id = bare(self.tool_call_id) if self.tool_call_id is not None else None
         if self.role == "function":
             message["role"], call_id = "tool", _legacy_id(self.name or "")
@@ -82,7 +82,7 @@ class Message(BaseModel):
         return message | {name: value for name, value in rest.items() if value is not None}
 
 
-def continued(messages: Sequence[Message], wanted: bool) -> bool:
+def continued(messages: Sequence[ChatMessage], wanted: bool) -> bool:
     """Whether the answer goes on from the last message. Raises `ValueError` with the reason if it cannot."""
     last = messages[-1]
     if not (wanted or last.prefix):

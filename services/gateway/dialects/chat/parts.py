@@ -6,7 +6,7 @@ from typing import Any
 from services.gateway.dialects.openai_frames import LOWEST_LOGPROB
 from services.gateway.dialects.tool_call_ids import OPENAI
 from services.gateway.formats.parts import CallArguments, CallStart, Part, Text, Thought
-from services.gateway.generation.choice import Piece
+from services.gateway.generation.choice import CommittedToken
 from services.gateway.models.served_model import Lexicon
 
 
@@ -35,7 +35,7 @@ def called(call_id: str, name: str, arguments: str) -> dict[str, object]:
     return {"id": f"{OPENAI}{call_id}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def logprobs(pieces: Sequence[Piece], lexicon: Lexicon) -> dict[str, Any]:
+def logprobs(pieces: Sequence[CommittedToken], lexicon: Lexicon) -> dict[str, Any]:
     """One entry per token that the verifier gave a log-probability for, thinking and calls included."""
     content = [
         {

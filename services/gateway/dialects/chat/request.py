@@ -5,7 +5,7 @@ A field that would change the answer but is not built is refused by name, never 
 
 from pydantic import Field
 
-from services.gateway.dialects.chat.messages import Message, continued
+from services.gateway.dialects.chat.messages import ChatMessage, continued
 from services.gateway.errors import invalid
 from services.gateway.http.bodies import checked, parse_object
 from services.gateway.requests.fields import GenerationFields, StreamOptions
@@ -19,7 +19,7 @@ from services.gateway.requests.unsupported_fields import refuse_unbuilt
 class ChatRequest(GenerationFields, OutputFields, ReasoningFields, ToolFields):
     """The body of POST /v1/chat/completions."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)
     n: int = Field(1, ge=1, le=8)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from services.gateway.dialects.completions.request import CompletionRequest
 from services.gateway.dialects.completions.text import LegacyLogprobs, echoed
 from services.gateway.dialects.openai_frames import head, traces
-from services.gateway.generation.choice import Delta, Event, Finished, Piece
-from services.gateway.generation.usage import Tally
+from services.gateway.generation.choice import CommittedToken, Delta, Event, Finished
+from services.gateway.generation.usage import UsageTally
 from services.gateway.http.dialect import Identity
 
 
@@ -17,9 +17,9 @@ class CompletionCollector:
         self._request = request
         self._prepared = identity.prepared
         self._head = head(identity, "cmpl-", "text_completion")
-        self._tally = Tally(identity.prepared)
+        self._tally = UsageTally(identity.prepared)
         self._texts: list[list[str]] = [[] for _ in identity.prepared.jobs]
-        self._pieces: list[list[Piece]] = [[] for _ in identity.prepared.jobs]
+        self._pieces: list[list[CommittedToken]] = [[] for _ in identity.prepared.jobs]
         self._finished: dict[int, Finished] = {}
 
     def take(self, events: Sequence[Event]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from services.gateway.dialects.completions.request import Text
 from services.gateway.dialects.openai_frames import LOWEST_LOGPROB
-from services.gateway.generation.choice import Piece
+from services.gateway.generation.choice import CommittedToken
 from services.gateway.generation.text import Detokenizer
 from services.gateway.models.served_model import Lexicon
 from shared.wire.messages import TokenLogprob
@@ -31,7 +31,7 @@ class LegacyLogprobs:
         self._detokenizer = Detokenizer(lexicon.piece)
         self._offset = 0
 
-    def take(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def take(self, pieces: Sequence[CommittedToken]) -> dict[str, Any]:
         """The lists for the next tokens, as far as the verifier gave log-probabilities."""
         lists: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for piece in pieces:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from services.gateway.dialects.messages.blocks import Message, TextContent
 from services.gateway.dialects.messages.conversation import conversation
-from services.gateway.dialects.messages.tools import ToolChoiceField, ToolDefinition, chosen, left_out, offered
+from services.gateway.dialects.messages.tools import AnthropicTool, ToolChoiceField, chosen, left_out, offered
 from services.gateway.errors import invalid
 from services.gateway.http import anthropic_errors as messages_errors
 from services.gateway.http.bodies import checked, parse_object
@@ -26,7 +26,7 @@ from services.gateway.requests.unsupported_fields import refuse_unbuilt
 _ANTHROPICS: Final = "claude-"
 
 
-class Thinking(BaseModel):
+class ThinkingConfig(BaseModel):
     """How to think: up to a budget in tokens, not at all, or as the model does by itself."""
 
     model_config = ConfigDict(extra="ignore")
@@ -63,9 +63,9 @@ class MessagesRequest(GenerationFields, OutputFields):
     messages: list[Message] = Field(min_length=1)
     system: TextContent = Field(default_factory=list)
     stop_sequences: tuple[str, ...] = ()
-    tools: list[ToolDefinition] = Field(default_factory=list)
+    tools: list[AnthropicTool] = Field(default_factory=list)
     tool_choice: ToolChoiceField | None = None
-    thinking: Thinking | None = None
+    thinking: ThinkingConfig | None = None
     output_config: OutputConfig = OutputConfig()
     output_format: OutputFormat | None = None  # older clients' name for `output_config.format`
     mcp_servers: list[dict[str, Any]] = Field(default_factory=list)

@@ -9,7 +9,7 @@ from services.gateway.errors import invalid
 from services.gateway.requests.types import Tool, ToolChoice
 
 
-class ToolDefinition(BaseModel):
+class AnthropicTool(BaseModel):
     """A tool of the client's with its schema, or one of Anthropic's own making: these have a `type` and no schema."""
 
     model_config = ConfigDict(extra="ignore")
@@ -30,7 +30,7 @@ class ToolChoiceField(BaseModel):
     disable_parallel_tool_use: bool | None = None
 
 
-def offered(definitions: Sequence[ToolDefinition]) -> tuple[Tool, ...]:
+def offered(definitions: Sequence[AnthropicTool]) -> tuple[Tool, ...]:
     """The tools that the model is told about. Raises a 400 `ApiError` that names a definition at fault."""
     tools: dict[str, Tool] = {}
     for index, definition in enumerate(definitions):
@@ -51,7 +51,7 @@ def offered(definitions: Sequence[ToolDefinition]) -> tuple[Tool, ...]:
     return tuple(tools.values())
 
 
-def left_out(definitions: Sequence[ToolDefinition]) -> list[str]:
+def left_out(definitions: Sequence[AnthropicTool]) -> list[str]:
     """The names of the tools that cannot be offered, as they need Anthropic's servers or models."""
     return [definition.name or definition.type or "" for definition in definitions if _foreign(definition)]
 
@@ -74,5 +74,5 @@ def chosen(field: ToolChoiceField | None, tools: Sequence[Tool]) -> ToolChoice:
     return ToolChoice(mode="required", names=(field.name,), parallel=parallel)
 
 
-def _foreign(definition: ToolDefinition) -> bool:
+def _foreign(definition: AnthropicTool) -> bool:
     return definition.type not in (None, "custom") and definition.input_schema is None

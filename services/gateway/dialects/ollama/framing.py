@@ -13,7 +13,7 @@ from typing import Any, Final
 from services.gateway.dialects.tool_call_ids import OPENAI
 from services.gateway.errors import ApiError
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
-from services.gateway.generation.choice import Delta, Event, Finished, Piece
+from services.gateway.generation.choice import CommittedToken, Delta, Event, Finished
 from services.gateway.http.dialect import Identity
 from services.gateway.models.served_model import Lexicon
 
@@ -21,7 +21,7 @@ _LOWEST_LOGPROB: Final = -9999.0  # JSON has no infinity
 
 
 @dataclass(slots=True)
-class Said:
+class OllamaContent:
     """What one object of the stream, or the whole answer, says."""
 
     text: str = ""
@@ -29,10 +29,10 @@ class Said:
     calls: list[dict[str, Any]] = field(default_factory=list)
 
 
-Shape = Callable[[Said], dict[str, Any]]
+Shape = Callable[[OllamaContent], dict[str, Any]]
 
 
-def as_message(said: Said) -> dict[str, Any]:
+def as_message(said: OllamaContent) -> dict[str, Any]:
     """Chat's form."""
     message: dict[str, Any] = {"role": "assistant", "content": said.text}
     if said.thinking:
@@ -42,7 +42,7 @@ def as_message(said: Said) -> dict[str, Any]:
     return {"message": message}
 
 
-def as_response(said: Said) -> dict[str, Any]:
+def as_response(said: OllamaContent) -> dict[str, Any]:
     """Generate's form."""
     return {"response": said.text, **({"thinking": said.thinking} if said.thinking else {})}
 
@@ -106,25 +106,25 @@ class _Answer:
             self._first = self._first or self._clock()
             yield event
 
-    def _say(self, parts: Sequence[Part]) -> list[Said]:
+    def _say(self, parts: Sequence[Part]) -> list[OllamaContent]:
         """An object for each part that says something by itself."""
-        said: list[Said] = []
+        said: list[OllamaContent] = []
         for part in parts:
             match part:
                 case Text():
-                    said.append(Said(text=part.text))
+                    said.append(OllamaContent(text=part.text))
                 case Thought():
-                    said.append(Said(thinking=part.text))
+                    said.append(OllamaContent(thinking=part.text))
                 case _:
                     call = self._calls.take(part)
-                    said += [Said(calls=[call])] if call is not None else []
+                    said += [OllamaContent(calls=[call])] if call is not None else []
         return said
 
-    def _object(self, said: Said, pieces: Sequence[Piece] = ()) -> dict[str, Any]:
+    def _object(self, said: OllamaContent, pieces: Sequence[CommittedToken] = ()) -> dict[str, Any]:
         chosen = {"logprobs": logprobs(pieces, self._prepared.lexicon)} if self._logprobs and pieces else {}
         return {**head(self._prepared.model.name), **self._shape(said), **chosen, "done": False}
 
-    def _last(self, said: Said, pieces: Sequence[Piece] = ()) -> dict[str, Any]:
+    def _last(self, said: OllamaContent, pieces: Sequence[CommittedToken] = ()) -> dict[str, Any]:
         assert self._finished is not None
         end = self._clock()
         first = self._first or end
@@ -154,20 +154,20 @@ class OllamaFraming(_Answer):
         for delta in self._see(events):
             said = self._say(delta.parts)
             if not said and self._logprobs and delta.pieces:
-                said = [Said()]
+                said = [OllamaContent()]
             # A commit's log-probabilities come with its first object.
             lines += [_line(self._object(one, () if index else delta.pieces)) for index, one in enumerate(said)]
         return lines
 
     def end(self) -> list[bytes]:
-        return [_line(self._last(Said()))]
+        return [_line(self._last(OllamaContent()))]
 
     def fail(self, error: ApiError) -> list[bytes]:
         return [_line({"error": error.message})]
 
     def ping(self) -> bytes:
         """An object that says nothing: lines of JSON have no comments."""
-        return _line(self._object(Said()))
+        return _line(self._object(OllamaContent()))
 
 
 class OllamaCollector(_Answer):
@@ -175,8 +175,8 @@ class OllamaCollector(_Answer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._whole = Said()
-        self._pieces: list[Piece] = []
+        self._whole = OllamaContent()
+        self._pieces: list[CommittedToken] = []
 
     def take(self, events: Sequence[Event]) -> None:
         for delta in self._see(events):
@@ -191,7 +191,7 @@ class OllamaCollector(_Answer):
         return self._last(self._whole, self._pieces)
 
 
-def logprobs(pieces: Sequence[Piece], lexicon: Lexicon) -> list[dict[str, Any]]:
+def logprobs(pieces: Sequence[CommittedToken], lexicon: Lexicon) -> list[dict[str, Any]]:
     """One entry per token that the verifier gave a log-probability for."""
     return [
         {

@@ -13,7 +13,7 @@ from services.gateway.requests.types import Tool
 _NO_IMAGES = "images are not supported: this gateway takes text only"
 
 
-class Function(BaseModel):
+class OllamaFunctionCall(BaseModel):
     """A function that was called."""
 
     model_config = ConfigDict(extra="ignore")
@@ -32,16 +32,16 @@ class Function(BaseModel):
             raise PydanticCustomError("arguments", "must be an object or the JSON text of one") from None
 
 
-class ToolCall(BaseModel):
+class OllamaToolCall(BaseModel):
     """A call that an earlier answer made."""
 
     model_config = ConfigDict(extra="ignore")
 
     id: str | None = None
-    function: Function
+    function: OllamaFunctionCall
 
 
-class Message(BaseModel):
+class OllamaMessage(BaseModel):
     """One message of a conversation."""
 
     model_config = ConfigDict(extra="ignore")
@@ -50,7 +50,7 @@ class Message(BaseModel):
     content: str = ""
     thinking: str | None = None
     images: list[Any] | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[OllamaToolCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
@@ -87,7 +87,7 @@ class Message(BaseModel):
         return message
 
 
-class FunctionDefinition(BaseModel):
+class OllamaFunction(BaseModel):
     """What a tool is called and takes."""
 
     model_config = ConfigDict(extra="ignore")
@@ -97,20 +97,20 @@ class FunctionDefinition(BaseModel):
     parameters: dict[str, Any] | None = None
 
 
-class ToolDefinition(BaseModel):
+class OllamaTool(BaseModel):
     """A tool that may be called."""
 
     model_config = ConfigDict(extra="ignore")
 
     type: Literal["function"] = "function"
-    function: FunctionDefinition
+    function: OllamaFunction
 
     def tool(self) -> Tool:
         function = self.function
         return Tool(name=function.name, description=function.description or "", parameters=function.parameters or {})
 
 
-def linked(messages: Sequence[Message]) -> tuple[dict[str, object], ...]:
+def linked(messages: Sequence[OllamaMessage]) -> tuple[dict[str, object], ...]:
     """The messages in OpenAI's shape, every result with the id of its call.
 
     Ollama's clients mostly leave ids out: then a result belongs to the first open call of its name, else to the first.
@@ -128,7 +128,7 @@ def linked(messages: Sequence[Message]) -> tuple[dict[str, object], ...]:
     return tuple(turns)
 
 
-def _answered(result: Message, waiting: list[tuple[str, str]]) -> str:
+def _answered(result: OllamaMessage, waiting: list[tuple[str, str]]) -> str:
     """The id of the call that this is the result of, which waits no more."""
     given = bare(result.tool_call_id or "")
     order = sorted(waiting, key=lambda call: (call[1] != given, call[0] != result.tool_name))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from services.gateway.dialects.ollama.framing import timestamp
 from services.gateway.http.reply import Reply
-from services.gateway.models.model_info import Description
+from services.gateway.models.model_info import ModelInfo
 from services.gateway.models.served_model import Lexicon, ServedModel
 
 # What runs is not unloaded when idle; clients read dates only.
@@ -27,7 +27,7 @@ class Details(Reply):
     quantization_level: str
 
 
-class Listed(Reply):
+class TaggedModel(Reply):
     """One model of /api/tags."""
 
     name: str
@@ -38,7 +38,7 @@ class Listed(Reply):
     details: Details
 
 
-class Running(Reply):
+class RunningModel(Reply):
     """One model of /api/ps."""
 
     name: str
@@ -51,7 +51,7 @@ class Running(Reply):
     context_length: int
 
 
-class Shown(Reply):
+class ShownModel(Reply):
     """The answer of /api/show."""
 
     modelfile: str
@@ -63,13 +63,13 @@ class Shown(Reply):
     modified_at: str
 
 
-def listed(model: ServedModel, description: Description, alias: str | None = None) -> Listed:
+def listed(model: ServedModel, description: ModelInfo, alias: str | None = None) -> TaggedModel:
     """As /api/tags lists it; the name is the one that requests may use, with or without ":latest".
 
     An alias names the model itself as its parent, and has its digest.
     """
     name = alias or model.name
-    return Listed(
+    return TaggedModel(
         name=name,
         model=name,
         modified_at=_modified(model),
@@ -78,9 +78,9 @@ def listed(model: ServedModel, description: Description, alias: str | None = Non
     )
 
 
-def running(model: ServedModel, description: Description) -> Running:
+def running(model: ServedModel, description: ModelInfo) -> RunningModel:
     """As /api/ps lists it."""
-    return Running(
+    return RunningModel(
         name=model.name,
         model=model.name,
         digest=_digest(model),
@@ -89,10 +89,10 @@ def running(model: ServedModel, description: Description) -> Running:
     )
 
 
-def shown(model: ServedModel, lexicon: Lexicon, description: Description) -> Shown:
+def shown(model: ServedModel, lexicon: Lexicon, description: ModelInfo) -> ShownModel:
     """As /api/show tells of it. Clients read the context's length from `model_info` or from the parameters."""
     architecture = description.architecture or "llama"
-    return Shown(
+    return ShownModel(
         modelfile=f"FROM {model.name}\nPARAMETER num_ctx {model.n_ctx}\n",
         parameters=f"num_ctx    {model.n_ctx}",
         template=lexicon.template or "",
@@ -109,7 +109,7 @@ def shown(model: ServedModel, lexicon: Lexicon, description: Description) -> Sho
     )
 
 
-def _details(description: Description, parent: str = "") -> Details:
+def _details(description: ModelInfo, parent: str = "") -> Details:
     return Details(
         parent_model=parent,
         family=description.architecture,

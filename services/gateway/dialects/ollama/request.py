@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from services.gateway.dialects.ollama.messages import Message, ToolDefinition, linked
+from services.gateway.dialects.ollama.messages import OllamaMessage, OllamaTool, linked
 from services.gateway.errors import invalid
 from services.gateway.http.bodies import checked, parse_object
 from services.gateway.requests.fields import GenerationFields
@@ -17,7 +17,7 @@ from services.gateway.requests.types import Conversation, Document, GenerationRe
 from services.gateway.requests.unsupported_fields import refuse_unbuilt
 
 
-class Options(GenerationFields):
+class OllamaOptions(GenerationFields):
     """The law and its limits; what says how a model is loaded (`num_ctx`, `num_gpu`, …) is ignored."""
 
     temperature: float = Field(0.8, ge=0, le=100)
@@ -27,7 +27,7 @@ class Options(GenerationFields):
     repeat_last_n: int | None = Field(None, ge=-1)
 
     @model_validator(mode="after")
-    def _window(self) -> "Options":
+    def _window(self) -> "OllamaOptions":
         penalty = self.repeat_penalty or self.repetition_penalty or 1.0
         if self.repeat_last_n and self.repeat_last_n > 0 and penalty != 1.0:
             raise PydanticCustomError(
@@ -49,7 +49,7 @@ class OllamaBody(BaseModel):
     model: str | None = None
     stream: bool = True
     format: Literal["", "json"] | dict[str, Any] = ""
-    options: Options = Field(default_factory=lambda: Options.model_validate({}))
+    options: OllamaOptions = Field(default_factory=lambda: OllamaOptions.model_validate({}))
     think: bool | Literal["low", "medium", "high", "max"] | None = None
     keep_alive: str | int | float | None = None
     logprobs: bool = False
@@ -93,8 +93,8 @@ class OllamaBody(BaseModel):
 class ChatBody(OllamaBody):
     """The body of POST /api/chat."""
 
-    messages: list[Message] = Field(default_factory=list)
-    tools: list[ToolDefinition] = Field(default_factory=list)
+    messages: list[OllamaMessage] = Field(default_factory=list)
+    tools: list[OllamaTool] = Field(default_factory=list)
 
     @property
     def empty(self) -> bool:

@@ -5,14 +5,14 @@ from typing import Final
 from aiohttp import web
 from pydantic import Field
 
-from services.gateway.dialects.ollama.call import NDJSON
-from services.gateway.dialects.ollama.models import Listed, Running, listed, running, shown
+from services.gateway.dialects.ollama.exchange import NDJSON
+from services.gateway.dialects.ollama.models import RunningModel, TaggedModel, listed, running, shown
 from services.gateway.errors import ApiError, invalid
 from services.gateway.http.answering import read_body
 from services.gateway.http.bodies import checked, parse_object
 from services.gateway.http.gateway import GATEWAY
 from services.gateway.http.reply import Given, Reply, reply
-from services.gateway.models.model_info import Description, describe
+from services.gateway.models.model_info import ModelInfo, describe
 from services.gateway.models.served_model import Lexicon, ServedModel
 
 # Clients ask whether what they need is there: of those met, Codex wants 0.13.4 and the editors less.
@@ -28,16 +28,16 @@ class Version(Reply):
 class Tags(Reply):
     """The models that there are."""
 
-    models: list[Listed]
+    models: list[TaggedModel]
 
 
 class Processes(Reply):
     """The models that run."""
 
-    models: list[Running]
+    models: list[RunningModel]
 
 
-class Named(Given):
+class NamedModel(Given):
     """A request about one model, under either name of the field."""
 
     model: str | None = Field(None, description="The model's name, with or without ':latest'")
@@ -52,13 +52,13 @@ class Named(Given):
         return name
 
 
-class Pull(Named):
+class Pull(NamedModel):
     """The body of POST /api/pull."""
 
     stream: bool = True
 
 
-class Progress(Reply):
+class PullProgress(Reply):
     """How far a pull is."""
 
     status: str
@@ -84,7 +84,7 @@ async def processes(request: web.Request) -> web.Response:
 
 async def show(request: web.Request) -> web.Response:
     """One served model."""
-    asked = checked(Named, parse_object(await read_body(request))).asked
+    asked = checked(NamedModel, parse_object(await read_body(request))).asked
     directory = request.app[GATEWAY].directory
     model = await directory.find(asked)
     lexicon = await directory.lexicon(model.vocabulary)
@@ -101,7 +101,7 @@ async def pull(request: web.Request) -> web.Response:
             raise
         raise ApiError(404, f"{error.message} Models come with verifiers; none is pulled.", code=error.code) from None
     steps = ("pulling manifest", "success") if body.stream else ("success",)
-    lines = "".join(f"{Progress(status=step).model_dump_json()}\n" for step in steps)
+    lines = "".join(f"{PullProgress(status=step).model_dump_json()}\n" for step in steps)
     return web.Response(text=lines, content_type=NDJSON if body.stream else "application/json")
 
 
@@ -115,7 +115,7 @@ async def refuse_change(_: web.Request) -> web.Response:
     raise ApiError(400, "Models cannot be changed here: they come and go with the verifiers.", code="unsupported")
 
 
-async def _served(request: web.Request) -> list[tuple[ServedModel, Lexicon, Description]]:
+async def _served(request: web.Request) -> list[tuple[ServedModel, Lexicon, ModelInfo]]:
     directory = request.app[GATEWAY].directory
     found = []
     for model in await directory.served():

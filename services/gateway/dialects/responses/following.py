@@ -11,8 +11,8 @@ from redis.exceptions import RedisError
 from services.gateway.dialects.responses.framing import failure, numbered, told
 from services.gateway.http.gateway import CALLER, GATEWAY
 from services.gateway.http.sse import PING, ClientGone, EventStream
-from services.gateway.storage.record_follower import Watch
-from services.gateway.storage.records import Entry, RecordStore
+from services.gateway.storage.record_follower import RecordWatch
+from services.gateway.storage.records import RecordedEvent, RecordStore
 from shared.wire.broker import DISCONNECTED
 
 _BATCH: Final = 256  # events that are read, and written to a client, at once
@@ -21,7 +21,7 @@ _AWAY_S: Final = 60.0  # for so long
 
 
 async def follow(
-    request: web.Request, response_id: str, first: Entry, after: int, headers: Mapping[str, str] | None = None
+    request: web.Request, response_id: str, first: RecordedEvent, after: int, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
     """The events behind the one with the number `after` as they come, up to the last; `first` is the record's first.
 
@@ -44,13 +44,13 @@ async def follow(
 class _Reader:
     """One reader's place in a record."""
 
-    def __init__(self, records: RecordStore, key: str, first: Entry, after: int) -> None:
+    def __init__(self, records: RecordStore, key: str, first: RecordedEvent, after: int) -> None:
         self._records = records
         self._key = key
         self._first = first
         self._after = after
 
-    async def play(self, stream: EventStream, watch: Watch) -> None:
+    async def play(self, stream: EventStream, watch: RecordWatch) -> None:
         """Send everything up to the end. Raises `ClientGone`."""
         while True:
             lost = watch.lost  # what is there has to be read after this was asked
@@ -76,7 +76,7 @@ class _Reader:
             return newest is not None and newest.last and newest.number <= self._after
         return False
 
-    async def _read(self, stream: EventStream) -> list[Entry] | None:
+    async def _read(self, stream: EventStream) -> list[RecordedEvent] | None:
         """What there is; None if Redis was away for too long."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _AWAY_S

@@ -12,7 +12,7 @@ from services.gateway.dialects.responses.tools import Toolbox, official_choice
 from services.gateway.dialects.text_logprobs import TextLogprobs
 from services.gateway.errors import ApiError
 from services.gateway.formats.parts import Part, Thought
-from services.gateway.generation.choice import CANCELLED, Delta, Event, Finished, Piece
+from services.gateway.generation.choice import CANCELLED, CommittedToken, Delta, Event, Finished
 from services.gateway.http.dialect import Identity
 
 
@@ -25,7 +25,7 @@ class Answered:
         self._identity = identity
         self._prepared = prepared = identity.prepared
         self._finished: Finished | None = None
-        self._pieces: list[Piece] = []  # only where the request asks for them
+        self._pieces: list[CommittedToken] = []  # only where the request asks for them
         self._logprobs = TextLogprobs(prepared.reading.parser(), prepared.lexicon) if request.logprobs else None
         self._items = OutputItems(identity.id, box.origins, sealed=request.sealed, logprobs=self._logprobs)
 

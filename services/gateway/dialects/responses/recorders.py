@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from services.gateway.dialects.responses.framing import failure, numbered, told
 from services.gateway.http.background_work import Background
 from services.gateway.storage.records import RecordStore
-from shared.fleet.liveness import AWAY_S, SILENT_S, Silence, watch
+from shared.fleet.liveness import AWAY_S, SILENT_S, Liveness, watch
 from shared.fleet.registry import Registry
 
 logger = structlog.get_logger()
@@ -30,12 +30,12 @@ class Recorders:
         self._records = records
         self._registry = registry
         self._background = background
-        self._silence = Silence(SILENT_S, AWAY_S)
+        self._liveness = Liveness(SILENT_S, AWAY_S)
         self._orphans: set[str] = set()  # of our own, when we last looked
 
     async def run(self) -> None:
         """Watch for ever."""
-        await watch("recorders", self._silence, self.check)
+        await watch("recorders", self._liveness, self.check)
 
     async def check(self, now: float) -> None:
         """Look once, at `now` seconds of a steady clock. Raises redis-py's errors."""
@@ -43,7 +43,7 @@ class Recorders:
         own = self._background.instance
         others = sorted({gateway for gateway in growing.values() if gateway != own})
         ages = await self._registry.ages_ms(others) if others else {}
-        dead = self._silence.dead(now, {name: ages.get(name, math.inf) / 1000 for name in others})
+        dead = self._liveness.dead(now, {name: ages.get(name, math.inf) / 1000 for name in others})
         orphans = {key for key, gateway in growing.items() if gateway == own and not self._background.writes(key)}
         # One that has just ended may look like an orphan, but only once.
         lost = [key for key, gateway in growing.items() if gateway in dead or key in orphans & self._orphans]

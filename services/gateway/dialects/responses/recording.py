@@ -14,13 +14,13 @@ import structlog
 from aiohttp import web
 from redis.exceptions import RedisError
 
-from services.gateway.dialects.responses.call import ResponsesCall
+from services.gateway.dialects.responses.exchange import ResponsesExchange
 from services.gateway.dialects.responses.following import follow
 from services.gateway.dialects.responses.framing import told
 from services.gateway.errors import REDIS_DOWN, SERVER, ApiError, unavailable
-from services.gateway.http.answering import Endpoint, Exchange, play
+from services.gateway.http.answering import AdmittedExchange, Endpoint, play
 from services.gateway.http.dialect import Framing
-from services.gateway.storage.records import Entry, Origin, RecordStore, Written
+from services.gateway.storage.records import AppendOutcome, Origin, RecordedEvent, RecordStore
 from shared.wire.broker import DISCONNECTED, Reconnect
 
 logger = structlog.get_logger()
@@ -32,34 +32,36 @@ _GRACE_S: Final = 10.0  # behind a request's deadline, to write that it passed
 class ResponsesEndpoint(Endpoint):
     """The handler of POST /v1/responses."""
 
-    async def deliver(self, exchange: Exchange) -> web.StreamResponse:
+    async def deliver(self, admitted: AdmittedExchange) -> web.StreamResponse:
         """Give the client its answer, or a place to read it."""
-        call = exchange.call
-        if not (isinstance(call, ResponsesCall) and call.background):
-            return await super().deliver(exchange)
-        records, background = exchange.stores.records, exchange.gateway.background
-        response_id = f"resp_{exchange.identity.id}"
+        exchange = admitted.exchange
+        if not (isinstance(exchange, ResponsesExchange) and exchange.background):
+            return await super().deliver(admitted)
+        records, background = admitted.stores.records, admitted.gateway.background
+        response_id = f"resp_{admitted.identity.id}"
         key = records.key(response_id)
-        framing = call.framing(exchange.identity)
+        framing = exchange.framing(admitted.identity)
         frames = framing.begin()
         with background.beginning(key):
-            await _begin(exchange, response_id, frames)
+            await _begin(admitted, response_id, frames)
             recorder = _Recorder(records, response_id, len(frames))
-            background.start(key, _record(exchange, framing, recorder, exchange.held.pop_all()))
-        if not call.streaming:
-            return web.json_response(told(frames[0])["response"], headers=exchange.headers)
-        with exchange.gateway.activity.stay():  # until the reader has the end, and not only the writer
-            return await follow(exchange.request, response_id, Entry(0, frames[0], last=False), -1, exchange.headers)
+            background.start(key, _record(admitted, framing, recorder, admitted.held.pop_all()))
+        if not exchange.streaming:
+            return web.json_response(told(frames[0])["response"], headers=admitted.headers)
+        with admitted.gateway.activity.stay():  # until the reader has the end, and not only the writer
+            return await follow(
+                admitted.request, response_id, RecordedEvent(0, frames[0], last=False), -1, admitted.headers
+            )
 
 
-async def _begin(exchange: Exchange, response_id: str, frames: Sequence[bytes]) -> None:
-    [job] = exchange.identity.prepared.jobs
-    origin = Origin(exchange.gateway.background.instance, job.model, job.request_id)
+async def _begin(admitted: AdmittedExchange, response_id: str, frames: Sequence[bytes]) -> None:
+    [job] = admitted.identity.prepared.jobs
+    origin = Origin(admitted.gateway.background.instance, job.model, job.request_id)
     try:
-        written = await exchange.stores.records.begin(response_id, origin, frames, job.timeout_ms)
+        written = await admitted.stores.records.begin(response_id, origin, frames, job.timeout_ms)
     except (RedisError, *DISCONNECTED) as error:
         raise unavailable(REDIS_DOWN) from error
-    if written is not Written.OK:
+    if written is not AppendOutcome.OK:
         raise unavailable("There is no room for another answer in the background; try again later.", "records_full")
 
 
@@ -85,11 +87,11 @@ class _Recorder:
         number = self._number
         self._number += len(frames)
         written = await _insist(lambda: self._records.append(self.response_id, number, frames))
-        if written is Written.FULL:
+        if written is AppendOutcome.FULL:
             raise ApiError(500, _FULL, kind=SERVER, code="record_full")
-        if written is Written.GAP:
+        if written is AppendOutcome.GAP:
             raise ApiError(500, "Redis lost this request.", kind=SERVER, code="request_lost")
-        if written is not Written.OK:
+        if written is not AppendOutcome.OK:
             raise _Closed(written)
 
     async def finish(self, frames: Sequence[bytes]) -> None:
@@ -97,11 +99,11 @@ class _Recorder:
         [frame] = frames
         key = self._records.key(self.response_id)
         written = await _insist(lambda: self._records.finish(key, self._number, frame))
-        if written is not Written.OK:
+        if written is not AppendOutcome.OK:
             raise _Closed(written)
 
 
-async def _insist(action: Callable[[], Awaitable[Written]]) -> Written:
+async def _insist(action: Callable[[], Awaitable[AppendOutcome]]) -> AppendOutcome:
     reconnect = Reconnect("recorder")
     while True:
         try:
@@ -113,16 +115,16 @@ async def _insist(action: Callable[[], Awaitable[Written]]) -> Written:
             return written
 
 
-async def _record(exchange: Exchange, framing: Framing, recorder: _Recorder, held: AsyncExitStack) -> None:
+async def _record(admitted: AdmittedExchange, framing: Framing, recorder: _Recorder, held: AsyncExitStack) -> None:
     """Write the whole answer, then give back what it held. A record that is left without an end is given one later."""
-    [job] = exchange.identity.prepared.jobs
+    [job] = admitted.identity.prepared.jobs
     async with held:
         try:
             async with asyncio.timeout(job.timeout_ms / 1000 + _GRACE_S):
-                await recorder.finish(await play(exchange, framing, recorder))
+                await recorder.finish(await play(admitted, framing, recorder))
         except _Closed:
-            exchange.account.leave()
+            admitted.account.leave()
             with suppress(RedisError, *DISCONNECTED):
-                await exchange.stores.responses.forget(recorder.response_id)
+                await admitted.stores.responses.forget(recorder.response_id)
         except Exception:
             logger.exception("recording_failed", response=recorder.response_id)

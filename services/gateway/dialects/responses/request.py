@@ -58,7 +58,7 @@ class TextOptions(BaseModel):
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class ReasoningAsked(ReasoningOptions):
+class ReasoningField(ReasoningOptions):
     """The `reasoning` field. Thinking is given as it is, so there is nothing to summarise."""
 
     summary: Literal["auto", "concise", "detailed"] | None = None
@@ -76,7 +76,7 @@ class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
     tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: bool | None = None
     text: Annotated[TextOptions, _PRESENT] = TextOptions()
-    reasoning: Annotated[ReasoningAsked, _PRESENT] = ReasoningAsked()
+    reasoning: Annotated[ReasoningField, _PRESENT] = ReasoningField()
     top_logprobs: int = Field(0, ge=0, le=20)
     include: list[str] = Field(default_factory=list)
     metadata: dict[str, str] = Field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.gateway.formats.format import Span
+from services.gateway.formats.format import ThinkingSpan
 from services.gateway.formats.thinking import thinking_style
 from services.gateway.requests.types import Reasoning
 
@@ -70,4 +70,4 @@ def test_a_model_that_cannot_be_told_not_to_think_is_stopped_at_once(
 def test_the_span_is_the_one_whose_marks_the_template_has(template: str, start: str | None) -> None:
     span = thinking_style(template).span
     assert (span.start if span else None) == start
-    assert span is None or (isinstance(span, Span) and span.close.endswith(span.end))
+    assert span is None or (isinstance(span, ThinkingSpan) and span.close.endswith(span.end))

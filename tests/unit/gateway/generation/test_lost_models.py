@@ -7,7 +7,7 @@ from redis.exceptions import ConnectionError as Disconnected
 
 from services.gateway.errors import ApiError
 from services.gateway.generation.generator import Generator
-from services.gateway.generation.lost_models import Absences
+from services.gateway.generation.lost_models import LostModels
 from services.gateway.models.directory import ModelDirectory
 from shared.fleet.registry import Registry
 from shared.wire.messages import Card, Deserted
@@ -55,11 +55,11 @@ class World:
         self.now = 0.0
         directory = ModelDirectory(cast(Registry, cards), fresh_s=0.0)
         generator = cast(Generator, cast(Any, self.answers))
-        self.absences = Absences(directory, generator, GRACE_S, clock=lambda: self.now)
+        self.lost_models = LostModels(directory, generator, GRACE_S, clock=lambda: self.now)
 
     async def look(self, now: float) -> None:
         self.now = now
-        await self.absences.look()
+        await self.lost_models.look()
 
 
 async def test_requests_wait_for_the_grace_and_end_with_what_is_served_instead() -> None:
@@ -67,16 +67,16 @@ async def test_requests_wait_for_the_grace_and_end_with_what_is_served_instead()
     await world.look(100)
     await world.look(129.9)
     assert not world.answers.ended
-    assert world.absences.deserted == (
+    assert world.lost_models.deserted == (
         Deserted(model="big", requests=2, reason="its last verifier is gone; they end in 0 seconds unless one comes"),
     )
     await world.look(130)
     [(model, error)] = world.answers.ended.items()
     assert (model, error.status, error.code) == ("big", 503, "model_not_served")
     assert "none came within 30 seconds. Served instead: small." in error.message
-    assert not world.absences.deserted
+    assert not world.lost_models.deserted
     await world.look(131)
-    assert not world.absences._since
+    assert not world.lost_models._since
 
 
 async def test_a_verifier_that_comes_back_stops_the_clock() -> None:
@@ -85,7 +85,7 @@ async def test_a_verifier_that_comes_back_stops_the_clock() -> None:
     await world.look(29)
     world.cards.living = [card(model="big")]
     await world.look(30)
-    assert not world.absences.deserted
+    assert not world.lost_models.deserted
     world.cards.living = []
     await world.look(31)
     await world.look(60.9)
@@ -98,7 +98,7 @@ async def test_a_verifier_that_drains_is_still_there_for_what_it_serves() -> Non
     world = World(Cards(card(model="big", draining=True)), big=1)
     for now in (0, 100):
         await world.look(now)
-    assert not world.absences.deserted
+    assert not world.lost_models.deserted
     assert not world.answers.ended
 
 

@@ -41,3 +41,10 @@ def test_streams_errors_and_keys_are_told() -> None:
 def test_a_parameter_of_a_path_is_required() -> None:
     [parameter] = DOCUMENT["paths"]["/v1/models/{id}"]["get"]["parameters"]
     assert (parameter["name"], parameter["in"], parameter["required"]) == ("id", "path", True)
+
+
+def test_schemas_have_plain_names() -> None:
+    """Two models of one name would get names with the paths of our modules in them."""
+    schemas = DOCUMENT["components"]["schemas"]
+    assert "ChatRequest" in schemas
+    assert not [name for name in schemas if "__" in name]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.gateway.monitoring.metrics import Fleet, Metrics
+from services.gateway.monitoring.metrics import FleetCollector, Metrics
 from services.launcher.look import figures, status
 from services.verifier.engine import Engine
 from shared.fleet import fleet_values
@@ -35,7 +35,7 @@ def card(
     )  # fmt: skip
 
 
-def exposed(collector: Fleet) -> dict[tuple[str, str], float]:
+def exposed(collector: FleetCollector) -> dict[tuple[str, str], float]:
     """Every sample of a collector by name and model; samples by position are added up."""
     registry = prometheus.CollectorRegistry()
     registry.register(collector)
@@ -79,7 +79,7 @@ def served(seed: int, requests: int) -> tuple[Engine, int]:
             engine.take([proposal], 0.0)
             round = engine.plan(may_wait=False)
             engine.run(round)
-            for gain in engine.settle(round):
+            for gain in engine.finish(round):
                 answered += len(gain.chunk.tokens) if gain.chunk else 0
             if generation.offset == request.max_tokens:
                 engine.drop(generation)
@@ -102,7 +102,7 @@ def test_what_a_verifier_counts_adds_up_and_is_what_the_gateway_exposes(seed: in
     # Every round is some request's last or followed by another one.
     assert sum(start.rounds for start in starts) == counters["rounds"] - requests
     assert all(start.ready <= start.rounds for start in starts)
-    shown = exposed(Fleet(lambda: [card("v", dict(counters), positions, starts=starts)]))
+    shown = exposed(FleetCollector(lambda: [card("v", dict(counters), positions, starts=starts)]))
     assert shown["round_starts_total", "m"] == counters["rounds"] - requests
     assert shown["prefix_cache_queries_total", "m"] == counters["prompt_tokens"]
     assert shown["prefix_cache_hits_total", "m"] == counters["cached_tokens"]
@@ -129,7 +129,7 @@ def test_a_request_that_comes_back_to_its_own_cells_hits_no_more_than_its_prompt
         while generation.offset < request.max_tokens:
             round = engine.plan(may_wait=False)
             engine.run(round)
-            engine.settle(round)
+            engine.finish(round)
         engine.drop(generation)
     assert generation.cached > len(request.prompt)
     assert engine.counters.values["cached_tokens"] == len(request.prompt)
@@ -142,7 +142,7 @@ numbers = st.integers(0, 1000)
 def test_sums_over_verifiers_never_fall_when_one_leaves(seen: list[tuple[str, str, int, int]]) -> None:
     """Each card in turn is the only one alive; a verifier that left keeps its share."""
     alive: list[Card] = []
-    collector = Fleet(lambda: alive)
+    collector = FleetCollector(lambda: alive)
     last: dict[str, tuple[str, int, int]] = {}
     for name, model, prompt, cached in seen:
         # A verifier's counters only grow, and its model never changes.
@@ -192,7 +192,7 @@ def test_round_starts_are_exposed_by_what_ended_the_round_before() -> None:
 @given(st.lists(st.tuples(st.text(max_size=5), st.integers(0, 2**40)), max_size=30))
 def test_no_verifier_can_make_up_labels_without_end(starts: list[tuple[str, int]]) -> None:
     made = card("v", {}, starts=[began(after, 2, 1, offset) for after, offset in starts])
-    metric = Fleet(lambda: [made])._starts()
+    metric = FleetCollector(lambda: [made])._starts()
     assert {sample.labels["after"] for sample in metric.samples} <= {"plain", "accepted", "refused", "other"}
     assert {sample.labels["offset"] for sample in metric.samples} <= {str(offset) for offset in range(33)}
 

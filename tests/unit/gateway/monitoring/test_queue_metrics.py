@@ -7,7 +7,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError
 
-from services.gateway.monitoring.queue_metrics import Pressure
+from services.gateway.monitoring.queue_metrics import QueueMetrics
 from shared.wire.broker import Broker
 from tests.service.scripted import card
 
@@ -33,10 +33,10 @@ class Redis:
         return {"used_memory": 80, "maxmemory": 100}
 
 
-async def shown(pressure: Pressure, redis: Redis) -> dict[str, float]:
-    await pressure.look(Broker(cast(Any, redis), cast(Any, None)), [card()])
+async def shown(queue_metrics: QueueMetrics, redis: Redis) -> dict[str, float]:
+    await queue_metrics.look(Broker(cast(Any, redis), cast(Any, None)), [card()])
     registry = prometheus.CollectorRegistry()
-    registry.register(pressure)
+    registry.register(queue_metrics)
     return {
         sample.name.removeprefix("draftmesh_"): sample.value
         for metric in registry.collect()
@@ -45,7 +45,7 @@ async def shown(pressure: Pressure, redis: Redis) -> dict[str, float]:
 
 
 async def test_the_queue_and_the_memory_are_shown() -> None:
-    assert await shown(Pressure(), Redis()) == {
+    assert await shown(QueueMetrics(), Redis()) == {
         "redis_up": 1,
         "num_requests_waiting": 3,
         "oldest_waiting_seconds": 2.5,
@@ -55,21 +55,21 @@ async def test_the_queue_and_the_memory_are_shown() -> None:
 
 
 async def test_a_user_that_may_not_ask_for_the_memory_still_sees_the_queue() -> None:
-    found = await shown(Pressure(), Redis(info=NoPermissionError("no permission")))
+    found = await shown(QueueMetrics(), Redis(info=NoPermissionError("no permission")))
     assert found == {"redis_up": 1, "num_requests_waiting": 3, "oldest_waiting_seconds": 2.5}
 
 
 @pytest.mark.parametrize("error", [RedisConnectionError("gone"), TimeoutError(), OSError()])
 async def test_old_numbers_are_not_shown_as_new_ones(error: Exception) -> None:
-    pressure = Pressure()
-    await shown(pressure, Redis())
-    assert await shown(pressure, Redis(script=error)) == {"redis_up": 0}
-    assert (await shown(pressure, Redis()))["num_requests_waiting"] == 3
+    queue_metrics = QueueMetrics()
+    await shown(queue_metrics, Redis())
+    assert await shown(queue_metrics, Redis(script=error)) == {"redis_up": 0}
+    assert (await shown(queue_metrics, Redis()))["num_requests_waiting"] == 3
 
 
 async def test_a_model_whose_verifiers_left_keeps_its_queue() -> None:
-    pressure = Pressure()
-    await shown(pressure, Redis())
-    await pressure.look(Broker(cast(Any, Redis()), cast(Any, None)), [])
-    [waiting] = [metric for metric in pressure.collect() if metric.name == "draftmesh_num_requests_waiting"]
+    queue_metrics = QueueMetrics()
+    await shown(queue_metrics, Redis())
+    await queue_metrics.look(Broker(cast(Any, Redis()), cast(Any, None)), [])
+    [waiting] = [metric for metric in queue_metrics.collect() if metric.name == "draftmesh_num_requests_waiting"]
     assert [(sample.labels, sample.value) for sample in waiting.samples] == [({"model": "smol"}, 3)]

@@ -10,7 +10,7 @@ from services.gateway.prompts.conversation import adapt
 from services.gateway.prompts.rendering import Renderer
 from services.gateway.prompts.template import ChatTemplate, TemplateError
 from services.gateway.requests.types import Conversation, Tool
-from services.gateway.storage.kept_turns import Turn, behind
+from services.gateway.storage.kept_turns import KeptTurn, behind
 from tests import templates
 
 ABLE = Capabilities()
@@ -133,7 +133,9 @@ def renderer(source: str) -> Renderer:
     return Renderer(ChatTemplate(source), lambda id: id, lambda tools: f"tools: {[tool.name for tool in tools]}")
 
 
-def rendered(source: str, *messages: dict[str, Any], turns: dict[str, Turn] | None = None, **options: Any) -> list[Any]:
+def rendered(
+    source: str, *messages: dict[str, Any], turns: dict[str, KeptTurn] | None = None, **options: Any
+) -> list[Any]:
     conversation = Conversation(messages=messages, continues=options.get("continues", False))
     return renderer(source).render(conversation, {}, options.get("tools", ()), turns or {})
 
@@ -154,7 +156,7 @@ def test_a_template_s_refusal_is_in_its_own_words() -> None:
         rendered(templates.STRICT, turn("user", "a"), turn("user", "b"))
 
 
-KEPT = Turn((7, 8, 9), "", (("look", '{"at":"x"}'),))
+KEPT = KeptTurn((7, 8, 9), "", (("look", '{"at":"x"}'),))
 HISTORY = (
     turn("user", "u"),
     turn("assistant", "", tool_calls=[call("c1")]),
@@ -174,7 +176,7 @@ def test_a_kept_turn_is_rendered_as_its_own_tokens(source: str) -> None:
 
 
 def test_two_kept_turns_keep_their_places() -> None:
-    other = Turn((1,), "so", (("look", "{}"),))
+    other = KeptTurn((1,), "so", (("look", "{}"),))
     more = [turn("assistant", "so", tool_calls=[call("c2", "look", "{}")]), turn("tool", "r2", tool_call_id="c2")]
     pieces = rendered(templates.HERMES, *HISTORY, *more, turns={"c1": KEPT, "c2": other})
     assert [piece for piece in pieces if isinstance(piece, tuple)] == [(7, 8, 9), (1,)]

@@ -143,7 +143,7 @@ def test_a_disk_that_gets_full_while_fetching_leaves_nothing(here: Path, monkeyp
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/stub.incomplete")
 
-    monkeypatch.setattr(registries, "address", lambda _: registries.Address("http://127.0.0.1:1/x"))
+    monkeypatch.setattr(registries, "address", lambda _: registries.DownloadAddress("http://127.0.0.1:1/x"))
     monkeypatch.setattr(Download, "run", full)
     assert add() == (
         "backend add vulkan: the disk is full at /somewhere/stub.incomplete; nothing was installed, what has come is"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.launcher.facts.run_file import Run, recorded
+from services.launcher.facts.run_file import FleetRun, recorded
 from shared.settings import command_line, settings_file
 from tests.benchmarks import Start, bench, fakes
 from tests.dialects import Fake, failing, llama_server, ours
@@ -83,7 +83,7 @@ def test_a_running_up_is_measured_by_default(
     background: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake = Fake(ours)
-    up = Run(pid=1, gateway=background(fake).rstrip("/"), redis="redis://x", logs=str(tmp_path), started=1.0)
+    up = FleetRun(pid=1, gateway=background(fake).rstrip("/"), redis="redis://x", logs=str(tmp_path), started=1.0)
     with recorded(up):
         assert bench(monkeypatch) == 0
     assert len(fake.asked) == 3

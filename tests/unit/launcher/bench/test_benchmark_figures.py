@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console
 from yarl import URL
 
-from services.launcher.bench.acceptance import Acceptance, pooled, read
-from services.launcher.bench.plan import Cell, Settings
+from services.launcher.bench.acceptance import DraftCounts, pooled, read
+from services.launcher.bench.plan import BenchSettings, Cell
 from services.launcher.bench.plot import draw
-from services.launcher.bench.report import Report
-from services.launcher.bench.samples import Failure, Load, Measured, Reply, Sample
-from services.launcher.bench.servers import Address, Server
+from services.launcher.bench.report import BenchReport
+from services.launcher.bench.samples import AnswerSample, Failure, Load, Measurements, TimedAnswer
+from services.launcher.bench.servers import Server, ServerAddress
 from services.launcher.bench.summary import bursts, comparisons, decode_speed, summaries
 from services.launcher.bench.tables import tables
 from services.launcher.bench.workloads import Workload
@@ -21,8 +21,10 @@ CHAT = Cell(workload=Workload.CHAT, temperature=0.0, concurrency=1)
 CODE = Cell(workload=Workload.CODE, temperature=0.0, concurrency=1)
 
 
-def reply(*arrivals: float, tokens: int = 0, acceptance: Acceptance | None = None, counted: str = "usage") -> Reply:
-    return Reply(
+def reply(
+    *arrivals: float, tokens: int = 0, acceptance: DraftCounts | None = None, counted: str = "usage"
+) -> TimedAnswer:
+    return TimedAnswer(
         prompt_tokens=10,
         tokens=tokens or len(arrivals),
         counted=counted,
@@ -34,8 +36,10 @@ def reply(*arrivals: float, tokens: int = 0, acceptance: Acceptance | None = Non
     )
 
 
-def sample(server: str, answer: Reply, *, cell: Cell = CHAT, repetition: int = 0, index: int = 0) -> Sample:
-    return Sample(server=server, cell=cell, repetition=repetition, index=index, step=0, prompt=0, seed=1, reply=answer)
+def sample(server: str, answer: TimedAnswer, *, cell: Cell = CHAT, repetition: int = 0, index: int = 0) -> AnswerSample:
+    return AnswerSample(
+        server=server, cell=cell, repetition=repetition, index=index, step=0, prompt=0, seed=1, reply=answer
+    )
 
 
 def load(server: str, tokens: int, seconds: float, *, cell: Cell = CHAT, repetition: int = 0) -> Load:
@@ -50,7 +54,7 @@ def test_decode_speed_leaves_out_the_first_token_and_the_time_before_it() -> Non
 
 
 @pytest.mark.parametrize("answer", [reply(1.0, tokens=9), reply(1.0, 2.0, tokens=1), reply(1.0, 1.0005, tokens=9)])
-def test_an_answer_in_one_piece_has_no_decode_speed(answer: Reply) -> None:
+def test_an_answer_in_one_piece_has_no_decode_speed(answer: TimedAnswer) -> None:
     assert decode_speed(answer) is None
 
 
@@ -67,7 +71,7 @@ def test_our_rates_become_counts_and_pool_by_how_many_drafts_got_there() -> None
     assert ours is not None
     assert ours.reached == pytest.approx((10.0, 8.0))
     assert ours.kept == pytest.approx((8.0, 4.0))
-    other = Acceptance(drafted=30, accepted=3, reached=(30.0,), kept=(3.0,))
+    other = DraftCounts(drafted=30, accepted=3, reached=(30.0,), kept=(3.0,))
     total = pooled([ours, other])
     assert total is not None
     assert total.by_offset == pytest.approx((11 / 40, 0.5))
@@ -89,7 +93,7 @@ def test_ours_says_why_nothing_was_drafted() -> None:
 
 
 def test_llama_server_reports_counts_only() -> None:
-    assert read({"timings": {"predicted_n": 9, "draft_n": 8, "draft_n_accepted": 6}}) == Acceptance(
+    assert read({"timings": {"predicted_n": 9, "draft_n": 8, "draft_n_accepted": 6}}) == DraftCounts(
         drafted=8, accepted=6
     )
     assert read({"timings": {"predicted_n": 9}}) is None
@@ -116,14 +120,14 @@ def test_what_is_not_understood_is_not_reported(event: dict[str, Any]) -> None:
 
 
 def test_each_decode_of_the_target_adds_one_token_to_the_accepted() -> None:
-    assert Acceptance(drafted=90, accepted=75).tokens_per_round(100) == 4.0
+    assert DraftCounts(drafted=90, accepted=75).tokens_per_round(100) == 4.0
 
 
 # --- one cell ---
 
 
 def test_a_summary_is_over_all_answers_of_the_cell() -> None:
-    measured = Measured(
+    measured = Measurements(
         samples=[
             sample("a", reply(1.0, 2.0, tokens=11), repetition=0),
             sample("a", reply(3.0, 4.0, 6.0, tokens=61), repetition=1),
@@ -150,7 +154,7 @@ def test_a_summary_is_over_all_answers_of_the_cell() -> None:
 
 
 def test_a_cell_that_nobody_answered_has_failures_and_no_figures() -> None:
-    measured = Measured(failures=[Failure(server="a", cell=CHAT, repetition=0, message="gone")])
+    measured = Measurements(failures=[Failure(server="a", cell=CHAT, repetition=0, message="gone")])
     [chat] = summaries(measured, [CHAT, CODE], ["a"])
     assert (chat.answers, chat.failed, chat.tokens_per_second, chat.first_token_ms) == (0, 1, None, None)
 
@@ -159,7 +163,7 @@ def test_a_cell_that_nobody_answered_has_failures_and_no_figures() -> None:
 
 
 def test_ratios_pair_the_same_request_so_that_drift_cancels() -> None:
-    measured = Measured()
+    measured = Measurements()
     for repetition, drift in enumerate((1.0, 4.0)):
         measured.samples += [
             sample("ours", reply(1.0 * drift, 1.0 * drift + drift, tokens=31), repetition=repetition),
@@ -179,7 +183,7 @@ def test_ratios_pair_the_same_request_so_that_drift_cancels() -> None:
 
 
 def test_ratios_over_all_workloads_are_the_geometric_mean_of_their_pairs() -> None:
-    measured = Measured()
+    measured = Measurements()
     for cell, tokens in ((CHAT, 21), (CODE, 81)):
         measured.samples += [
             sample("ours", reply(1.0, 2.0, tokens=tokens), cell=cell),
@@ -192,23 +196,23 @@ def test_ratios_over_all_workloads_are_the_geometric_mean_of_their_pairs() -> No
 
 
 def test_an_answer_whose_twin_failed_is_compared_with_nothing() -> None:
-    measured = Measured(samples=[sample("ours", reply(1.0, 2.0, tokens=9))])
+    measured = Measurements(samples=[sample("ours", reply(1.0, 2.0, tokens=9))])
     assert comparisons(measured, [CHAT], ["ours", "peer"]) == []
 
 
 # --- what is shown ---
 
 
-def report(measured: Measured, *names: str, **more: Any) -> Report:
+def report(measured: Measurements, *names: str, **more: Any) -> BenchReport:
     servers = tuple(
         Server(
-            address=Address(name=name, url=URL("http://user:secret@127.0.0.1:1"), key="top-secret"),
+            address=ServerAddress(name=name, url=URL("http://user:secret@127.0.0.1:1"), key="top-secret"),
             model="m",
             software="fake/1",
         )
         for name in names
     )
-    settings = Settings(
+    settings = BenchSettings(
         workloads=(Workload.CHAT, Workload.CODE),
         concurrencies=(1, 4),
         temperatures=(0.0,),
@@ -217,13 +221,13 @@ def report(measured: Measured, *names: str, **more: Any) -> Report:
         seed=5,
     )
     fields: dict[str, Any] = {"own_truncation": (), "timeout_s": 9.0, "interrupted": False}
-    return Report(settings=settings, servers=servers, measured=measured, **(fields | more))
+    return BenchReport(settings=settings, servers=servers, measured=measured, **(fields | more))
 
 
-def both() -> Measured:
-    drafts = Acceptance(drafted=9, accepted=6, reached=(4.0, 3.0), kept=(3.0, 3.0))
+def both() -> Measurements:
+    drafts = DraftCounts(drafted=9, accepted=6, reached=(4.0, 3.0), kept=(3.0, 3.0))
     four = Cell(workload=Workload.CHAT, temperature=0.0, concurrency=4)
-    measured = Measured()
+    measured = Measurements()
     for cell in (CHAT, CODE, four):
         for name, speed, acceptance in (("ours", 30, drafts), ("peer", 10, None)):
             measured.samples.append(sample(name, reply(0.5, 1.5, tokens=speed + 1, acceptance=acceptance), cell=cell))
@@ -231,7 +235,7 @@ def both() -> Measured:
     return measured
 
 
-def shown(one: Report) -> str:
+def shown(one: BenchReport) -> str:
     console = Console(width=80, highlight=False)
     with console.capture() as captured:
         for table in tables(one):
@@ -250,7 +254,7 @@ def test_tables_fit_into_a_terminal_and_hold_speed_drafts_and_ratios() -> None:
 
 
 def test_servers_that_report_no_drafts_need_no_table_of_them() -> None:
-    measured = Measured(samples=[sample("peer", reply(0.5, 1.5))])
+    measured = Measurements(samples=[sample("peer", reply(0.5, 1.5))])
     assert "drafts" not in shown(report(measured, "peer"))
 
 
@@ -258,7 +262,9 @@ def test_remarks_say_what_the_figures_do_not() -> None:
     measured = both()
     measured.samples.append(sample("peer", reply(0.5, 1.5, counted="chunks"), repetition=1))
     measured.samples.append(
-        sample("ours", reply(0.5, 1.5, acceptance=Acceptance(drafted=0, accepted=0, reason="no drafter")), repetition=1)
+        sample(
+            "ours", reply(0.5, 1.5, acceptance=DraftCounts(drafted=0, accepted=0, reason="no drafter")), repetition=1
+        )
     )
     measured.failures.append(Failure(server="peer", cell=CHAT, repetition=1, message="HTTP 500: gone"))
     assert report(measured, "ours", "peer", own_truncation=("peer",), interrupted=True).remarks() == [

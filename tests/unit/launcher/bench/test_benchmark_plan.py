@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from services.launcher.bench.plan import Cell, Settings, order, turns, warm_up
+from services.launcher.bench.plan import BenchSettings, Cell, order, turns, warm_up
 from services.launcher.bench.workloads import Workload, conversation, prompts
 
 
-def settings(**fields: object) -> Settings:
+def settings(**fields: object) -> BenchSettings:
     wanted: dict[str, object] = {
         "workloads": tuple(Workload),
         "concurrencies": (1,),
@@ -17,7 +17,7 @@ def settings(**fields: object) -> Settings:
         "repeat": 3,
         "seed": 7,
     }
-    return Settings(**(wanted | fields))  # type: ignore[arg-type]
+    return BenchSettings(**(wanted | fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("workload", Workload)

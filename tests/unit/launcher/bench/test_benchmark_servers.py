@@ -9,11 +9,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from services.launcher.bench.acceptance import Acceptance
+from services.launcher.bench.acceptance import DraftCounts
 from services.launcher.bench.client import ask
-from services.launcher.bench.plan import Request, Settings, turns, warm_up
+from services.launcher.bench.plan import BenchSettings, PlannedRequest, turns, warm_up
 from services.launcher.bench.runner import Runner
-from services.launcher.bench.servers import Address, Server, addresses, connect
+from services.launcher.bench.servers import Server, ServerAddress, addresses, connect
 from services.launcher.bench.workloads import Workload
 from services.launcher.clients.streaming import AnswerError
 from shared.errors import StartError
@@ -21,8 +21,10 @@ from tests.dialects import DONE, Answer, Fake, bare, cut_off, event, failing, ll
 from tests.ports import free_port
 
 MESSAGES = ({"role": "user", "content": "Hi"},)
-REQUEST = Request(prompt=0, step=0, messages=MESSAGES, twin=MESSAGES, temperature=0.0, seed=3, tokens=4)
-SETTINGS = Settings(workloads=(Workload.CHAT,), concurrencies=(1,), temperatures=(0.0,), tokens=8, repeat=2, seed=1)
+REQUEST = PlannedRequest(prompt=0, step=0, messages=MESSAGES, twin=MESSAGES, temperature=0.0, seed=3, tokens=4)
+SETTINGS = BenchSettings(
+    workloads=(Workload.CHAT,), concurrencies=(1,), temperatures=(0.0,), tokens=8, repeat=2, seed=1
+)
 
 Serve = Callable[[Fake], Awaitable[Server]]
 
@@ -42,7 +44,7 @@ async def serve(http: aiohttp.ClientSession) -> AsyncIterator[Serve]:
         server = TestServer(fake.app())
         started.append(server)
         await server.start_server()
-        return await connect(http, Address(name=fake.name, url=server.make_url("/")))
+        return await connect(http, ServerAddress(name=fake.name, url=server.make_url("/")))
 
     yield start
     for server in started:
@@ -61,8 +63,8 @@ def ticks() -> Callable[[], float]:
 @pytest.mark.parametrize(
     ("answer", "tokens", "counted", "arrivals", "acceptance"),
     [
-        (ours, 5, "usage", (2.0, 3.0), Acceptance(drafted=4, accepted=3, reached=(2.0, 2.0), kept=(2.0, 1.0))),
-        (llama_server, 4, "usage", (2.0, 3.0, 4.0, 5.0), Acceptance(drafted=3, accepted=2)),
+        (ours, 5, "usage", (2.0, 3.0), DraftCounts(drafted=4, accepted=3, reached=(2.0, 2.0), kept=(2.0, 1.0))),
+        (llama_server, 4, "usage", (2.0, 3.0, 4.0, 5.0), DraftCounts(drafted=3, accepted=2)),
         (bare, 3, "chunks", (1.0, 2.0, 3.0), None),
     ],
 )
@@ -71,7 +73,7 @@ async def test_an_answer_is_understood_whatever_server_gives_it(
     tokens: int,
     counted: str,
     arrivals: tuple[float, ...],
-    acceptance: Acceptance | None,
+    acceptance: DraftCounts | None,
     http: aiohttp.ClientSession,
     serve: Serve,
 ) -> None:
@@ -189,7 +191,7 @@ async def test_a_server_without_a_model_is_refused(models: object, status: int, 
 async def test_a_named_model_needs_no_list(http: aiohttp.ClientSession) -> None:
     server = TestServer(Fake(ours, status=404).app())
     await server.start_server()
-    known = await connect(http, Address(name="x", url=server.make_url("/"), model="mine"))
+    known = await connect(http, ServerAddress(name="x", url=server.make_url("/"), model="mine"))
     await server.close()
     assert known.model == "mine"
 
@@ -222,8 +224,10 @@ async def test_requests_at_once_are_really_at_once(http: aiohttp.ClientSession) 
     app.router.add_post("/v1/chat/completions", answer)
     fake = TestServer(app)
     await fake.start_server()
-    server = Server(address=Address(name="a", url=fake.make_url("/")), model="m", software="")
-    settings = Settings(workloads=(Workload.CHAT,), concurrencies=(4,), temperatures=(0.0,), tokens=8, repeat=1, seed=1)
+    server = Server(address=ServerAddress(name="a", url=fake.make_url("/")), model="m", software="")
+    settings = BenchSettings(
+        workloads=(Workload.CHAT,), concurrencies=(4,), temperatures=(0.0,), tokens=8, repeat=1, seed=1
+    )
     runner = Runner(http, [server])
     await runner.run(turns(settings))
     await fake.close()
@@ -235,7 +239,7 @@ async def test_a_failed_request_is_counted_and_the_run_goes_on(http: aiohttp.Cli
     answers: Iterator[Answer] = iter([ours, ours, failing, ours])
     seen: list[str] = []
     runner = Runner(http, [await serve(Fake(lambda body: next(answers)(body)))], seen.append)
-    settings = Settings(
+    settings = BenchSettings(
         workloads=(Workload.AGENT,), concurrencies=(1,), temperatures=(0.0,), tokens=8, repeat=1, seed=1
     )
     await runner.warm_up(warm_up(settings))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.launcher.facts.run_file import Run, chosen, last_dead, living, recorded
+from services.launcher.facts.run_file import FleetRun, chosen, last_dead, living, recorded
 from shared.errors import StartError
 from shared.folders import state_folder
 
@@ -19,12 +19,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(pid: int = 10, port: int = 7071, started: float = 1.0, logs: str = "/nowhere") -> Run:
+def run(pid: int = 10, port: int = 7071, started: float = 1.0, logs: str = "/nowhere") -> FleetRun:
     redis = "redis://:secret@127.0.0.1:1/0"
-    return Run(pid=pid, gateway=f"http://127.0.0.1:{port}", redis=redis, logs=logs, started=started)
+    return FleetRun(pid=pid, gateway=f"http://127.0.0.1:{port}", redis=redis, logs=logs, started=started)
 
 
-def die_badly(one: Run) -> None:
+def die_badly(one: FleetRun) -> None:
     """As `up` does when a child could not be kept running."""
     with recorded(one) as file:
         file.keep()

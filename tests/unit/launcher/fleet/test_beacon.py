@@ -3,8 +3,8 @@
 import pytest
 
 from services.launcher.fleet import beacon
-from services.launcher.fleet.beacon import Silent, _plain
-from services.launcher.fleet.fleet_notice import Fleet
+from services.launcher.fleet.beacon import MulticastUnavailable, _plain
+from services.launcher.fleet.fleet_notice import AnnouncedFleet
 
 
 async def test_where_multicast_is_missing_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -12,10 +12,10 @@ async def test_where_multicast_is_missing_the_reason_is_told(monkeypatch: pytest
         raise OSError(19, "No such device")
 
     monkeypatch.setattr(beacon, "AsyncZeroconf", broken)
-    with pytest.raises(Silent, match="No such device"):
-        async with beacon.announced(Fleet("here", "192.0.2.1", 7072)):
+    with pytest.raises(MulticastUnavailable, match="No such device"):
+        async with beacon.announced(AnnouncedFleet("here", "192.0.2.1", 7072)):
             pytest.fail("nothing can be announced")
-    with pytest.raises(Silent, match="No such device"):
+    with pytest.raises(MulticastUnavailable, match="No such device"):
         await beacon.search(0.0)
 
 
@@ -25,6 +25,6 @@ def test_a_stranger_s_words_cannot_steer_a_terminal() -> None:
 
 
 def test_a_fleet_says_where_it_is() -> None:
-    fleet = Fleet("draftmesh on box", "fd00::1", 7072, model="m")
+    fleet = AnnouncedFleet("draftmesh on box", "fd00::1", 7072, model="m")
     assert str(fleet) == "draftmesh on box serves m, Redis at [fd00::1]:7072"
     assert fleet.url("drafter:t") == "redis://drafter:t@[fd00::1]:7072/0"

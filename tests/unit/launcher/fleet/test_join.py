@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.launcher.fleet import join
-from services.launcher.fleet.fleet_notice import Fleet
+from services.launcher.fleet.fleet_notice import AnnouncedFleet
 from services.launcher.fleet.join import address, discover
 from services.launcher.fleet.token import join_token
 from services.launcher.forecast.helping import News, expectation, gain
@@ -80,14 +80,14 @@ def test_a_file_that_holds_no_token_is_told(tmp_path: Path, content: str) -> Non
     ("fleets", "complaint"),
     [
         ([], "no fleet announces itself in this network; write draftmesh join redis://"),
-        ([Fleet("a", "h", 1), Fleet("b", "h", 2)], "there are 2 fleets; write which one"),
-        ([Fleet("a", "h", 1)], "--token"),
+        ([AnnouncedFleet("a", "h", 1), AnnouncedFleet("b", "h", 2)], "there are 2 fleets; write which one"),
+        ([AnnouncedFleet("a", "h", 1)], "--token"),
     ],
 )
 def test_what_the_network_cannot_tell_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, fleets: list[Fleet], complaint: str
+    monkeypatch: pytest.MonkeyPatch, fleets: list[AnnouncedFleet], complaint: str
 ) -> None:
-    async def search() -> list[Fleet]:
+    async def search() -> list[AnnouncedFleet]:
         return fleets
 
     monkeypatch.setattr("services.launcher.fleet.beacon.search", search)
@@ -98,8 +98,8 @@ def test_what_the_network_cannot_tell_is_asked_for(
 
 
 def test_the_only_fleet_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def search() -> list[Fleet]:
-        return [Fleet("a", "fd00::1", 7072)]
+    async def search() -> list[AnnouncedFleet]:
+        return [AnnouncedFleet("a", "fd00::1", 7072)]
 
     monkeypatch.setattr("services.launcher.fleet.beacon.search", search)
     assert discover("t", lambda _: None) == "redis://drafter:t@[fd00::1]:7072/0"
@@ -193,13 +193,13 @@ def test_only_after_a_failure_the_drafters_log_is_kept(
     async def reach(_: str) -> float:
         return 1.0
 
-    async def end(_: join.Helper) -> int:
+    async def end(_: join.JoinedDrafter) -> int:
         return status
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(join, "_reach", reach)
-    monkeypatch.setattr(join.Helper, "run", end)
-    wishes = join.Wishes(url="redis://127.0.0.1:1/0", token="", draft_model="", arguments=(), environment={})
-    assert join.run(wishes) == status
+    monkeypatch.setattr(join.JoinedDrafter, "run", end)
+    options = join.JoinOptions(url="redis://127.0.0.1:1/0", token="", draft_model="", arguments=(), environment={})
+    assert join.run(options) == status
     assert len(list(tmp_path.glob("draftmesh-*"))) == kept
     assert ("the drafter's log is kept in" in capsys.readouterr().out) == kept

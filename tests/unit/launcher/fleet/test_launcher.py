@@ -30,7 +30,7 @@ from tests import tiny_gguf
 GB = 10**9
 CPU = Device("CPU", "a CPU", "cpu", 8 * GB, 8 * GB)
 GPU = Device("CUDA0", "a GPU", "gpu", 9 * GB, 9 * GB)
-WISHES = fleet_plan.Wishes(
+OPTIONS = fleet_plan.UpOptions(
     target_model=("default",),
     alias=(),
     target_device=(),
@@ -59,8 +59,8 @@ WISHES = fleet_plan.Wishes(
 )
 
 
-def make(tmp_path: Path, *devices: Device, cores: int = 4, **wishes: object) -> fleet_plan.Plan:
-    wanted = replace(WISHES, **wishes)  # type: ignore[arg-type]
+def make(tmp_path: Path, *devices: Device, cores: int = 4, **options: object) -> fleet_plan.Plan:
+    wanted = replace(OPTIONS, **options)  # type: ignore[arg-type]
     return fleet_plan.make(wanted, devices or (CPU,), cores, model_in(tmp_path), tmp_path, {"HOME": "x"})
 
 
@@ -195,7 +195,7 @@ def test_a_fleet_in_the_local_network_has_an_address_a_key_and_a_notice(
     assert lines[2].startswith("from other machines: http://127.0.0.2:")
     assert api_keys.VARIABLE not in made.verifiers[0].environment
     with_keys = fleet_plan.make(
-        replace(WISHES, lan=True),
+        replace(OPTIONS, lan=True),
         (CPU,),
         2,
         model_in(tmp_path),
@@ -239,7 +239,7 @@ def test_a_host_that_is_not_here_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "message"),
+    ("options", "message"),
     [
         ({"cache_type_v": CacheType.Q8_0, "flash_attn": Switch.OFF}, "--cache-type-v q8_0: quantised values need"),
         ({"redis": "localhost"}, "--redis localhost: an address such as"),
@@ -253,9 +253,9 @@ def test_a_host_that_is_not_here_is_an_error() -> None:
         ({"target_device": ("cuda:1",)}, "--target-device cuda:1: no such device; here: cpu"),
     ],
 )
-def test_a_bad_value_is_found_before_anything_starts(tmp_path: Path, wishes: dict[str, object], message: str) -> None:
+def test_a_bad_value_is_found_before_anything_starts(tmp_path: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(StartError) as caught:
-        make(tmp_path, **wishes)  # type: ignore[arg-type]
+        make(tmp_path, **options)  # type: ignore[arg-type]
     assert str(caught.value).startswith(message)
 
 
@@ -299,11 +299,11 @@ def run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], i
     monkeypatch.setattr(fetching, "find", lambda *_: model)
 
     def run(status: int) -> int:
-        async def end(_: up.Fleet) -> int:
+        async def end(_: up.FleetProcesses) -> int:
             return status
 
-        monkeypatch.setattr(up.Fleet, "run", end)
-        return up.run(WISHES, (), Handed())
+        monkeypatch.setattr(up.FleetProcesses, "run", end)
+        return up.run(OPTIONS, (), Handed())
 
     return run
 

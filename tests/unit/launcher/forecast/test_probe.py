@@ -81,13 +81,13 @@ def test_more_rows_never_cost_less() -> None:
 # ---------------------------------------------------------------- options
 
 
-def subject(**options: object) -> planning.Subject:
+def subject(**options: object) -> planning.PlanOptions:
     usual: dict[str, object] = {
         "target_model": "default", "draft_models": (), "target_device": "cpu", "draft_devices": (), "threads": 1,
         "gpu_layers": -1, "tensor_split": "", "temperatures": (0.0, 1.0), "texts": ("A text",), "tokens": 16,
         "round_trip_ms": 0.5, "redis": "", "demo_pair": False,
     }  # fmt: skip
-    return planning.Subject(**usual | options)  # type: ignore[arg-type]
+    return planning.PlanOptions(**usual | options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from services.launcher.forecast.forecast import Agreement
 from services.launcher.forecast.payoff import WORTH
 from services.launcher.forecast.plan_report import Outlook, Prospect
 from services.launcher.forecast.setup_file import render
-from services.launcher.forecast.split import Place, Spare, Split
+from services.launcher.forecast.split import Spare, Split, TargetPlace
 from shared.machine.devices import Device
 from shared.model import hardware, model_source
 from shared.model.hardware import Hardware
@@ -26,7 +26,7 @@ from shared.wire.messages import Card, GatewayCard
 from tests.command_lines import forget_settings, launch
 from tests.toys import drafter_card
 
-WISHES = setup.Wishes(
+OPTIONS = setup.SetupOptions(
     target_model="",
     draft_models=(),
     folders=(),
@@ -40,7 +40,7 @@ WISHES = setup.Wishes(
 )
 CHEAP_ROWS = {1: 100.0, 2: 102.0, 16: 130.0}
 DEAR_ROWS = {1: 10.0, 2: 20.0, 16: 160.0}
-PLACE = Place(target="big", device="cuda:0", reason="it fits", taken=("cuda:0",))
+PLACE = TargetPlace(target="big", device="cuda:0", reason="it fits", taken=("cuda:0",))
 PLAIN = Split(place=PLACE, reason="no draft model")
 ONE, OTHER = (Split(place=PLACE, drafts=((name, "cpu"),), reason="free") for name in ("one", "other"))
 
@@ -125,7 +125,7 @@ LAYERS = st.sampled_from(["auto", "0", "99"])
 def test_the_file_says_what_was_decided_whatever_the_names(
     target: str, device: str, drafts: list[tuple[str, str]], lines: Sequence[str], redis: str, layers: str
 ) -> None:
-    place = Place(target=target, device=device, gpu_layers=layers, reason="x\ny")
+    place = TargetPlace(target=target, device=device, gpu_layers=layers, reason="x\ny")
     content = tomllib.loads(render(Split(place=place, drafts=tuple(drafts), reason="z"), lines, redis, lines))
     expected: dict[str, Any] = {"target_model": target, "target_device": device}
     if drafts:
@@ -230,6 +230,6 @@ def test_a_person_is_asked(agreed: bool, folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("typer.prompt", prompt)
     monkeypatch.setattr("typer.confirm", confirm)
     file = folder / settings_file.NAME
-    assert setup.run(replace(WISHES, output=file)) == (0 if agreed else 1)
+    assert setup.run(replace(OPTIONS, output=file)) == (0 if agreed else 1)
     assert asked == [("Target model", model_source.DEFAULT), (f"Write {file}?", "")]
     assert file.exists() == agreed

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.launcher.forecast.split import Candidate, Spare, Split, propose
+from services.launcher.forecast.split import ModelCandidate, Spare, Split, propose
 from shared.machine.devices import Device
 from shared.model.memory import Fit
 
@@ -24,7 +24,7 @@ def igpu(free: int = 32) -> Device:
     return Device("Vulkan0", "graphics in the CPU", "igpu", free * GB, free * GB)
 
 
-def model(name: str, size: int) -> Candidate:
+def model(name: str, size: int) -> ModelCandidate:
     """One that needs a GB besides its weights, and can be divided into layers on a GPU."""
 
     def fit(free: int, on_cpu: bool) -> Fit:
@@ -32,7 +32,7 @@ def model(name: str, size: int) -> Candidate:
             return Fit(LAYERS, LAYERS, 4096)
         return Fit(0 if on_cpu else max(0, int(LAYERS * (free - GB) / (size * GB))), LAYERS, 4096)
 
-    return Candidate(name, size * GB, fit)
+    return ModelCandidate(name, size * GB, fit)
 
 
 BIG, SMALL = model("big", 16), model("small", 1)

@@ -12,7 +12,7 @@ from services.launcher.facts import run_file
 from services.launcher.fleet.log_rotation import rotate
 from services.launcher.look import logs
 from services.launcher.look.log_line import as_json, pretty, read
-from services.launcher.look.log_reader import Logs
+from services.launcher.look.log_reader import LogReader
 from shared.errors import StartError
 from shared.settings.options import Level
 
@@ -33,8 +33,8 @@ def said(lines: object) -> list[str]:
     return [line.fields["event"] if line.fields else line.raw for line in lines]  # type: ignore[attr-defined]
 
 
-def reader(folder: Path, wanted: str = "", level: Level = Level.DEBUG) -> Logs:
-    return Logs(folder, wanted, level, BEGAN)
+def reader(folder: Path, wanted: str = "", level: Level = Level.DEBUG) -> LogReader:
+    return LogReader(folder, wanted, level, BEGAN)
 
 
 def test_processes_are_merged_by_time(tmp_path: Path) -> None:
@@ -158,15 +158,15 @@ def up(folder: Path) -> Iterator[run_file.RunFile]:
         yield file
 
 
-def record(folder: Path) -> run_file.Run:
-    return run_file.Run(pid=1, gateway="http://127.0.0.1:1", redis="redis://x", logs=str(folder), started=BEGAN)
+def record(folder: Path) -> run_file.FleetRun:
+    return run_file.FleetRun(pid=1, gateway="http://127.0.0.1:1", redis="redis://x", logs=str(folder), started=BEGAN)
 
 
 def show(
     name: str = "", *, follow: bool = False, json: bool = False, sleep: Callable[[float], None] | None = None
 ) -> int:
-    wishes = logs.Wishes(name=name, up=None, follow=follow, count=50, level=Level.DEBUG, as_json=json)
-    return logs.run(wishes, *([sleep] if sleep else []))
+    options = logs.LogsOptions(name=name, up=None, follow=follow, count=50, level=Level.DEBUG, as_json=json)
+    return logs.run(options, *([sleep] if sleep else []))
 
 
 @pytest.mark.usefixtures("up")

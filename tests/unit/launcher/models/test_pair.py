@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize
 
 from services.launcher.models import gguf_copy, pair
-from services.launcher.models.gguf_copy import Copy, NotWidenable
+from services.launcher.models.gguf_copy import GgufCopy, NotWidenable
 from shared.errors import StartError
 from shared.model.llama.context import Context
 from shared.model.llama.model import Model
@@ -52,7 +52,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def copy(source: Path, path: Path, quant: str, factor: Any = 1) -> None:
-    gguf_copy.write(source, [Copy(path=path, quant=quant, factor=factor)])
+    gguf_copy.write(source, [GgufCopy(path=path, quant=quant, factor=factor)])
 
 
 def tensors(path: Path) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def test_a_disk_that_becomes_full_is_one_sentence_and_leaves_nothing(source: Pat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(StartError, match="the disk became full; make room"):
-        gguf_copy.write(source, [Copy(path=tmp_path / "wide.gguf", quant="F32", factor=2)], full)
+        gguf_copy.write(source, [GgufCopy(path=tmp_path / "wide.gguf", quant="F32", factor=2)], full)
     assert not list(tmp_path.glob("wide*"))
 
 
@@ -216,7 +216,7 @@ def greedy(path: Path, prompt: str, count: int) -> tuple[list[int], np.ndarray[A
 
 @pytest.mark.model
 def test_the_widened_model_computes_the_same_function(tmp_path: Path) -> None:
-    copies = [Copy(path=tmp_path / f"{factor}.gguf", quant="F32", factor=factor) for factor in (1, 2)]
+    copies = [GgufCopy(path=tmp_path / f"{factor}.gguf", quant="F32", factor=factor) for factor in (1, 2)]
     gguf_copy.write(pair.default_model(), copies)
     prompt = "The three primary colours are"
     plain_tokens, plain_logits = greedy(tmp_path / "1.gguf", prompt, 8)

@@ -10,9 +10,9 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
-from services.launcher.look import figures, frame, ps
-from services.launcher.look.frame import View, render
+from services.launcher.look import figures, ps, top_frame
 from services.launcher.look.top import Fleet, Top
+from services.launcher.look.top_frame import TopView, render
 from shared.fleet import fleet_values
 from shared.wire.broker import BrokerError
 from shared.wire.messages import Card, RequestStatus
@@ -31,11 +31,11 @@ VERIFIER = structs.replace(
 )
 DRAFTER = structs.replace(fleet_cards.DRAFTER, created=int(NOW) - 40)
 CARDS: tuple[Card, ...] = (DRAFTER, GATEWAY, VERIFIER)
-VIEW = View(fleet=fleet_values.describe(CARDS), speeds=(0.0, 10.0, 20.0, 39.06), now=NOW)
+VIEW = TopView(fleet=fleet_values.describe(CARDS), speeds=(0.0, 10.0, 20.0, 39.06), now=NOW)
 NOBODY: Fleet = fleet_values.describe([])
 
 
-def lines(view: View, width: int, height: int = 50) -> list[str]:
+def lines(view: TopView, width: int, height: int = 50) -> list[str]:
     file = StringIO()
     Console(file=file, width=width, height=height).print(render(view, width, height))
     return [line.rstrip() for line in file.getvalue().splitlines()]
@@ -172,7 +172,7 @@ def test_machines_are_told_apart_where_there_are_several() -> None:
 
 
 def test_an_empty_fleet_says_what_to_do() -> None:
-    assert any("`draftmesh up`" in line for line in lines(View(fleet=NOBODY, speeds=(), now=NOW), 100))
+    assert any("`draftmesh up`" in line for line in lines(TopView(fleet=NOBODY, speeds=(), now=NOW), 100))
 
 
 def test_the_verdict_stands_below_the_headline_where_there_is_one() -> None:
@@ -218,7 +218,7 @@ def readings(*results: Fleet | Exception) -> Callable[[], Awaitable[Fleet]]:
 
 
 async def test_the_loop_shows_each_reading_and_keeps_the_speeds() -> None:
-    views: list[View] = []
+    views: list[TopView] = []
     busy = fleet_values.describe(CARDS)
     clock = Seconds(lambda pauses: top.stop() if pauses == 3 else None)
     top = Top(readings(NOBODY, busy, busy), views.append, clock)
@@ -228,7 +228,7 @@ async def test_the_loop_shows_each_reading_and_keeps_the_speeds() -> None:
 
 
 async def test_while_redis_is_away_the_latest_facts_stay_and_it_goes_on() -> None:
-    views: list[View] = []
+    views: list[TopView] = []
     busy = fleet_values.describe(CARDS)
     clock = Seconds(lambda pauses: top.stop() if pauses == 4 else None)
     top = Top(readings(busy, BrokerError("redis://x", "gone"), TimeoutError(), busy), views.append, clock)
@@ -241,7 +241,7 @@ async def test_while_redis_is_away_the_latest_facts_stay_and_it_goes_on() -> Non
 async def test_stop_ends_the_loop_without_another_second() -> None:
     shown = 0
 
-    def show(_: View) -> None:
+    def show(_: TopView) -> None:
         nonlocal shown
         shown += 1
         top.stop()
@@ -252,7 +252,7 @@ async def test_stop_ends_the_loop_without_another_second() -> None:
 
 
 async def test_another_size_of_the_terminal_is_shown_at_once() -> None:
-    views: list[View] = []
+    views: list[TopView] = []
     top = Top(readings(NOBODY), views.append, lambda: NOW)
 
     def resized(_: int) -> None:
@@ -266,4 +266,4 @@ async def test_another_size_of_the_terminal_is_shown_at_once() -> None:
 
 def test_the_total_speed_is_that_of_all_verifiers() -> None:
     two = fleet_values.describe((VERIFIER, structs.replace(VERIFIER, id="v2")))
-    assert frame.total_speed(two) == pytest.approx(78.12)
+    assert top_frame.total_speed(two) == pytest.approx(78.12)

@@ -2,16 +2,16 @@
 
 import math
 
-from shared.fleet.liveness import Silence
+from shared.fleet.liveness import Liveness
 
 GONE = math.inf
 
 
-def silence() -> Silence:
-    return Silence(limit_s=7.0, away_s=3.0)
+def silence() -> Liveness:
+    return Liveness(limit_s=7.0, away_s=3.0)
 
 
-def watch(one: Silence, ages: list[tuple[float, float]]) -> list[set[str]]:
+def watch(one: Liveness, ages: list[tuple[float, float]]) -> list[set[str]]:
     """The verdicts on "g", asked at each time with its age then."""
     return [one.dead(now, {"g": age}) for now, age in ages]
 

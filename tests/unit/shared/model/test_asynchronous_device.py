@@ -150,7 +150,7 @@ class Rounds:
     def round(self) -> None:
         plan = self.engine.plan(may_wait=False)
         self.engine.run(plan)
-        self.engine.settle(plan)
+        self.engine.finish(plan)
         self.seen.append((len(plan.rows), plan.prefill_rows, round(plan.decode_ms, 6)))
 
     def propose(self, generation: Generation) -> None:

@@ -11,7 +11,7 @@ import structlog
 import services.drafter.load
 import services.verifier.load
 from services.drafter.load import ModelDrafter
-from services.verifier.load import Loaded, TargetSettings, load
+from services.verifier.load import LoadedTarget, TargetSettings, load
 from shared.errors import StartError
 from shared.fleet.arriving import alone
 from shared.model import memory, model_source, offload
@@ -55,7 +55,7 @@ def whole(path: Path) -> int:
     return memory.need(sizes, layout, memory.number_of_layers(sizes), on_cpu=True).total
 
 
-def loaded(path: Path, place: Placement, **more: Any) -> Loaded:
+def loaded(path: Path, place: Placement, **more: Any) -> LoadedTarget:
     found = load(settings(path, **more), place)
     found.context.close()
     found.model.close()

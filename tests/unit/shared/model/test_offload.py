@@ -56,12 +56,12 @@ def test_a_wish_is_followed_whatever_fits(wish: str, layers: int) -> None:
 
 @pytest.mark.parametrize("text", ["auto", "all", "0", "20"])
 def test_wishes_are_words_or_numbers(text: str) -> None:
-    assert offload.is_wish(text)
+    assert offload.is_layer_count(text)
 
 
 @pytest.mark.parametrize("text", ["-1", "", "some", "2.5", "²", "1e3"])
 def test_nothing_else_is_a_wish(text: str) -> None:
-    assert not offload.is_wish(text)
+    assert not offload.is_layer_count(text)
 
 
 def test_the_sentence_names_what_it_needs_what_is_free_and_what_would_fit() -> None:

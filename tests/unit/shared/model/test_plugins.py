@@ -141,9 +141,9 @@ def test_a_broken_one_costs_no_other_device(added: Path) -> None:
 def test_what_did_well_is_not_tried_again_until_a_file_changes(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Path] = []
 
-    def attempt(path: Path) -> trial.Outcome:
+    def attempt(path: Path) -> trial.TrialOutcome:
         tried.append(path)
-        return trial.Outcome(problem="is bad" if len(tried) == 2 else "")
+        return trial.TrialOutcome(problem="is bad" if len(tried) == 2 else "")
 
     monkeypatch.setattr(trial, "attempt", attempt)
     monkeypatch.setattr(loading, "load", lambda path: 0)

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from shared.model import model_source, safe_cuts
 from shared.model.llama.model import Model
-from shared.model.safe_cuts import PIECE, Marks
+from shared.model.safe_cuts import PIECE, CutMarks
 
 
 def pieces(text: str, *special: str) -> list[str]:
-    return list(Marks(special, special).cut(text))
+    return list(CutMarks(special, special).cut(text))
 
 
 def test_a_short_text_is_one_piece() -> None:

@@ -11,14 +11,14 @@ from shared.errors import StartError
 from shared.model.llama import start_check, tiny_model, weights
 from shared.model.llama.backend_device import BackendDevice
 from shared.model.llama.fitness import Fitness
-from shared.model.llama.self_test import FAILED, Outcome, State, judge, run
-from shared.model.llama.verdicts import Verdict, Verdicts
+from shared.model.llama.self_test import FAILED, SelfTestOutcome, State, judge, run
+from shared.model.llama.verdicts import SelfTestVerdict, Verdicts
 from shared.model.rows import LlamaError
 
 Q4_0, Q6_K = 2, 14
 STEPS = "its start\nloading q4_0 weights\n2 rows of q4_0 weights, strict settings\n"
-PASSED = Outcome(State.PASSED)
-CRASHED = Outcome(State.FAILED, "illegal instruction at 2 rows")
+PASSED = SelfTestOutcome(State.PASSED)
+CRASHED = SelfTestOutcome(State.FAILED, "illegal instruction at 2 rows")
 CARD = BackendDevice(
     handle=1,
     name="CUDA0",
@@ -43,11 +43,11 @@ def ignore(line: str) -> None:
 class Attempts:
     """Self-tests with these outcomes, by device and whether extra buffers are used; counts those that were made."""
 
-    def __init__(self, outcomes: dict[tuple[str, bool], Outcome]) -> None:
+    def __init__(self, outcomes: dict[tuple[str, bool], SelfTestOutcome]) -> None:
         self._outcomes = outcomes
         self.made: list[tuple[list[int], str, bool]] = []
 
-    def __call__(self, kinds: Sequence[int], device: str, extra_buffers: bool) -> Outcome:
+    def __call__(self, kinds: Sequence[int], device: str, extra_buffers: bool) -> SelfTestOutcome:
         self.made.append((list(kinds), device, extra_buffers))
         return self._outcomes[device, extra_buffers]
 
@@ -67,20 +67,25 @@ def model(tmp_path: Path) -> Path:
             -signal.SIGILL,
             STEPS,
             "",
-            Outcome(State.FAILED, "illegal instruction at 2 rows of q4_0 weights, strict settings"),
+            SelfTestOutcome(State.FAILED, "illegal instruction at 2 rows of q4_0 weights, strict settings"),
         ),
-        (-signal.SIGABRT, "", "GGML_ASSERT", Outcome(State.FAILED, "aborted itself at its start")),
+        (-signal.SIGABRT, "", "GGML_ASSERT", SelfTestOutcome(State.FAILED, "aborted itself at its start")),
         (
             FAILED,
             STEPS + "wrong numbers with q4_0 weights",
             "",
-            Outcome(State.FAILED, "wrong numbers with q4_0 weights"),
+            SelfTestOutcome(State.FAILED, "wrong numbers with q4_0 weights"),
         ),
-        (-signal.SIGKILL, STEPS, "", Outcome(State.UNKNOWN, "killed at 2 rows of q4_0 weights, strict settings")),
-        (1, STEPS, "Traceback\nOSError: no space\n", Outcome(State.UNKNOWN, "OSError: no space")),
+        (
+            -signal.SIGKILL,
+            STEPS,
+            "",
+            SelfTestOutcome(State.UNKNOWN, "killed at 2 rows of q4_0 weights, strict settings"),
+        ),
+        (1, STEPS, "Traceback\nOSError: no space\n", SelfTestOutcome(State.UNKNOWN, "OSError: no space")),
     ],
 )
-def test_how_a_child_ended_in_words(status: int, said: str, errors: str, expected: Outcome) -> None:
+def test_how_a_child_ended_in_words(status: int, said: str, errors: str, expected: SelfTestOutcome) -> None:
     assert judge(status, said, errors) == expected
 
 
@@ -88,7 +93,7 @@ def test_a_child_that_does_not_end_says_nothing_about_llama() -> None:
     def hang(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         raise subprocess.TimeoutExpired(command, 300)
 
-    assert run([Q4_0], start=hang) == Outcome(State.UNKNOWN, "no end after 300 s")
+    assert run([Q4_0], start=hang) == SelfTestOutcome(State.UNKNOWN, "no end after 300 s")
 
 
 def test_a_model_that_passes_keeps_its_fast_kernels_and_is_tested_once(model: Path) -> None:
@@ -118,7 +123,7 @@ def test_a_crash_without_them_too_is_an_error_and_is_tried_again_next_time(model
 
 
 def test_a_test_that_could_not_be_made_changes_nothing_and_is_made_next_time(model: Path) -> None:
-    attempts = Attempts({("", True): Outcome(State.UNKNOWN, "no space")})
+    attempts = Attempts({("", True): SelfTestOutcome(State.UNKNOWN, "no space")})
     assert [Fitness(ignore, ignore, attempts).extra_buffers(model) for _ in range(2)] == [True, True]
     assert len(attempts.made) == 2
 
@@ -165,8 +170,8 @@ def test_verdicts_are_forgotten_when_a_library_changes(tmp_path: Path) -> None:
     library.write_bytes(b"one")
     before = Verdicts([library.parent])
     with before.one_at_a_time():
-        before.keep("cpu", Verdict(False, "slow"))
-    assert Verdicts([library.parent]).find("cpu") == Verdict(False, "slow")
+        before.keep("cpu", SelfTestVerdict(False, "slow"))
+    assert Verdicts([library.parent]).find("cpu") == SelfTestVerdict(False, "slow")
     library.write_bytes(b"other")
     assert Verdicts([library.parent]).find("cpu") is None
 
@@ -174,7 +179,7 @@ def test_verdicts_are_forgotten_when_a_library_changes(tmp_path: Path) -> None:
 def test_a_damaged_file_of_verdicts_counts_as_none(tmp_path: Path, own_cache: Path) -> None:
     verdicts = Verdicts([tmp_path / "none"])
     with verdicts.one_at_a_time():
-        verdicts.keep("cpu", Verdict())
+        verdicts.keep("cpu", SelfTestVerdict())
     [kept] = own_cache.glob("*.json")
     for text in ("{", "[]", '{"cpu": {}}', '{"cpu": 1}'):
         kept.write_text(text)
@@ -188,7 +193,7 @@ def test_a_folder_that_cannot_be_written_costs_only_the_next_test(
     monkeypatch.setenv("DRAFTMESH_CACHE", str(tmp_path / "file"))
     verdicts = Verdicts([tmp_path])
     with verdicts.one_at_a_time():
-        verdicts.keep("cpu", Verdict())
+        verdicts.keep("cpu", SelfTestVerdict())
     assert verdicts.find("cpu") is None
 
 

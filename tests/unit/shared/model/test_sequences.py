@@ -92,7 +92,7 @@ def windowed(window: int, tokens: list[int], sequences: int = 2) -> tuple[ToyTar
         rows = Rows()
         rows.extend(part, len(slot.tokens), slot.id)
         target.decode(rows)
-        held.settle(slot, part)
+        held.accept(slot, part)
     held.release(slot)
     return target, held
 

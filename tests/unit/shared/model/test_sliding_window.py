@@ -147,7 +147,7 @@ def test_a_prefix_is_used_again_where_all_is_kept_and_read_anew_where_not(
         sequences = Sequences(context)
         slot = sequences.acquire(TEXT[:500], reuse=True)
         read(context, TEXT[:500], sequence=slot.id)
-        sequences.settle(slot, TEXT[:500])
+        sequences.accept(slot, TEXT[:500])
         sequences.release(slot)
         prompt = [*TEXT[:100], 3, 4]
         again = sequences.acquire(prompt, reuse=True)
@@ -193,7 +193,7 @@ def answers(model: Model, unified: bool, full: bool, right: dict[str, list[int]]
             if not plan.rows:
                 break
             engine.run(plan)
-            for gain in engine.settle(plan):
+            for gain in engine.finish(plan):
                 if gain.generation.offset >= 80:
                     engine.drop(gain.generation)
         found = {generation.job.request_id: generation.context[len(generation.job.prompt) :] for generation in running}

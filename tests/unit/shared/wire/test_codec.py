@@ -19,7 +19,7 @@ from shared.wire.messages import (
     RoundStarts,
     Sampling,
     Speculation,
-    Thinking,
+    ThinkingLimit,
     TokenLogprob,
     VerifierCard,
 )
@@ -78,7 +78,10 @@ def test_every_message_survives_the_wire() -> None:
 
 MESSAGES: list[tuple[msgspec.Struct, Callable[[bytes], object]]] = [
     (job(sampling=Sampling(seed=5)), codec.decode_job),
-    (job(thinking=Thinking(budget=1, opened=False, start=(), end=(3,), close=(4,)), grammar="g"), codec.decode_job),
+    (
+        job(thinking=ThinkingLimit(budget=1, opened=False, start=(), end=(3,), close=(4,)), grammar="g"),
+        codec.decode_job,
+    ),
     (Chunk(tokens=(1,)), codec.decode_chunk),
     (CHUNK, codec.decode_chunk),
     (Open(request_id="r", reply_to="v", epoch=1, eog=(1,), n_vocab=64, lead=8), codec.decode_hint),

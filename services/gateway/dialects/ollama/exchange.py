@@ -12,8 +12,8 @@ from aiohttp import web
 
 from services.gateway.dialects.ollama.framing import (
     OllamaCollector,
+    OllamaContent,
     OllamaFraming,
-    Said,
     Shape,
     as_message,
     as_response,
@@ -22,7 +22,7 @@ from services.gateway.dialects.ollama.framing import (
 from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse_chat, parse_generate
 from services.gateway.errors import ApiError
 from services.gateway.http.answering import Endpoint, read_body
-from services.gateway.http.dialect import Dialect, Identity, StatelessCall
+from services.gateway.http.dialect import Dialect, Identity, StatelessExchange
 from services.gateway.http.gateway import GATEWAY
 from services.gateway.requests.types import GenerationRequest
 
@@ -30,7 +30,7 @@ NDJSON: Final = "application/x-ndjson"
 JSON: Final = "application/json"
 
 
-class OllamaCall(StatelessCall):
+class OllamaExchange(StatelessExchange):
     """A checked request of either kind."""
 
     def __init__(self, body: ChatBody | GenerateBody, shape: Shape) -> None:
@@ -52,36 +52,36 @@ class OllamaCall(StatelessCall):
         return OllamaCollector(self.shape, identity, self._began, logprobs=self.body.logprobs)
 
 
-def chat_call(data: bytes) -> OllamaCall:
+def chat_exchange(data: bytes) -> OllamaExchange:
     """A chat request. Raises a 400 `ApiError`."""
-    return OllamaCall(parse_chat(data), as_message)
+    return OllamaExchange(parse_chat(data), as_message)
 
 
-def generate_call(data: bytes) -> OllamaCall:
+def generate_exchange(data: bytes) -> OllamaExchange:
     """A generate request. Raises a 400 `ApiError`."""
-    return OllamaCall(parse_generate(data), as_response)
+    return OllamaExchange(parse_generate(data), as_response)
 
 
 class OllamaEndpoint:
     """The handler of one of the two routes."""
 
-    def __init__(self, parse: Callable[[bytes], OllamaCall]) -> None:
+    def __init__(self, parse: Callable[[bytes], OllamaExchange]) -> None:
         self._parse = parse
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer. Raises `ApiError` only before headers."""
         try:
-            call = self._parse(await read_body(request))
+            exchange = self._parse(await read_body(request))
         except ApiError:
             return await Endpoint(Dialect(self._parse)).handle(request)  # refuses it too, and counts it
-        if call.body.empty:
-            return await _loaded(request, call)
-        return await Endpoint(Dialect(lambda _: call, NDJSON)).handle(request)
+        if exchange.body.empty:
+            return await _loaded(request, exchange)
+        return await Endpoint(Dialect(lambda _: exchange, NDJSON)).handle(request)
 
 
-async def _loaded(request: web.Request, call: OllamaCall) -> web.Response:
+async def _loaded(request: web.Request, exchange: OllamaExchange) -> web.Response:
     """The model is served, so it is loaded; and what is served stays so, whatever `keep_alive` asks for."""
-    model = await request.app[GATEWAY].directory.find(call.body.model)
-    reason = "unload" if call.body.keep_alive in (0, "0", "0s") else "load"
-    body = {**head(model.name), **call.shape(Said()), "done": True, "done_reason": reason}
-    return web.Response(body=msgspec.json.encode(body) + b"\n", content_type=NDJSON if call.streaming else JSON)
+    model = await request.app[GATEWAY].directory.find(exchange.body.model)
+    reason = "unload" if exchange.body.keep_alive in (0, "0", "0s") else "load"
+    body = {**head(model.name), **exchange.shape(OllamaContent()), "done": True, "done_reason": reason}
+    return web.Response(body=msgspec.json.encode(body) + b"\n", content_type=NDJSON if exchange.streaming else JSON)

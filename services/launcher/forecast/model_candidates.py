@@ -11,9 +11,9 @@ from rich.console import Console
 from services.launcher.facts import inventory
 from services.launcher.facts.inventory import Found
 from services.launcher.facts.model_facts import Facts, Library, shares_vocabulary
-from services.launcher.forecast.split import Candidate
+from services.launcher.forecast.split import ModelCandidate
 from services.launcher.models import fetching, model_list
-from services.launcher.models.model_list import Entry
+from services.launcher.models.model_list import ListedModel
 from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.machine.devices import Device
@@ -26,15 +26,15 @@ _IDEAL: Final = 10  # times as heavy as its drafter should a target be: step cos
 class Candidates:
     """The target, its smaller quantisations here, and models that could draft for it, the likeliest first."""
 
-    target: Candidate
-    smaller: Sequence[Candidate]
-    drafts: Sequence[Candidate]
+    target: ModelCandidate
+    smaller: Sequence[ModelCandidate]
+    drafts: Sequence[ModelCandidate]
     served: str  # the name by which clients ask for the target
     fingerprint: str  # of its vocabulary
     n_tokens: int
 
 
-class Shelf:
+class LocalModels:
     """Every model on this machine with its facts; the ones that draftmesh made for its demo are left out."""
 
     def __init__(self, present: Mapping[str, Device], parallel: int, folders: Sequence[Path], console: Console) -> None:
@@ -80,7 +80,7 @@ class Shelf:
         )
 
     def _add(self, spec: str, option: str) -> None:
-        """Put a model on the shelf that was named and is not there yet."""
+        """Add a model that was named and that no folder holds."""
         if any(found.name == spec and found.whole for found in self._found):
             return
         first = fetching.find(spec, option, self._console)
@@ -88,11 +88,11 @@ class Shelf:
         size = sum(file.stat().st_size for file in files)
         self._found.append(Found(name=spec, source="given", files=files, size=size, whole=True))
 
-    def _examine(self) -> list[Entry]:
+    def _examine(self) -> list[ListedModel]:
         return model_list.examine(self._found, self._present, self._parallel, Library(cache_folder() / "models.json"))
 
-    def _candidate(self, name: str, facts: Facts) -> Candidate:
-        return Candidate(
+    def _candidate(self, name: str, facts: Facts) -> ModelCandidate:
+        return ModelCandidate(
             name,
             facts.weights,
             lambda free, on_cpu: memory.fit(facts, free, on_cpu=on_cpu, parallel=self._parallel),

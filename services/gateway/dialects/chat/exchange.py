@@ -3,11 +3,11 @@
 from services.gateway.dialects.chat.collector import ChatCollector
 from services.gateway.dialects.chat.framing import ChatFraming
 from services.gateway.dialects.chat.request import parse_chat
-from services.gateway.http.dialect import Identity, StatelessCall
+from services.gateway.http.dialect import Identity, StatelessExchange
 from services.gateway.requests.types import GenerationRequest
 
 
-class ChatCall(StatelessCall):
+class ChatExchange(StatelessExchange):
     """A checked chat request."""
 
     def __init__(self, data: bytes) -> None:

@@ -17,7 +17,7 @@ _FEWEST_LINES: Final = 3  # of a table that does not fit: title, headings, one r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class TopView:
     """What is shown: `fleet` as `fleet_values` describes it, and its tokens per second at the latest readings.
 
     `trouble` says why the facts are old; empty if they are not. `now` is in unix seconds.
@@ -75,7 +75,7 @@ def total_speed(fleet: Mapping[str, Any]) -> float:
     return float(sum(row["tokens_per_second"] for row in fleet["verifiers"]))
 
 
-def render(view: View, width: int, height: int) -> RenderableType:
+def render(view: TopView, width: int, height: int) -> RenderableType:
     """At most `height` lines of at most `width` columns; what does not fit is counted."""
     parts: list[RenderableType] = [_headline(view, width)]
     if verdict := view.fleet.get("verdict"):
@@ -104,7 +104,7 @@ def render(view: View, width: int, height: int) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(view: View, width: int) -> Text:
+def _headline(view: TopView, width: int) -> Text:
     """What it comes to, the latest speeds, and how to leave."""
     running = len(view.fleet["requests"])
     said = f"{total_speed(view.fleet):.1f} tok/s, {running} request{'' if running == 1 else 's'}"

@@ -3,11 +3,11 @@
 from services.gateway.dialects.completions.collector import CompletionCollector
 from services.gateway.dialects.completions.framing import CompletionFraming
 from services.gateway.dialects.completions.request import parse_completion
-from services.gateway.http.dialect import Identity, StatelessCall
+from services.gateway.http.dialect import Identity, StatelessExchange
 from services.gateway.requests.types import GenerationRequest
 
 
-class CompletionCall(StatelessCall):
+class CompletionExchange(StatelessExchange):
     """A checked request."""
 
     def __init__(self, data: bytes) -> None:

@@ -26,7 +26,7 @@ logger = structlog.get_logger()
 _ITEMS: Final = TypeAdapter(list[Item])
 
 
-class ResponsesCall:
+class ResponsesExchange:
     """A checked Responses request."""
 
     def __init__(self, data: bytes) -> None:

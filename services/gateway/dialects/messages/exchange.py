@@ -9,16 +9,16 @@ from typing import Any, Final
 from services.gateway.dialects.messages.content import Content, ContentEvents
 from services.gateway.dialects.messages.request import MessagesRequest, parse_messages
 from services.gateway.errors import ApiError
-from services.gateway.generation.choice import Event, Finished, Piece
+from services.gateway.generation.choice import CommittedToken, Event, Finished
 from services.gateway.http import anthropic_errors as messages_errors
-from services.gateway.http.dialect import Identity, StatelessCall
+from services.gateway.http.dialect import Identity, StatelessExchange
 from services.gateway.http.sse import event
 from services.gateway.requests.types import GenerationRequest
 
 _PING: Final = event({"type": "ping"})
 
 
-class MessagesCall(StatelessCall):
+class MessagesExchange(StatelessExchange):
     """A checked Messages request."""
 
     def __init__(self, data: bytes) -> None:
@@ -49,7 +49,7 @@ class _Answer:
         self._id = f"msg_{identity.id}"
         # Clients only send it back, with thinking that we can read as it is.
         self._events = ContentEvents(identity.id, shows_thinking=request.shows_thinking)
-        self._pieces: list[Piece] = []
+        self._pieces: list[CommittedToken] = []
         self._finished: Finished | None = None
 
     def _take(self, taken: Event) -> list[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ FAILED: Final = 1  # the status of a session whose child could not be kept runni
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Session:
+class SupervisedRun:
     """Children with logs in `folder`, told of on `display`; the last word on leaving is `farewell`."""
 
     def __init__(self, folder: Path, display: Display, farewell: str) -> None:
@@ -30,7 +30,7 @@ class Session:
         """Do `live`, wait for a signal, stop the children: 0, or the status that a failed child demands."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup's wish
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup asked for that
                 loop.add_signal_handler(number, self._asked)
         code = 0
         try:
