@@ -54,7 +54,8 @@ class Claims:
         self._redis = redis
         self._store = store
         self._instance = instance
-        self._held: set[str] = set()
+        self._held: set[str] = set()  # in slots
+        self._ending: set[str] = set()  # left their slots, and their last commits are on their way
         self._slots = slots
         self._arrived = arrived
         self._constrain = constrain
@@ -72,8 +73,15 @@ class Claims:
         """The next claimed job; its slot stays kept until `done`."""
         return self._ready.pop(0)
 
+    def ending(self, request_id: str) -> None:
+        """The request left its slot, and Redis hears of its end later: until `done` it looks like an orphan of ours."""
+        self._ending.add(request_id)
+        self._held.discard(request_id)
+        self._room.set()
+
     def done(self, request_id: str) -> None:
-        """The request left its slot."""
+        """The request left its slot, and Redis knows how it ended, or has it from somebody else by now."""
+        self._ending.discard(request_id)
         self._held.discard(request_id)
         self._room.set()
 
@@ -127,7 +135,7 @@ class Claims:
             await self._claim_one(request_id)
 
     async def _claim_one(self, request_id: str) -> None:
-        if len(self._held) >= self._slots or request_id in self._held:
+        if len(self._held) >= self._slots or request_id in self._held | self._ending:
             return  # the other loop took the last slot meanwhile; the orphan check will find the job again
         self._held.add(request_id)
         claimed = False

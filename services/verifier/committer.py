@@ -28,17 +28,25 @@ class Batch:
     appends: list[tuple[Generation, Append]] = field(default_factory=list)
     renewals: list[tuple[Generation, Renewal]] = field(default_factory=list)
     hints: list[tuple[str, Hint]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)  # requests whose last commits are among the appends
 
     def __bool__(self) -> bool:
         return bool(self.appends or self.renewals or self.hints)
 
 
 class Committer:
-    """`put` queues a batch; `run` sends; `on_lost` hears of every request that must not go on."""
+    """`put` queues a batch; `run` sends. `on_lost` hears of every request that must not go on, and `on_ended` of every
+    one whose last commit Redis has answered."""
 
-    def __init__(self, store: JobStore, on_lost: Callable[[Generation, ScriptOutcome], None]) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        on_lost: Callable[[Generation, ScriptOutcome], None],
+        on_ended: Callable[[str], None],
+    ) -> None:
         self._store = store
         self._on_lost = on_lost
+        self._on_ended = on_ended
         self._queue: asyncio.Queue[Batch] = asyncio.Queue(_BACKLOG_ROUNDS)
 
     async def put(self, batch: Batch) -> None:
@@ -72,4 +80,6 @@ class Committer:
                     if outcome is ScriptOutcome.GAP:
                         logger.error("commit_gap", request=generation.job.request_id, offset=generation.offset)
                     self._on_lost(generation, outcome)
+            for request_id in batch.ended:
+                self._on_ended(request_id)
             self._queue.task_done()

@@ -93,7 +93,7 @@ class VerifierWorker:
         )
         self._registry = Registry(broker.redis)
         self._introductions = Introductions(self._registry, vocabulary, loaded.model.path)
-        self._committer = Committer(self._store, self._lose)
+        self._committer = Committer(self._store, self._lose, self._claims.done)
         self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
         self._proposals: list[tuple[float, list[Proposal]]] = []  # with the time of their arrival
@@ -242,17 +242,22 @@ class VerifierWorker:
             )
             batch.appends.append((generation, late))
             self._records.saw(generation, _LATE)
-            batch.hints += self._end(generation)
+            self._end(generation, batch)
         for generation in [generation for generation in self._engine.running if generation.lost]:
-            batch.hints += self._end(generation)
+            batch.hints += self._drop(generation)
+            self._claims.done(generation.job.request_id)
         return batch
 
-    def _end(self, generation: Generation) -> list[tuple[str, Hint]]:
-        request_id = generation.job.request_id
+    def _end(self, generation: Generation, batch: Batch) -> None:
+        """Let go of a request whose last commit is in the batch."""
+        batch.hints += self._drop(generation)
+        batch.ended.append(generation.job.request_id)
+        self._claims.ending(generation.job.request_id)
+
+    def _drop(self, generation: Generation) -> list[tuple[str, Hint]]:
         self._engine.drop(generation)
         self._records.end(generation)
-        self._claims.done(request_id)
-        return [(name, Close(request_id=request_id)) for name in generation.sessions]
+        return [(name, Close(request_id=generation.job.request_id)) for name in generation.sessions]
 
     def _lose(self, generation: Generation, outcome: ScriptOutcome) -> None:
         if not generation.lost and generation in self._engine.running:
@@ -275,7 +280,7 @@ class VerifierWorker:
             batch.appends.append((generation, append))
             self._records.saw(generation, chunk)
             if chunk.finish is not Finish.NONE:
-                batch.hints += self._end(generation)
+                self._end(generation, batch)
                 continue
             for name, session in generation.sessions.items():
                 commit = Commit(
@@ -295,7 +300,7 @@ class VerifierWorker:
         for generation in list(self._engine.running):
             if not generation.lost:
                 await self._store.release(generation.job.request_id, generation.claim.epoch)
-            farewells += self._end(generation)
+            farewells += self._drop(generation)
         while self._claims:
             claim = self._claims.take().claim
             await self._store.release(claim.job.request_id, claim.epoch)

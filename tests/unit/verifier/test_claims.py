@@ -55,6 +55,21 @@ async def test_a_job_that_is_held_is_not_claimed_again() -> None:
     assert store.claimed == ["r0"]
 
 
+async def test_a_job_that_ends_is_not_claimed_again_before_redis_has_heard_of_it() -> None:
+    """Its slot is free at once, though: the commit may wait for a Redis that is away."""
+    one, store = claims(slots=1)
+    await one._claim("r0")
+    one.ending("r0")
+    store.orphaned = ["r0"]
+    await one._claim_orphans()
+    await one._claim("r1")
+    assert store.claimed == ["r0", "r1"]
+    one.done("r0")
+    one.done("r1")
+    await one._claim("r0")
+    assert store.claimed == ["r0", "r1", "r0"]
+
+
 async def test_stopping_waits_for_a_claim_under_way() -> None:
     one, store = claims(slots=5)
     loop = asyncio.create_task(one._claim("r0"))
