@@ -33,6 +33,28 @@ class Drafter:
     asked: int = 0  # rounds of requests that it drafts for
     requests: int = 0  # that we asked it to draft for
 
+    def judged(self, drafted: int, accepted: int) -> None:
+        """A round verified this many of its guesses."""
+        self.rounds += 1
+        self.drafted += drafted
+        self.accepted += accepted
+
+    def was_stale(self) -> None:
+        """A proposal came for what had been decided otherwise."""
+        self.stale += 1
+
+    def was_needed(self) -> None:
+        """A token was accepted that no other drafter of the request had guessed."""
+        self.added += 1
+
+    def was_asked(self) -> None:
+        """A request that it drafts for had a round."""
+        self.asked += 1
+
+    def observe_hop(self, hop_ms: float) -> None:
+        """A request learned anew how long a message to it and back takes."""
+        self.round_trip_ms = hop_ms
+
     def observe_step(self, step_us: int) -> float:
         """Take a reported step time in; returns the smoothed one in milliseconds."""
         step_ms = step_us / 1000

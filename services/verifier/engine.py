@@ -15,7 +15,7 @@ from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.pace import Pace
-from services.verifier.round import QUIET_ROUNDS, Planner, Round, RoundEntry
+from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, RoundEntry
 from services.verifier.scheduler import MAX_WIDTH, ExpectedDrafts
 from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk, walk
@@ -151,31 +151,35 @@ class Engine:
 
     # ------------------------------------------------------------ decode and walk: in the target's thread
 
-    def run(self, round: Round) -> None:
+    def run(self, round: Round) -> Decoded:
         """Decode the rows, walk every request that has logits, and drop from the cache what was not accepted."""
         for entry in round.entries:
             self._branch(entry)
         started = self._clock()
         self.target.decode(round.rows)
-        round.decode_ms = (self._clock() - started) * 1000
-        for entry in round.entries:
-            generation = entry.generation
-            if entry.rows:
-                job = generation.job
-                entry.walk = walk(
-                    generation.trie.root,
-                    entry.rows,
-                    self.target.logits,
-                    job.sampling,
-                    generation.history,
-                    self.eog,
-                    generation.room(self.target.n_ctx),
-                    job.top_logprobs,
-                    generation.rule,
-                )
-            self._join(entry)
-            accepted = entry.walk.path if entry.walk else []
-            self.sequences.accept(generation.slot, [*entry.computed, *(node.token for node in accepted)])
+        decode_ms = (self._clock() - started) * 1000
+        return Decoded(round, decode_ms, tuple(self._walk(entry) for entry in round.entries))
+
+    def _walk(self, entry: RoundEntry) -> Walk | None:
+        """Draw from the logits of a request's rows, and keep in the cache what was accepted."""
+        generation, found = entry.generation, None
+        if entry.rows:
+            job = generation.job
+            found = walk(
+                generation.trie.root,
+                entry.rows,
+                self.target.logits,
+                job.sampling,
+                generation.history,
+                self.eog,
+                generation.room(self.target.n_ctx),
+                job.top_logprobs,
+                generation.rule,
+            )
+        path = found.path if found else []
+        self._join(entry, path)
+        self.sequences.accept(generation.slot, [*entry.computed, *(node.token for node in path)])
+        return found
 
     def _branch(self, entry: RoundEntry) -> None:
         """Give every leaf of a tree the past of its request."""
@@ -184,10 +188,9 @@ class Engine:
             if leaf != slot.id:
                 self.target.copy(slot.id, leaf, len(slot.tokens))
 
-    def _join(self, entry: RoundEntry) -> None:
+    def _join(self, entry: RoundEntry, path: Sequence[TrieNode]) -> None:
         """Bring what was accepted into the request's own sequence and empty the others."""
         slot = entry.generation.slot
-        path = entry.walk.path if entry.walk else []
         if entry.sequences and path and slot.id not in entry.sequences[path[-1]]:
             start = len(slot.tokens)
             self.target.copy(entry.sequences[path[-1]][0], slot.id, start + 1 + len(path), start)
@@ -197,21 +200,21 @@ class Engine:
 
     # ------------------------------------------------------------ finish
 
-    def finish(self, round: Round) -> list[Gain]:
+    def finish(self, decoded: Decoded) -> list[Gain]:
         """Turn a finished round into chunks, verdicts and statistics."""
-        now_ms = self._clock() * 1000
+        round, now_ms = decoded.round, self._clock() * 1000
         self.counters.add("decodes", 1)
-        self.counters.add("decode_us", int(round.decode_ms * 1000))
-        self._planner.ended(round)
-        gains = [self._gain(entry, now_ms) for entry in round.entries]
+        self.counters.add("decode_us", int(decoded.decode_ms * 1000))
+        self._planner.ended(decoded)
+        gains = [self._gain(*one, now_ms) for one in zip(round.entries, decoded.walks, strict=True)]
         if round.prefill_rows or any(gain.chunk is None or gain.chunk.finish is not Finish.NONE for gain in gains):
             self._pace.interrupted()
         else:
             self._pace.decoded(sum(len(gain.chunk.tokens) for gain in gains if gain.chunk is not None), now_ms)
         return gains
 
-    def _gain(self, entry: RoundEntry, now_ms: float) -> Gain:
-        generation, result = entry.generation, entry.walk
+    def _gain(self, entry: RoundEntry, result: Walk | None, now_ms: float) -> Gain:
+        generation = entry.generation
         base = generation.offset
         if result is None:
             return Gain(generation, base, None)
@@ -283,13 +286,11 @@ class Engine:
         accepted = [node for node in result.path if not node.forced]
         for name in entry.generation.contributions.observe([node.guesses.keys() & sessions for node in accepted]):
             if name in self.drafters:
-                self.drafters[name].added += 1
+                self.drafters[name].was_needed()
         drafts = [node for node in entry.drafts if not node.forced]
         for name in {name for node in drafts for name in node.guesses if name in self.drafters}:
-            drafter = self.drafters[name]
-            drafter.rounds += 1
-            drafter.drafted += sum(name in node.guesses for node in drafts)
-            drafter.accepted += sum(name in node.guesses for node in accepted)
+            counts = (sum(name in node.guesses for node in nodes) for nodes in (drafts, accepted))
+            self.drafters[name].judged(*counts)
 
     def _source(self, node: TrieNode) -> str:
         """Whom an accepted token is credited to: the grammar that forced it, or the drafter whose confidence in it was

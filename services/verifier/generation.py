@@ -58,7 +58,7 @@ class DrafterSession:
         """A proposal came, of which `attached` tokens were useful: expect the next one."""
         step_ms = drafter.observe_step(proposal.step_us)
         if attached is None:
-            drafter.stale += 1
+            drafter.was_stale()
             if self.asked_ms is not None:  # it drew this before it heard of our latest commit
                 self.asked_ms = self.latest_ms
                 self.expected_ms = self.latest_ms + self.hop_ms + self.batch * step_ms
@@ -68,7 +68,7 @@ class DrafterSession:
             error_ms = min(1000.0, max(0.1, now_ms - self.asked_ms - self.batch * step_ms)) - self.hop_ms
             self.hop_ms += 0.2 * error_ms
             self.jitter_ms += 0.2 * (abs(error_ms) - self.jitter_ms)
-            drafter.round_trip_ms = self.hop_ms
+            drafter.observe_hop(self.hop_ms)
         if not attached:
             behind = max(0, offset - proposal.base - len(proposal.tokens))
         self.asked_ms = None
@@ -246,7 +246,7 @@ class Generation:
             if session.drafter not in drafters:
                 continue
             drafter = drafters[session.drafter]
-            drafter.asked += 1
+            drafter.was_asked()
             if session.drafter in alive:
                 session.goes_on(drafter.step_ms, now_ms)
                 continue

@@ -47,7 +47,6 @@ class RoundEntry:
     drafts: list[TrieNode] = field(default_factory=list)
     rows: dict[TrieNode, int] = field(default_factory=dict)
     sequences: dict[TrieNode, tuple[int, ...]] = field(default_factory=dict)  # of the rows of a tree; empty for a chain
-    walk: Walk | None = None
 
     @property
     def leaves(self) -> tuple[int, ...]:
@@ -64,7 +63,15 @@ class Round:
     wait_ms: float = 0.0
     decoding: int = 0  # requests that get tokens
     prefill_rows: int = 0
-    decode_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What the target's thread made of a round."""
+
+    round: Round
+    decode_ms: float
+    walks: tuple[Walk | None, ...]  # by entry; None for one whose prompt is unfinished
 
 
 class Planner:
@@ -131,15 +138,16 @@ class Planner:
         choice = choose([candidate], self._costs, others, False, self._target.max_rows, True, self._pace.rate)
         return 1 + round((choice.wait_ms - arrival.first_ms) / arrival.step_ms) if choice.wait_ms else 0
 
-    def ended(self, round: Round) -> None:
+    def ended(self, decoded: Decoded) -> None:
         """A round was run; what it took is learned from."""
+        round = decoded.round
         rows = len(round.rows)
         if round.decoding:
             self._pieces.decoded(round.decoding, rows - round.prefill_rows, alone=not round.prefill_rows)
         if round.prefill_rows:
-            self._pieces.observe(rows - round.prefill_rows, round.prefill_rows, round.decode_ms)
+            self._pieces.observe(rows - round.prefill_rows, round.prefill_rows, decoded.decode_ms)
         elif round.entries:
-            self._costs.observe(rows, round.decode_ms)
+            self._costs.observe(rows, decoded.decode_ms)
 
     def _widths(
         self, decoding: list[Generation], candidates: list[RowCandidate], choice: RowAllocation, prefill_rows: int

@@ -25,7 +25,7 @@ from services.verifier.introductions import Introductions
 from services.verifier.load import LoadedTarget
 from services.verifier.readers import Readers
 from services.verifier.records import Records
-from services.verifier.round import Round
+from services.verifier.round import Decoded, Round
 from services.verifier.speed import Speed
 from shared.fleet.registry import HEARTBEAT_S, Registry
 from shared.law.grammar import Grammars
@@ -159,14 +159,14 @@ class VerifierWorker:
                 round = await self._wait_for_drafts(round.wait_ms)
             if len(round.rows):
                 waited_s = self._clock() - planned
-                await loop.run_in_executor(self._thread, engine.run, round)
+                decoded = await loop.run_in_executor(self._thread, engine.run, round)
                 self._take_proposals()
-                gains = engine.finish(round)
+                gains = engine.finish(decoded)
                 await self._committer.put(self._messages(gains))
-                self._time(round, gains, began, waited_s)
+                self._time(decoded, gains, began, waited_s)
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
 
-    def _time(self, round: Round, gains: list[Gain], began_s: float, waited_s: float) -> None:
+    def _time(self, decoded: Decoded, gains: list[Gain], began_s: float, waited_s: float) -> None:
         """Note what a round that began then has given."""
         given = [len(gain.chunk.tokens) for gain in gains if gain.chunk is not None]
         now_s = self._clock()
@@ -174,11 +174,11 @@ class VerifierWorker:
             now_s=now_s,
             ms=(now_s - began_s) * 1000,
             idle_ms=waited_s * 1000,
-            decode_ms=round.decode_ms,
+            decode_ms=decoded.decode_ms,
             plain_ms=self._engine.costs(max(1, len(given))),
             requests=len(given),
             tokens=sum(given),
-            prefill=round.prefill_rows > 0,
+            prefill=decoded.round.prefill_rows > 0,
         )
 
     async def _wait_for_drafts(self, wait_ms: float) -> Round:

@@ -172,17 +172,18 @@ async def test_every_drafter_gives_the_plain_answer(
     references: list[Reference],
     make: Callable[[str], tuple[str, Callable[[], object]]],
 ) -> None:
-    """Alone and eight at once, with and without prefix reuse."""
+    """Alone and eight at once, with and without prefix reuse; alone, each set of drafters has a third of the cases."""
     assert strict_target.level == "strict"
     expected = [reference.tokens for reference in references]
     kinds = DRAFTERS[drafters]
+    third = slice(list(DRAFTERS).index(drafters) % 3, None, 3)
     async with stack(valkey_url, strict_target, model_path, *map(make, kinds)) as one:
-        alone, sources, accepted = await answers(one, cases, at_once=1)
+        alone, sources, accepted = await answers(one, cases[third], at_once=1)
         together, _, _ = await answers(one, cases, at_once=8, cache_prompt=False)
-        reused, _, _ = await answers(one, cases[::-1], at_once=8, cache_prompt=True)
-    assert alone == expected
+        reused, _, _ = await answers(one, cases[third][::-1], at_once=8, cache_prompt=True)
+    assert alone == expected[third]
     assert together == expected
-    assert reused == expected[::-1]
+    assert reused == expected[third][::-1]
     if kinds and kinds != ["random"]:
         assert accepted > 0
         assert sources <= set(kinds)

@@ -206,9 +206,9 @@ class World:
             round = self._wait(round.wait_ms)
         if not len(round.rows):
             return
-        engine.run(round)
+        decoded = engine.run(round)
         self._take()
-        for gain in engine.finish(round):
+        for gain in engine.finish(decoded):
             assert gain.chunk is not None
             commit = Commit(
                 request_id="r",

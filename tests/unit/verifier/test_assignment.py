@@ -176,8 +176,8 @@ class Talk:
                 self.propose(name, self._round % 8 in places)
             self._round += 1
             round = self.engine.plan(may_wait=False)
-            self.engine.run(round)
-            self.engine.finish(round)
+            decoded = self.engine.run(round)
+            self.engine.finish(decoded)
             if self.engine.assignment.due:
                 opened, closed = self.engine.reassign()
                 self.opened += [name for _, name in opened]

@@ -64,8 +64,8 @@ class Bench:
 
     def round(self) -> None:
         plan = self.engine.plan(may_wait=False)
-        self.engine.run(plan)
-        for gain in self.engine.finish(plan):
+        decoded = self.engine.run(plan)
+        for gain in self.engine.finish(decoded):
             if gain.chunk is None:
                 continue
             self.chunks.append(gain.chunk)
@@ -401,8 +401,8 @@ def test_logprobs_cover_every_token_and_come_from_the_target() -> None:
             break
         bench.propose(generation, generation.offset, answer[generation.offset :][:4] or [0])
         plan = bench.engine.plan(may_wait=False)
-        bench.engine.run(plan)
-        for gain in bench.engine.finish(plan):
+        decoded = bench.engine.run(plan)
+        for gain in bench.engine.finish(decoded):
             assert gain.chunk is not None
             assert len(gain.chunk.logprobs) == len(gain.chunk.tokens)
             found += gain.chunk.logprobs

@@ -55,8 +55,8 @@ class Paced:
         """Milliseconds between two tokens of whatever decodes."""
         began = self._target.now_ms
         plan = self.engine.plan()
-        self.engine.run(plan)
-        self.engine.finish(plan)
+        decoded = self.engine.run(plan)
+        self.engine.finish(decoded)
         return self._target.now_ms - began
 
 

@@ -78,8 +78,8 @@ def served(seed: int, requests: int) -> tuple[Engine, int]:
             )  # fmt: skip
             engine.take([proposal], 0.0)
             round = engine.plan(may_wait=False)
-            engine.run(round)
-            for gain in engine.finish(round):
+            decoded = engine.run(round)
+            for gain in engine.finish(decoded):
                 answered += len(gain.chunk.tokens) if gain.chunk else 0
             if generation.offset == request.max_tokens:
                 engine.drop(generation)
@@ -128,8 +128,8 @@ def test_a_request_that_comes_back_to_its_own_cells_hits_no_more_than_its_prompt
         generation = engine.admit(claim, list(output))
         while generation.offset < request.max_tokens:
             round = engine.plan(may_wait=False)
-            engine.run(round)
-            engine.finish(round)
+            decoded = engine.run(round)
+            engine.finish(decoded)
         engine.drop(generation)
     assert generation.cached > len(request.prompt)
     assert engine.counters.values["cached_tokens"] == len(request.prompt)

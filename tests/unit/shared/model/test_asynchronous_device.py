@@ -149,9 +149,9 @@ class Rounds:
 
     def round(self) -> None:
         plan = self.engine.plan(may_wait=False)
-        self.engine.run(plan)
-        self.engine.finish(plan)
-        self.seen.append((len(plan.rows), plan.prefill_rows, round(plan.decode_ms, 6)))
+        decoded = self.engine.run(plan)
+        self.engine.finish(decoded)
+        self.seen.append((len(plan.rows), plan.prefill_rows, round(decoded.decode_ms, 6)))
 
     def propose(self, generation: Generation) -> None:
         offset = generation.offset

@@ -192,8 +192,8 @@ def answers(model: Model, unified: bool, full: bool, right: dict[str, list[int]]
             plan = engine.plan(may_wait=False)
             if not plan.rows:
                 break
-            engine.run(plan)
-            for gain in engine.finish(plan):
+            decoded = engine.run(plan)
+            for gain in engine.finish(decoded):
                 if gain.generation.offset >= 80:
                     engine.drop(gain.generation)
         found = {generation.job.request_id: generation.context[len(generation.job.prompt) :] for generation in running}
