@@ -44,7 +44,7 @@ def failures() -> list[str]:
             break
     next(lines)
     rows = []
-    while (line := next(lines)).startswith("|"):
+    while (line := next(lines, "")).startswith("|"):
         rows.append(line.split("|")[1].strip())
     return rows
 
