@@ -1,4 +1,4 @@
-# `make up` is all a newcomer needs; `make help` lists the rest.
+# A newcomer needs `make install`; `make help` lists the rest.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
@@ -15,6 +15,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 install: $(STAMP) ## create .venv with all that draftmesh needs, in the exact versions of constraints.txt
+	@echo 'to type draftmesh in this shell: export PATH="$(CURDIR)/$(BIN):$$PATH"'
 
 # Newer pips find packages in a third of the time. Modules are compiled when they are first imported: most never are.
 # llama-cpp-python goes first and aloud: it may have to be compiled. Its self-test comes last, as it needs the others.
@@ -121,7 +122,7 @@ device-kit: $(STAMP) ## gather what device-check needs where no network is; ARGS
 device-check: ## check draftmesh on this machine's GPU in under 8 minutes; writes device-check.json
 	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); exec $$python -m bench.device.check $(ARGS)
 
-screenshots: $(EXTRAS) ## pictures of the page for the README, from a real fleet; needs Chromium
+screenshots: $(EXTRAS) ## pictures of the page for the docs, from a real fleet; needs Chromium
 	@exec $(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 clients: $(STAMP) ## install real clients (4 GB, in the cache), try each against the gateway; writes docs/clients.md

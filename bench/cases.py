@@ -109,7 +109,7 @@ def _diff(path: str, old: str, new: str) -> str:
 
 
 def _prose() -> Iterator[tuple[str, str]]:
-    for path in ("README.md", "docs/design.md"):
+    for path in ("README.md", "docs/rationale.md"):
         parts = (ROOT / path).read_text().split("\n## ")
         for part in parts[:8]:
             title, _, body = part.partition("\n")

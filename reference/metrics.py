@@ -32,7 +32,7 @@ def _rows() -> Iterator[tuple[str, str, str, str]]:
         for family in collector.collect():
             yield _row(family, getattr(family, "_labelnames", ()))
     for call in calls():  # gauges that are asked, wherever they are registered
-        if call.name == "watch":
+        if call.name == "watch" and call.argument(0, "name"):
             yield code(call.argument(0, "name")), "gauge", "", call.argument(1, "meaning")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from reference import commands, events, metrics, redis_keys, routes, settings
+from reference import commands, events, messages, metrics, redis_keys, routes, settings
 from reference.source import ROOT
 
 FOLDER: Final = ROOT / "docs/reference"
@@ -13,5 +13,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "http.md": routes.text,
     "metrics.md": metrics.text,
     "keys.md": redis_keys.text,
+    "messages.md": messages.text,
     "events.md": events.text,
 }

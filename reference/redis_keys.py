@@ -20,7 +20,8 @@ def text() -> str:
         rows.append((code(function(*(f"<{name}>" for name in names))), kind.lower(), meaning))
     return page(
         "Redis keys",
-        f"Everything that draftmesh keeps lies under `{keys.PREFIX}:` and expires by itself; docs/design.md says when. "
-        "Job streams are read by the consumer group " + code(keys.GROUP) + ".",
+        f"Everything that draftmesh keeps lies under `{keys.PREFIX}:` and expires by itself."
+        " [The wire](../wire.md) says when, and how values are written. Verifiers read the job streams as the consumer"
+        f" group {code(keys.GROUP)}.",
         table(("key", "type", "holds"), rows),
     )

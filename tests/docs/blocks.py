@@ -1,4 +1,4 @@
-"""The fenced blocks of README.md and docs/, and what is said about running them."""
+"""The fenced blocks of README.md, CONTRIBUTING.md and docs/, and what is said about running them."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).parents[2]
 # The reference is made from the code, and has tests of its own.
 PAGES: Final = tuple(
     path
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
     if not path.is_relative_to(ROOT / "docs/reference")
 )
 LANGUAGES: Final = frozenset({"sh", "console", "python", "toml", "json", "yaml", "text", ""})

@@ -1,4 +1,4 @@
-"""Whatever can go wrong shows in a metric: each row of the table in docs/design.md has one that exists."""
+"""Whatever can go wrong shows in a metric: each row of the table in docs/failures.md has one that exists."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.verifier.counters import Counters
 from tests.service.scripted import Stack, card, fixed, stack
 
-DESIGN = Path(__file__).parents[2] / "docs" / "design.md"
+FAILURES = Path(__file__).parents[2] / "docs" / "failures.md"
 SHOWN = {
     "verifier is killed": "draftmesh_takeovers",
     "verifier stops (SIGTERM)": "draftmesh_takeovers",
@@ -38,13 +38,13 @@ SHOWN = {
 
 def failures() -> list[str]:
     """The first column of the table."""
-    lines = iter(DESIGN.read_text().splitlines())
+    lines = iter(FAILURES.read_text().splitlines())
     for line in lines:
         if line.startswith("| what | the client sees |"):
             break
     next(lines)
     rows = []
-    while (line := next(lines)).startswith("|"):
+    while (line := next(lines, "")).startswith("|"):
         rows.append(line.split("|")[1].strip())
     return rows
 

@@ -1,0 +1,537 @@
+"""The wire is plain MessagePack: a service in another language reads and writes every message with its own library.
+
+Each example stands here twice: as our type, and as the plain array that the documentation promises. The independent
+package `msgpack` plays the other language.
+"""
+
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
+from inspect import getmembers, isclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args
+
+import msgpack  # type: ignore[import-untyped]
+import msgspec
+import pytest
+
+from services.gateway.storage.kept_turns import KeptTurn, TurnStore
+from services.gateway.storage.records import Origin, RecordStore
+from shared.fleet.registry import Registry, content_digest, draft_keeper
+from shared.machine.devices import Device
+from shared.wire import codec, jobs, keys, messages
+from shared.wire.broker import Broker
+from shared.wire.drafts import Inbox, send
+from shared.wire.jobs import Append, Claim, JobStore
+from shared.wire.messages import (
+    Announced,
+    Arrival,
+    Chunk,
+    Close,
+    Commit,
+    Deserted,
+    DrafterCard,
+    DrafterCounts,
+    Finish,
+    GatewayCard,
+    Hello,
+    Hint,
+    Job,
+    Open,
+    Proposal,
+    Reply,
+    RequestStatus,
+    RoundStarts,
+    Sampling,
+    Site,
+    Speculation,
+    ThinkingLimit,
+    TokenLogprob,
+    VerifierCard,
+)
+
+ROOT: Final = Path(__file__).parents[2]
+DOCUMENTED: Final = ROOT / "docs/reference/messages.md"
+
+
+class Example(NamedTuple):
+    """A message, what it is on the wire behind the version byte, and which decoder of ours takes it."""
+
+    ours: Any
+    plain: list[Any]
+    decode: Callable[[bytes], Any]
+
+
+SITE: Final = Site(
+    machine="boot",
+    quota="/slice",
+    devices=(Device("CUDA0", "a card", "gpu", 5, 8, "0000:01:00.0"),),
+    cores="ff",
+    threads=3,
+)
+PLAIN_SITE: Final = [
+    "boot",
+    "/slice",
+    [
+        {
+            "name": "CUDA0",
+            "description": "a card",
+            "kind": "gpu",
+            "memory_free": 5,
+            "memory_total": 8,
+            "id": "0000:01:00.0",
+        }
+    ],
+    "ff",
+    3,
+]
+# In every example each field has another value than its default, so that a field in the wrong place is seen.
+EXAMPLES: Final = (
+    Example(
+        Job(
+            request_id="r1",
+            model="big",
+            prompt=(5, 2**31 - 1),
+            sampling=Sampling(
+                seed=2**64 - 1,
+                temperature=0.5,
+                top_k=40,
+                top_p=0.75,
+                min_p=0.125,
+                presence_penalty=-1.5,
+                frequency_penalty=2.5,
+                repetition_penalty=1.25,
+                logit_bias=((3, -100.0), (4, 8.0)),
+            ),
+            max_tokens=24,
+            speculation=Speculation.ALWAYS,
+            top_logprobs=20,
+            cache_prompt=False,
+            timeout_ms=60_000,
+            grammar="start: 'yes'",
+            thinking=ThinkingLimit(budget=9, opened=True, start=(7,), end=(8, 9), close=(10, 8, 9)),
+            traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ),
+        [
+            "job",
+            "r1",
+            "big",
+            [5, 2**31 - 1],
+            [2**64 - 1, 0.5, 40, 0.75, 0.125, -1.5, 2.5, 1.25, [[3, -100.0], [4, 8.0]]],
+            24,
+            "always",
+            20,
+            False,
+            60_000,
+            "start: 'yes'",
+            [9, True, [7], [8, 9], [10, 8, 9]],
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ],
+        codec.decode_job,
+    ),
+    Example(
+        Chunk(
+            tokens=(11, 12),
+            sources=("drafter-1", ""),
+            drafted=4,
+            accepted=1,
+            reason="a device that hangs, or 漢字",
+            logprobs=(TokenLogprob(-0.5, ((11, -0.5), (13, -1.25))),),
+            finish=Finish.LENGTH,
+            detail="for people",
+            cached=16,
+            tried=2,
+        ),
+        [
+            "chunk",
+            [11, 12],
+            ["drafter-1", ""],
+            4,
+            1,
+            "a device that hangs, or 漢字",
+            [[-0.5, [[11, -0.5], [13, -1.25]]]],
+            "length",
+            "for people",
+            16,
+            2,
+        ],
+        codec.decode_chunk,
+    ),
+    Example(
+        Open(
+            request_id="r1",
+            reply_to="verifier-1",
+            epoch=2,
+            eog=(0, 2),
+            n_vocab=64,
+            lead=20,
+            committed=(4, 5),
+            worth=0.25,
+        ),
+        ["open", "r1", "verifier-1", 2, [0, 2], 64, 20, [4, 5], 0.25],
+        codec.decode_hint,
+    ),
+    Example(
+        Commit(request_id="r1", epoch=2, base=7, tokens=(4,), lead=8, want=3),
+        ["commit", "r1", 2, 7, [4], 8, 3],
+        codec.decode_hint,
+    ),
+    Example(Close(request_id="r1"), ["close", "r1"], codec.decode_hint),
+    Example(
+        Proposal(
+            request_id="r1",
+            epoch=2,
+            base=7,
+            prefix_hash=2**64 - 2,
+            tokens=(1, 2, 3),
+            scores=(1.0, 0.5, 0.25),
+            drafter="drafter-1",
+            step_us=1500,
+            parents=(-1, 0, 0),
+            batch=2,
+            copied=1,
+        ),
+        ["proposal", "r1", 2, 7, 2**64 - 2, [1, 2, 3], [1.0, 0.5, 0.25], "drafter-1", 1500, [-1, 0, 0], 2, 1],
+        codec.decode_reply,
+    ),
+    Example(Hello(drafter="drafter-1"), ["hello", "drafter-1"], codec.decode_reply),
+    Example(
+        VerifierCard(
+            id="verifier-1",
+            host="desk",
+            pid=100,
+            model="big",
+            fingerprint="f1",
+            vocabulary="v1",
+            n_vocab=64,
+            n_ctx=4096,
+            slots=4,
+            device="cuda:0",
+            exactness="strict",
+            exactness_note="no difference was found",
+            layout="streams",
+            speculation=Speculation.OFF,
+            row_ms=((1, 8.5), (2, 9.25)),
+            tokens_per_second=42.5,
+            counters={"rounds": 3, "drafted": 9},
+            accepted_per_position=(5, 3),
+            drafters=(
+                DrafterCounts(
+                    drafter="drafter-1",
+                    drafted=10,
+                    accepted=8,
+                    rounds=3,
+                    stale=1,
+                    added=2,
+                    round_trip_ms=0.5,
+                    asked=4,
+                ),
+            ),
+            refused=(("drafter-2", "token 7 differs"),),
+            requests=(
+                RequestStatus(
+                    request_id="r1",
+                    offset=12,
+                    tokens_per_round=2.5,
+                    drafters=("drafter-1",),
+                    reason="drafts do not pay",
+                    tokens_per_second=40.5,
+                    age_ms=300,
+                ),
+            ),
+            draining=True,
+            created=1_700_000_000,
+            starts=(RoundStarts(after="refused", offset=1, rounds=5, ready=4),),
+            aliases=("gpt-4o",),
+            plain_tokens_per_second=20.5,
+            speedup=2.125,
+            tokens_per_round=3.5,
+            cells=8192,
+            cells_used=900,
+            cells_running=800,
+            site=SITE,
+        ),
+        [
+            *("verifier", "verifier-1", "desk", 100, "big", "f1", "v1", 64, 4096, 4, "cuda:0"),
+            *("strict", "no difference was found", "streams", "off", [[1, 8.5], [2, 9.25]], 42.5),
+            {"rounds": 3, "drafted": 9},
+            [5, 3],
+            [["drafter-1", 10, 8, 3, 1, 2, 0.5, 4]],
+            [["drafter-2", "token 7 differs"]],
+            [["r1", 12, 2.5, ["drafter-1"], "drafts do not pay", 40.5, 300]],
+            True,
+            1_700_000_000,
+            [["refused", 1, 5, 4]],
+            ["gpt-4o"],
+            *(20.5, 2.125, 3.5, 8192, 900, 800),
+            PLAIN_SITE,
+        ],
+        codec.decode_card,
+    ),
+    Example(
+        DrafterCard(
+            id="drafter-1",
+            host="laptop",
+            pid=200,
+            kind="model",
+            model="small",
+            fingerprint="f1",
+            vocabulary="v2",
+            n_vocab=64,
+            device="cpu",
+            capacity=8,
+            sessions=2,
+            tokens_per_second=90.5,
+            created=1_700_000_001,
+            step_ms=11.5,
+            site=SITE,
+        ),
+        [
+            *("drafter", "drafter-1", "laptop", 200, "model", "small", "f1", "v2", 64, "cpu", 8, 2, 90.5),
+            *(1_700_000_001, 11.5, PLAIN_SITE),
+        ],
+        codec.decode_card,
+    ),
+    Example(
+        GatewayCard(
+            id="gateway-1",
+            host="desk",
+            pid=300,
+            url="http://127.0.0.1:7071",
+            streams=6,
+            created=1_700_000_002,
+            deserted=(Deserted(model="big", requests=2, reason="no verifier is left"),),
+            waiting=(("big", 3),),
+        ),
+        [
+            *("gateway", "gateway-1", "desk", 300, "http://127.0.0.1:7071", 6, 1_700_000_002),
+            *([["big", 2, "no verifier is left"]], [["big", 3]]),
+        ],
+        codec.decode_card,
+    ),
+    Example(
+        Arrival(id="verifier-2", host="desk", pid=400, role="verifier", site=SITE, created=1_700_000_003),
+        ["arrival", "verifier-2", "desk", 400, "verifier", PLAIN_SITE, 1_700_000_003],
+        codec.decode_card,
+    ),
+)
+TURN: Final = KeptTurn(tokens=(1, 2), text="I look.", calls=(("read", '{"path": "a"}'),))
+PLAIN_TURN: Final = [[1, 2], "I look.", [["read", '{"path": "a"}']]]
+ORIGIN: Final = Origin("gateway-1", "big", "r1")
+PLAIN_ORIGIN: Final = ["gateway-1", "big", "r1"]
+
+
+def name(example: Example) -> str:
+    return type(example.ours).__name__
+
+
+def of(kind: type) -> Example:
+    """The example of one type."""
+    return next(example for example in EXAMPLES if type(example.ours) is kind)
+
+
+def read(data: bytes) -> Any:
+    """As another language reads a message: the version, then MessagePack and nothing behind it."""
+    assert data[0] == 1
+    return msgpack.unpackb(data[1:])
+
+
+def written(plain: Any) -> bytes:
+    """As another language writes a message."""
+    return bytes([1]) + bytes(msgpack.packb(plain))
+
+
+def plainly(value: object) -> Any:
+    """Any value of ours as another language has it after reading it."""
+    return msgpack.unpackb(msgspec.msgpack.encode(value))
+
+
+def inside(value: object) -> Iterator[object]:
+    """Every struct and dataclass in a value, itself among them."""
+    if isinstance(value, msgspec.Struct):
+        yield value
+        for field in value.__struct_fields__:
+            yield from inside(getattr(value, field))
+    elif is_dataclass(value):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from inside(item)
+
+
+def defaults(kind: Any) -> dict[str, Any]:
+    """The default of every field of a struct or dataclass; `NODEFAULT` or `MISSING` for one that is required."""
+    if is_dataclass(kind):
+        return {field.name: field.default for field in dataclass_fields(kind)}
+    return {
+        field.name: field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(kind)
+    }
+
+
+def documented() -> dict[str, list[str]]:
+    """Each message's fields by place, as the page of the reference lists them; the tag is at place 0."""
+    found: dict[str, list[str]] = {}
+    for section in re.split(r"^##+ ", DOCUMENTED.read_text(), flags=re.M)[1:]:
+        rows = re.findall(r"^\| (\d*) \| (?:`(\w+)`)? \|.*$", section, flags=re.M)
+        if rows:
+            title = section.partition("\n")[0]
+            found[title] = [field for _, field in rows]
+            assert [place for place, _ in rows] in ([str(number) for number in range(len(rows))], [""] * len(rows))
+    return found
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+def test_another_language_reads_what_we_write(example: Example) -> None:
+    assert read(codec.encode(example.ours)) == example.plain
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+def test_we_read_what_another_language_writes(example: Example) -> None:
+    assert example.decode(written(example.plain)) == example.ours
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+def test_places_beyond_those_that_we_know_are_ignored(example: Example) -> None:
+    assert example.decode(written([*example.plain, "of the future", {"more": 1}])) == example.ours
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+def test_fields_with_defaults_may_be_left_out_at_the_end(example: Example) -> None:
+    left_out = {field: value for field, value in defaults(type(example.ours)).items() if value is not msgspec.NODEFAULT}
+    short = example.decode(written(example.plain[: len(example.plain) - len(left_out)]))
+    assert short == msgspec.structs.replace(example.ours, **left_out)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+def test_a_value_stands_at_the_place_that_the_reference_gives_its_field(example: Example) -> None:
+    tag, *places = read(codec.encode(example.ours))
+    assert tag == type(example.ours).__struct_config__.tag
+    nothing, *names = documented()[name(example)]
+    assert nothing == ""
+    for field, value in zip(names, places, strict=True):
+        assert value == plainly(getattr(example.ours, field)), field
+
+
+def test_every_message_has_an_example() -> None:
+    tagged = {
+        kind
+        for _, kind in getmembers(messages, isclass)
+        if issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag is not None
+    }
+    decoded = {Job, Chunk, *get_args(Hint), *get_args(Reply), *get_args(Announced)}
+    assert tagged == decoded == {type(example.ours) for example in EXAMPLES}
+
+
+def test_every_part_of_a_message_is_in_an_example() -> None:
+    known = {
+        kind
+        for _, kind in getmembers(messages, isclass)
+        if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
+    } | {Device}
+    assert known == {type(part) for example in EXAMPLES for part in inside(example.ours)}
+
+
+def test_every_field_of_an_example_differs_from_its_default() -> None:
+    """A field that has its default everywhere could stand at any place and no test here would see it."""
+    for example in EXAMPLES:
+        for part in inside(example.ours):
+            assert not [field for field, value in defaults(type(part)).items() if getattr(part, field) == value], part
+
+
+def test_the_reference_lists_every_type_with_its_fields_in_order() -> None:
+    parts: set[Any] = {type(part) for example in EXAMPLES for part in inside(example.ours)} | {KeptTurn, Origin}
+    tagged = {type(example.ours) for example in EXAMPLES}
+    assert documented() == {kind.__name__: [*([""] if kind in tagged else []), *defaults(kind)] for kind in parts}
+
+
+def test_every_module_that_speaks_messagepack_is_covered_here() -> None:
+    speakers = {
+        str(path.relative_to(ROOT))
+        for folder in ("shared", "services")
+        for path in (ROOT / folder).rglob("*.py")
+        if "msgspec.msgpack" in path.read_text()
+    }
+    covered = {codec.__name__, KeptTurn.__module__, Origin.__module__, "shared.model.vocabulary"}
+    assert speakers == {f"{module.replace('.', '/')}.py" for module in covered}
+
+
+# ---------------------------------------------------------------- where each lies in Redis
+
+
+async def raw(broker: Broker, command: str, *arguments: Any) -> Any:
+    """One command as any client sends it."""
+    return await broker.redis.execute_command(command, *arguments)  # type: ignore[attr-defined]
+
+
+def first_fields(entries: Sequence[Any]) -> dict[bytes, bytes]:
+    """The fields of a stream's first entry, from a raw reply of `XRANGE`."""
+    (_, fields), *_ = entries
+    return dict(fields) if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
+
+
+async def test_a_job_and_its_chunks_lie_where_the_documentation_says(broker: Broker) -> None:
+    job, chunk = of(Job), of(Chunk)
+    store = JobStore(broker.redis, broker.blocking, job.ours.model)
+    await store.submit(job.ours, limit=4)
+    assert read(await raw(broker, "HGET", "draftmesh:{r1}:job", "payload")) == job.plain
+    claim = await store.claim("r1", "verifier-1")
+    assert isinstance(claim, Claim)
+    await store.commit([Append(request_id="r1", epoch=claim.epoch, base=0, chunk=chunk.ours)])
+    entries = await broker.redis.xrange("draftmesh:{r1}:log")
+    assert read(first_fields(entries)[b"c"]) == chunk.plain
+
+
+async def test_a_job_that_another_language_wrote_can_be_claimed(broker: Broker) -> None:
+    job = of(Job)
+    store = JobStore(broker.redis, broker.blocking, job.ours.model)
+    await store.submit(job.ours, limit=4)
+    await raw(broker, "HSET", "draftmesh:{r1}:job", "payload", written(job.plain))
+    assert await jobs.read_job(broker.redis, "r1") == job.ours
+
+
+async def test_hints_and_proposals_lie_where_the_documentation_says(broker: Broker) -> None:
+    inbox: Inbox[Reply] = Inbox(broker.blocking, "verifier-1", codec.decode_reply)
+    await inbox.read(1)
+    proposal, commit = of(Proposal), of(Commit)
+    await raw(broker, "XADD", "draftmesh:inbox:verifier-1", "*", "m", written(proposal.plain))
+    assert await inbox.read(1) == [proposal.ours]
+    await send(broker.redis, [("drafter-1", commit.ours)])
+    entries = await broker.redis.xrange("draftmesh:inbox:drafter-1")
+    assert read(first_fields(entries)[b"m"]) == commit.plain
+
+
+@pytest.mark.parametrize("kind", get_args(Announced))
+async def test_a_card_lies_where_the_documentation_says(broker: Broker, kind: type) -> None:
+    example = of(kind)
+    registry = Registry(broker.redis)
+    await registry.beat(example.ours)
+    assert read(await raw(broker, "GET", f"draftmesh:card:{example.ours.id}")) == example.plain
+    await raw(broker, "SET", f"draftmesh:card:{example.ours.id}", written(example.plain))
+    assert await registry.announced() == [example.ours]
+
+
+async def test_a_kept_turn_is_messagepack_without_a_version(broker: Broker) -> None:
+    store = TurnStore(broker.redis)
+    await store.keep("call_1", TURN)
+    assert msgpack.unpackb(await raw(broker, "GET", "draftmesh:turn:call_1")) == PLAIN_TURN
+    await raw(broker, "SET", "draftmesh:turn:call_2", msgpack.packb(PLAIN_TURN))
+    assert await store.find(["call_2"]) == {"call_2": TURN}
+
+
+async def test_the_origin_of_a_record_is_messagepack_without_a_version(broker: Broker) -> None:
+    store = RecordStore(broker.redis)
+    await store.begin("resp_1", ORIGIN, [b"an event"], 1000)
+    fields = first_fields(await broker.redis.xrange(store.key("resp_1")))
+    assert msgpack.unpackb(fields[b"origin"]) == PLAIN_ORIGIN
+
+
+async def test_a_draft_models_vocabulary_is_a_deflated_list_of_bytes(broker: Broker) -> None:
+    texts = [b"a", b"\xff", b""]
+    registry = Registry(broker.redis)
+    keeper = draft_keeper(registry, texts)
+    await keeper.keep()
+    packed = msgpack.packb(texts, use_bin_type=True)
+    assert zlib.decompress(await raw(broker, "GET", keys.draft_vocabulary(content_digest(packed)))) == packed
