@@ -11,6 +11,7 @@ last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, 
   verifiers   id, host, device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining,
               cache_hit_rate, acceptance_rate, and its share of each of the totals
     row_ms, row_cost         by rows of a decode: ms, and in single steps
+    row_source               where these figures come from: a phrase
     payoff                   whether speculation pays: reason (why not; empty if it pays), sentence, and of the drafter
                              from which most is to be expected width, speedup, expected, ceiling; None: not measured
     accepted_per_position    accepted drafts by their place in the round
@@ -154,6 +155,7 @@ def _verifier(card: VerifierCard, cards: Sequence[Card], waiting: dict[str, int]
         "cache_hit_rate": card.counters.get("cached_tokens", 0) / looked_up if looked_up else None,
         "row_ms": costs,
         "row_cost": {rows: round(ms / single, 2) for rows, ms in costs.items()} if single else {},
+        "row_source": _row_source(card.counters.get("decodes", 0)),
         "payoff": _payoff(measured.of_verifier(card, cards)),
         "accepted_per_position": list(card.accepted_per_position),
         "round_starts": [structs.asdict(start) for start in card.starts],
@@ -164,6 +166,11 @@ def _verifier(card: VerifierCard, cards: Sequence[Card], waiting: dict[str, int]
         "counters": dict(card.counters),
         "refused": dict(card.refused),
     }
+
+
+def _row_source(decodes: int) -> str:
+    """A verifier starts with its calibration, and lets every decode refine it."""
+    return f"{decodes:,} decodes of the running verifier" if decodes else "calibration, checked at the verifier's start"
 
 
 def _payoff(measurement: Measurement) -> Row:

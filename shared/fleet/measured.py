@@ -30,7 +30,11 @@ def of_verifier(verifier: VerifierCard, cards: Iterable[Card]) -> Measurement:
         for counts in verifier.drafters
         if rows and counts.rounds and counts.drafter in drafters
     ]
-    return max(found, key=lambda measured: payoff(measured).expected, default=Measurement(row_ms=rows))
+    return max(
+        found,
+        key=lambda measured: payoff(measured).expected,
+        default=Measurement(row_ms=rows, can_roll_back=verifier.can_roll_back),
+    )
 
 
 def step_ms(card: DrafterCard) -> float:

@@ -42,6 +42,7 @@ class Measurement:
     """
 
     row_ms: tuple[tuple[int, float], ...]
+    can_roll_back: bool = True  # False: the model cannot take back rejected drafts
     alpha: float | None = None
     draft_ms: float = 0.0
     round_trip_ms: float = 0.0
@@ -120,6 +121,8 @@ def perfect_drafts_pay(cost: Cost, most: int, worth: float, requests: int = 1, o
 @lru_cache(maxsize=1024)
 def payoff(measured: Measurement) -> Payoff:
     """Does speculation pay? `row_ms` must hold at least one positive time."""
+    if not measured.can_roll_back:
+        return Payoff(0, 1.0, 1.0, 1.0, NO_ROLLBACK)
     expected, ceiling = best(ahead(measured)), best(ready(measured))
     reason = "" if expected.width else _obstacle(measured)
     speedup = expected.speedup
@@ -165,8 +168,8 @@ def sentence(measured: Measurement) -> str:
         return "whether speculation pays is not measured yet"
     found = payoff(measured)
     if found.reason:
-        plainly = "; `draftmesh demo` shows where it does" if measured.alpha is None else ""
-        return f"speculation does not pay here: {found.reason}{plainly}"
+        demo = "; `draftmesh demo` shows where it does" if measured.alpha is None else ""
+        return f"speculation does not pay here: {found.reason}{demo}"
     parts = []
     if measured.seen is not None:
         parts.append(f"{found.speedup:.2f}x plain decoding in the last rounds")

@@ -95,6 +95,7 @@ class VerifierStatus(Reply):
     cache_hit_rate: float | None
     row_ms: dict[int, float] = Field(description="Decode time in milliseconds by row count")
     row_cost: dict[int, float] = Field(description="The same in single steps")
+    row_source: str = Field(description="Where these figures come from")
     payoff: PayoffStatus
     accepted_per_position: list[int]
     round_starts: list[RoundStart]

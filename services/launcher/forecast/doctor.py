@@ -207,10 +207,10 @@ class Examination:
         found = measured.of_verifier(running, self._cards) if running else None
         if found is None or not found.row_ms:
             running = None
-            found = Measurement(row_ms=tuple(self._measure(target, stopwatch.COUNTS).items()))
+            found = self._measure(target, stopwatch.COUNTS)
         if not found.row_ms:
             return
-        source = f"as {running.id} measures it" if running else "measured now"
+        source = "as the running verifier measures it" if running else "measured now"
         table = Table("rows", title=f"cost of rows: {target.name}, {source}", title_justify="left")
         for rows, _ in found.row_ms:
             table.add_column(str(rows))
@@ -219,10 +219,12 @@ class Examination:
         table.add_row("steps", *(f"{ms / step:.2f}" for _, ms in found.row_ms))
         self._console.print(table)
         self._console.print(sentence(found), soft_wrap=True)
+        if not found.can_roll_back:
+            return
         rows_alone = Measurement(row_ms=found.row_ms)
         self._by_acceptance("lookup or a drafter that always keeps up", rows_alone)
         for draft in drafts:
-            draft_ms = self._measure(draft, (1,)).get(1)
+            draft_ms = dict(self._measure(draft, (1,)).row_ms).get(1)
             if draft_ms:
                 share = f"{draft_ms:.1f} ms a token, {draft_ms / step:.2f} of the target's step"
                 one = replace(rows_alone, draft_ms=draft_ms, round_trip_ms=LOCAL_MS)
@@ -240,7 +242,7 @@ class Examination:
             None,
         )
 
-    def _measure(self, placed: Placed, counts: Sequence[int]) -> dict[int, float]:
+    def _measure(self, placed: Placed, counts: Sequence[int]) -> Measurement:
         try:
             model = Model(
                 placed.path,
@@ -250,12 +252,13 @@ class Examination:
                 tensor_split=placed.place.shares,
             )
             try:
-                return stopwatch.row_costs(model, placed.threads, counts)
+                row_ms = stopwatch.measure(model, placed.threads, counts)
+                return Measurement(row_ms=tuple(row_ms.items()), can_roll_back=model.can_roll_back)
             finally:
                 model.close()
         except LlamaError as error:
             self._bad(str(error))
-            return {}
+            return Measurement(row_ms=())
 
     def _by_acceptance(self, who: str, measurement: Measurement) -> None:
         parts = []

@@ -24,6 +24,7 @@ Plain = dict[str, Any]
 _WIDTHS: Final = (1, 2, 3, 4, 6, 8, 11, 15)
 _WAYS: Final = {"synchronous": "in turn", "ahead": "ahead", "ready": "ready"}
 _ROWS: Final = (1, 2, 4, 8, 9, 16, 32)  # those shown of a longer table: a terminal is narrow
+_SOURCES: Final = {"probe": "measured now", "fleet": "as the running verifier measures it"}
 _CAVEATS: Final = {
     "probe": "Alpha is for the texts of this probe; other texts may differ. Models were timed alone; on one memory they"
     " slow each other.",
@@ -127,7 +128,8 @@ def show(console: Console, found: Plain) -> None:
     """Print the tables."""
     target = found["target"]
     counts = [rows for rows in target["row_ms"] if rows in _ROWS] or list(target["row_ms"])
-    rows = _table(f"cost of rows: {target['model']} on {target['device']}", "rows", *map(str, counts))
+    source = _SOURCES[found["source"]]
+    rows = _table(f"cost of rows: {target['model']} on {target['device']}, {source}", "rows", *map(str, counts))
     rows.add_row("ms", *(f"{target['row_ms'][count]:.1f}" for count in counts))
     rows.add_row("steps", *(f"{target['row_cost'][count]:.2f}" for count in counts))
     console.print(rows)

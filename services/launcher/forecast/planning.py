@@ -178,7 +178,7 @@ class _Probe:
                     "a recurrent or hybrid model decodes plainly: drafts cannot be taken back",
                 )
             rows = stage(f"{name}: cost of rows", 1)
-            row_ms = stopwatch.row_costs(model, threads)
+            row_ms = stopwatch.measure(model, threads)
             rows()
             if not subject.draft_models:
                 return _Target(name, row_ms, model.vocabulary.texts(), [])
@@ -207,7 +207,7 @@ class _Probe:
                     path.name,
                     f"its vocabulary differs from the target's at token {token}, so it cannot draft for it",
                 )
-            step_ms = stopwatch.row_costs(model, threads, (1,))[1]
+            step_ms = stopwatch.measure(model, threads, (1,))[1]
             told = stage(f"{name}: reads along", len(target.said))
             context = self._context(model, threads, max(len(said.prompt) for said in target.said))
             found = {temperature: Agreement(0, 0, 0, 0) for temperature in self._subject.temperatures}

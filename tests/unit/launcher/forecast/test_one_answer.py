@@ -71,9 +71,9 @@ class Silent(doctor.Examination):
         self.row_ms = row_ms
         self.measured = 0
 
-    def _measure(self, placed: doctor.Placed, counts: Sequence[int]) -> dict[int, float]:
+    def _measure(self, placed: doctor.Placed, counts: Sequence[int]) -> Measurement:
         self.measured += 1
-        return self.row_ms
+        return Measurement(row_ms=tuple(self.row_ms.items()))
 
 
 @pytest.mark.parametrize(

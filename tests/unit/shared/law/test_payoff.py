@@ -58,6 +58,11 @@ def test_what_was_seen_decides_over_what_is_expected() -> None:
     assert payoff(Measurement(row_ms=DEAR, alpha=0.9, seen=1.0)).reason.startswith(reasons.TOO_DEAR)
 
 
+def test_a_model_that_takes_no_drafts_back_has_no_use_for_them() -> None:
+    recurrent = Measurement(row_ms=((1, 1.0),), can_roll_back=False)
+    assert payoff(recurrent).reason == reasons.NO_ROLLBACK
+
+
 def test_the_sentence_says_what_the_answer_says() -> None:
     good = Measurement(row_ms=CHEAP, alpha=0.8, draft_ms=1.0, round_trip_ms=1.0)
     found = payoff(good)
