@@ -16,10 +16,10 @@ from rich.table import Column, Table
 from bench.cases import Case, cases
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.proposer import Draft, Opening, Path, Proposer, join
-from services.verifier.scheduler import MAX_WIDTH
 from services.verifier.tree import rank
 from services.verifier.trie import Guess, Trie, TrieNode
 from shared.law.acceptance import Acceptance
+from shared.law.payoff import MAX_WIDTH
 from shared.model import model_source
 from shared.model.llama.model import Model
 from shared.model.rows import MAX_LEAVES

@@ -16,9 +16,9 @@ from bench.device.told import Told
 from services.launcher.clients.streaming import AnswerError
 from services.launcher.fleet.cores import halves
 from services.launcher.fleet.stack import StackError
-from services.launcher.forecast.payoff import payoff
 from services.verifier.load import LoadedTarget, TargetSettings, load
 from shared.errors import StartError
+from shared.law.payoff import Measurement, payoff
 from shared.machine import devices
 from shared.machine.devices import CPU
 from shared.model import hardware
@@ -65,7 +65,7 @@ def calibration(told: Told) -> dict[str, Any]:
     """What rows cost on the device, with the unified cache."""
     loaded = _loaded(told, Exactness.LAW)
     row_ms = dict(loaded.costs.table)
-    best = {acceptance: payoff(acceptance, row_ms) for acceptance in _ACCEPTANCES}
+    best = {acceptance: payoff(Measurement(row_ms=loaded.costs.table, alpha=acceptance)) for acceptance in _ACCEPTANCES}
     return {
         "row_ms": row_ms,
         "steps": {rows: ms / row_ms[1] for rows, ms in row_ms.items()},

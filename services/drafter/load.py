@@ -9,7 +9,7 @@ from shared.errors import StartError
 from shared.fleet.arriving import Threads
 from shared.law.speedup import RowCosts
 from shared.machine import resources
-from shared.model import model_source, offload
+from shared.model import model_source, offload, row_costs
 from shared.model.llama.context import Context
 from shared.model.llama.fitness import Fitness
 from shared.model.llama.model import Model
@@ -69,7 +69,7 @@ class ModelDrafter:
             )
         except LlamaError as error:
             raise StartError("--ctx", layout.context, placed.failure(str(error))) from None
-        probe = self._model.vocabulary.tokenize(step_costs.PROBE_TEXT)
+        probe = self._model.vocabulary.tokenize(row_costs.PROBE_TEXT)
         step_ms = step_costs.measure(self._context, probe, RANKS)
         logger.info("steps_measured", step_ms={rows: round(ms, 2) for rows, ms in step_ms.items()})
         costs = RowCosts(step_ms)

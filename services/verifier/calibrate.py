@@ -1,4 +1,4 @@
-"""What this model on this device costs and keeps: decode time by row count, and whether logits are bit-exact.
+"""What this model on this device keeps: whether logits are bit-exact, and what rows cost (`shared.model.row_costs`).
 
 The answers are cached on disk by model file, device and build, so that only the first start pays for them.
 """
@@ -6,8 +6,6 @@ The answers are cached on disk by model file, device and build, so that only the
 import hashlib
 import json
 import os
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -16,23 +14,16 @@ import numpy as np
 import structlog
 
 from shared.law.sampling import Logits
+from shared.model import row_costs
 from shared.model.rows import Rows
 from shared.model.target import Target
 
 logger = structlog.get_logger()
 
-ROW_COUNTS: Final = (1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 32)
-# Any text will do as long as its logits are those of real text; long enough to cross llama.cpp's kernel borders.
-PROBE_TEXT: Final = (
-    "The harbour master kept two books. In the first he wrote what every ship declared: grain, copper, salted fish, "
-    "forty bolts of linen. In the second he wrote what he believed, and over the years the second book grew thicker. "
-    "def total(items):\n    return sum(item.price * item.count for item in items)\n"
-)
 PROBE_ROWS: Final = 72  # the probe reads the logits of so many rows of one decode; ggml changes kernels at 64
-_REPEATS: Final = 3
 # A cached table whose single row is further off than this was measured on a busy machine, or the machine changed.
 _TOLERANCE: Final = 1.25
-_VERSION: Final = 3  # of what is measured; raise it when the meaning of the cached numbers changes
+_VERSION: Final = 4  # of what is measured; raise it when the meaning of the cached numbers changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +53,9 @@ class LogitDifferences:
 class _Prober:
     """Runs rows of the probe text through a target whose sequences are all free."""
 
-    def __init__(self, target: Target, tokens: list[int], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, target: Target, tokens: list[int]) -> None:
         self._target = target
         self._tokens = tokens
-        self._clock = clock
 
     def decode(self, runs: list[tuple[int, int, int]]) -> list[Logits]:
         """Runs of (sequence, start, count) in one decode; the logits of the first run's rows."""
@@ -79,25 +69,6 @@ class _Prober:
     def clear(self) -> None:
         for sequence in range(self._target.sequences):
             self._target.truncate(sequence, 0)
-
-    def measure_rows(self, counts: tuple[int, ...] = ROW_COUNTS) -> dict[int, float]:
-        """Milliseconds by row count at a short context: the fastest of a few decodes, since noise only ever adds."""
-        start = min(32, len(self._tokens) // 3)
-        self.clear()
-        self.decode([(0, 0, start)])
-        most = min(len(self._tokens) - start, self._target.max_rows, self._target.n_ctx - start)
-        times: dict[int, list[float]] = {count: [] for count in counts if count <= most}
-        for repeat in range(_REPEATS + 1):
-            for count, samples in times.items():
-                began = self._clock()
-                self.decode([(0, start, count)])
-                if repeat:  # the first pass warms up
-                    samples.append((self._clock() - began) * 1000)
-                self._target.truncate(0, start)
-        self.clear()
-        measured = {count: min(samples) for count, samples in times.items()}
-        # More rows cannot cost less; what says so is noise, and the scheduler would chase it.
-        return dict(zip(measured, np.maximum.accumulate(list(measured.values())).tolist(), strict=True))
 
     def measure_exactness(self) -> LogitDifferences:
         count = min(len(self._tokens), PROBE_ROWS, self._target.n_ctx)
@@ -140,15 +111,9 @@ def _difference(one: list[Logits], other: list[Logits]) -> float:
     return float(max(np.abs(a - b).max() for a, b in zip(one, other, strict=False)))
 
 
-def measure_rows(target: Target, tokens: list[int], clock: Callable[[], float] = time.perf_counter) -> dict[int, float]:
-    """Decode time in milliseconds by row count. Leaves every sequence empty."""
-    return _Prober(target, tokens, clock).measure_rows()
-
-
 def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bool:
-    """Whether a single row costs now what the table says. Leaves every sequence empty."""
-    prober = _Prober(target, tokens)
-    fresh = prober.measure_rows((1,))[1]
+    """Whether a single row costs now what the table says. The first sequence must be free, and is so after."""
+    fresh = row_costs.measure(target, tokens, (1,))[1]
     return rows[1] / _TOLERANCE <= fresh <= rows[1] * _TOLERANCE
 
 

@@ -39,6 +39,7 @@ def introduce(
         aliases=tuple(aliases),
         cells=target.n_ctx * target.sequences,
         site=loaded.site,
+        can_roll_back=target.can_roll_back,
     )
 
 

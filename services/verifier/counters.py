@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.verifier.scheduler import MAX_WIDTH
+from shared.law.payoff import MAX_WIDTH
 from shared.wire.messages import RoundStarts
 
 PLAIN: Final = "plain"

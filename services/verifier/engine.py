@@ -16,9 +16,10 @@ from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.pace import Pace
 from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, RoundEntry
-from services.verifier.scheduler import MAX_WIDTH, ExpectedDrafts
+from services.verifier.scheduler import ExpectedDrafts
 from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk, walk
+from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
 from shared.model.sequences import Sequences
 from shared.model.target import Target

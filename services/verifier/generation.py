@@ -8,11 +8,12 @@ from itertools import takewhile
 from services.verifier.constraint import Constraint
 from services.verifier.contributions import Contributions
 from services.verifier.drafters import Drafter, Drafters, Kin
-from services.verifier.scheduler import MAX_WIDTH, ExpectedDrafts, RowCandidate
+from services.verifier.scheduler import ExpectedDrafts, RowCandidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Trie, TrieNode
 from services.verifier.walk import ANYTHING, Rule
 from shared.law.acceptance import COPIED
+from shared.law.payoff import MAX_WIDTH, UNDECODED
 from shared.law.sampling import History, needs_history
 from shared.model.sequences import Slot
 from shared.wire.jobs import Claim
@@ -94,7 +95,7 @@ class Generation:
     stays_until: int = 0  # rounds before which it is not moved to another drafter
     rounds: int = 0
     committed_now: int = 0  # tokens committed by this claim
-    reason: str = "nothing decoded yet"
+    reason: str = UNDECODED
     first_chunk: bool = True
     started_ms: float = 0.0  # on the engine's clock
     first: tuple[float, int] | None = None  # when its first tokens came, and how many

@@ -13,22 +13,14 @@ from typing import Final
 
 import structlog
 
-from services.verifier.calibrate import (
-    PROBE_ROWS,
-    PROBE_TEXT,
-    Cache,
-    LogitDifferences,
-    measure_exactness,
-    measure_rows,
-    still_holds,
-)
+from services.verifier.calibrate import PROBE_ROWS, Cache, LogitDifferences, measure_exactness, still_holds
 from services.verifier.scheduler import most_outputs
 from shared.errors import StartError
 from shared.fleet.arriving import Threads, alone
 from shared.folders import cache_folder
 from shared.law.speedup import RowCosts
 from shared.machine import resources
-from shared.model import model_source, offload
+from shared.model import model_source, offload, row_costs
 from shared.model.llama.context import CACHE_TYPES, Context, number_bytes
 from shared.model.llama.fitness import Fitness
 from shared.model.llama.library import build_info
@@ -269,12 +261,12 @@ class _Loader:
             extra_buffers=self._model.extra_buffers,
             sequences=min(settings.parallel, 2),
         )
-        tokens = self._model.vocabulary.tokenize(PROBE_TEXT)
+        tokens = self._model.vocabulary.tokenize(row_costs.PROBE_TEXT)
         found = cache.load()
         if found is not None and still_holds(context, tokens, found[0]):
             return found
         logger.info("calibration_started", layout=layout)
-        rows = measure_rows(context, tokens)
+        rows = row_costs.measure(context, tokens)
         exactness = found[1] if found is not None else measure_exactness(context, tokens)
         cache.store(rows, exactness)
         return rows, exactness

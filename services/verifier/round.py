@@ -12,10 +12,22 @@ from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.pace import Pace
 from services.verifier.pieces import Pieces
-from services.verifier.scheduler import MAX_WIDTH, ExpectedDrafts, RowAllocation, RowCandidate, choose
+from services.verifier.scheduler import ExpectedDrafts, RowAllocation, RowCandidate, choose
 from services.verifier.tree import sequences
 from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk
+from shared.law.payoff import (
+    MAX_WIDTH,
+    NO_DRAFT,
+    NO_DRAFTER,
+    NO_ROLLBACK,
+    OFF,
+    PREFILL,
+    TOO_DEAR,
+    TOO_POOR,
+    WORTH,
+    perfect_drafts_pay,
+)
 from shared.law.speedup import RowCosts
 from shared.model.rows import MAX_LEAVES, Rows
 from shared.model.sequences import Sequences
@@ -28,14 +40,6 @@ QUIET_ROUNDS: Final = 16
 # How long a request that insists on drafts waits for the first one at most, in plain steps and whatever these take.
 PATIENCE_STEPS: Final = 10.0
 PATIENCE_MS: Final = 250.0
-
-OFF = "speculation is off for this request"
-NO_ROLLBACK = "this model cannot take back rejected drafts"
-NO_DRAFTER = "no drafter is connected"
-NO_DRAFT = "no draft was ready in time"
-TOO_DEAR = "rows cost too much here: even perfect drafts would not pay"
-TOO_POOR = "the drafts are accepted too seldom to pay for their rows"
-PREFILL = "reading the prompt"
 
 
 @dataclass(slots=True)
@@ -173,7 +177,7 @@ class Planner:
         if not generation.sessions:
             return NO_DRAFTER
         most = min(MAX_WIDTH, self._target.max_rows - 1)
-        if all((1 + width) / self._costs(1 + width) <= 1 / self._costs(1) for width in range(1, most + 1)):
+        if not perfect_drafts_pay(self._costs, most, WORTH):
             return TOO_DEAR
         resting = generation.quiet_rounds >= QUIET_ROUNDS
         return TOO_POOR if candidate.ready or resting else NO_DRAFT

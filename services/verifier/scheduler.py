@@ -9,9 +9,8 @@ refusal is better kept short than made to look good.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-MAX_WIDTH: Final = 32  # drafts per request and round; beyond, a chain adds less than it costs anywhere we measured
+from shared.law.payoff import MAX_WIDTH, perfect_drafts_pay
 
 
 def most_outputs(requests: int) -> int:
@@ -77,7 +76,8 @@ def choose(
         return RowAllocation((), 0.0, 0.0, 0.0)
     plain_ms = cost(count + other_rows)
     best = RowAllocation((0,) * count, 0.0, float(count), plain_ms)
-    if not _can_pay(candidates, cost, other_rows, max_rows, count / plain_ms):
+    most = min(sum(min(candidate.limit, MAX_WIDTH) for candidate in candidates), max_rows - count - other_rows)
+    if not perfect_drafts_pay(cost, most, 1.0, count, other_rows):
         return best
     rate = max(rate, count / plain_ms)
     pick = _equal if equal_widths else _best_first
@@ -88,18 +88,6 @@ def choose(
         if tokens - rate * ms > best.tokens - rate * best.ms + 1e-9:
             best = RowAllocation(widths, wait_ms, tokens, ms)
     return best
-
-
-def _can_pay(
-    candidates: Sequence[RowCandidate], cost: Callable[[int], float], other_rows: int, max_rows: int, plain_rate: float
-) -> bool:
-    """False if even drafts that are always right would not pay: then nothing below needs to be computed."""
-    count = len(candidates)
-    most = sum(min(candidate.limit, MAX_WIDTH) for candidate in candidates)
-    return any(
-        (count + drafts) / cost(count + drafts + other_rows) > plain_rate
-        for drafts in range(1, min(most, max_rows - count - other_rows) + 1)
-    )
 
 
 def _waits(candidates: Sequence[RowCandidate], longest_ms: float) -> list[float]:

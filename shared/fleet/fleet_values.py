@@ -11,6 +11,9 @@ last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, 
   verifiers   id, host, device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining,
               cache_hit_rate, acceptance_rate, and its share of each of the totals
     row_ms, row_cost         by rows of a decode: ms, and in single steps
+    row_source               where these figures come from: a phrase
+    payoff                   whether speculation pays: reason (why not; empty if it pays), sentence, and of the drafter
+                             from which most is to be expected width, speedup, expected, ceiling; None: not measured
     accepted_per_position    accepted drafts by their place in the round
     round_starts, drafts_ready   how rounds began, and the share of them that found drafts ready
     counters                 since the start
@@ -32,8 +35,10 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from shared.fleet import measured
 from shared.fleet.model_names import resolve
 from shared.fleet.verdict import verdict
+from shared.law.payoff import Measurement, payoff, sentence
 from shared.wire.messages import Card, DrafterCard, DrafterCounts, GatewayCard, RoundStarts, VerifierCard
 
 Row = dict[str, Any]
@@ -49,7 +54,7 @@ def describe(cards: Sequence[Card]) -> Fleet:
     fleet: Fleet = {
         "totals": _totals(verifiers, waiting),
         "processes": [_process(card) for card in cards],
-        "verifiers": [_verifier(card, waiting) for card in verifiers],
+        "verifiers": [_verifier(card, cards, waiting) for card in verifiers],
         "drafters": [row for card in cards if isinstance(card, DrafterCard) for row in _drafter(card, verifiers)],
         "requests": [_request(card, index) for card in verifiers for index in range(len(card.requests))],
         "names": [{"name": model, "model": model} for model in names.models]
@@ -119,7 +124,7 @@ def _process(card: Card) -> Row:
     return row
 
 
-def _verifier(card: VerifierCard, waiting: dict[str, int]) -> Row:
+def _verifier(card: VerifierCard, cards: Sequence[Card], waiting: dict[str, int]) -> Row:
     costs = dict(card.row_ms)
     single = costs.get(1, 0.0)
     looked_up = card.counters.get("prompt_tokens", 0)
@@ -150,6 +155,8 @@ def _verifier(card: VerifierCard, waiting: dict[str, int]) -> Row:
         "cache_hit_rate": card.counters.get("cached_tokens", 0) / looked_up if looked_up else None,
         "row_ms": costs,
         "row_cost": {rows: round(ms / single, 2) for rows, ms in costs.items()} if single else {},
+        "row_source": _row_source(card.counters.get("decodes", 0)),
+        "payoff": _payoff(measured.of_verifier(card, cards)),
         "accepted_per_position": list(card.accepted_per_position),
         "round_starts": [structs.asdict(start) for start in card.starts],
         "drafts_ready": {
@@ -159,6 +166,18 @@ def _verifier(card: VerifierCard, waiting: dict[str, int]) -> Row:
         "counters": dict(card.counters),
         "refused": dict(card.refused),
     }
+
+
+def _row_source(decodes: int) -> str:
+    """A verifier starts with its calibration, and lets every decode refine it."""
+    return f"{decodes:,} decodes of the running verifier" if decodes else "calibration, checked at the verifier's start"
+
+
+def _payoff(measurement: Measurement) -> Row:
+    found: Row = dict.fromkeys(("width", "speedup", "expected", "ceiling")) | {"reason": ""}
+    if measurement.row_ms:
+        found = asdict(payoff(measurement))
+    return found | {"sentence": sentence(measurement)}
 
 
 def _ready(starts: Sequence[RoundStarts]) -> float | None:

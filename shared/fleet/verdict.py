@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-WORTH: Final = 1.05  # a smaller gain drowns in noise
-NO_DRAFTER: Final = "no drafter is connected"
+from shared.law.payoff import NO_DRAFT, NO_DRAFTER, SWITCHED_OFF, WORTH
 
 _Rows = Sequence[Mapping[str, Any]]
 
@@ -29,23 +28,16 @@ def _reason(verifiers: _Rows, drafters: _Rows, requests: _Rows, helping: set[str
     if not helping:
         return _missing(drafters)
     if all(row["speculation"] == "off" for row in verifiers):
-        return "speculation is switched off"
+        return SWITCHED_OFF
     reasons = Counter(row["reason"] for row in requests if row["reason"] and row["offset"])
     if reasons:
         return str(reasons.most_common(1)[0][0])
-    if all(_too_dear(row["row_cost"]) for row in verifiers):
-        return "rows cost too much here, even perfect drafts would not pay"
-    return "the drafts are worth no more than the rows that they take"
+    return next((str(row["payoff"]["reason"]) for row in verifiers if row["payoff"]["reason"]), NO_DRAFT)
 
 
 def _missing(drafters: _Rows) -> str:
     refused = [row["refused"] for row in drafters if row["refused"] is not None]
     return f"the verifier refuses every drafter ({refused[0]})" if refused else NO_DRAFTER
-
-
-def _too_dear(row_cost: Mapping[int, float]) -> bool:
-    """Whether several rows cost as much as so many steps, as far as was measured."""
-    return bool(row_cost) and all(cost >= rows for rows, cost in row_cost.items())
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""What speculation is worth: expected tokens per round, the cost of rows, the best width. Pure.
+"""What speculation is worth: expected tokens per round, speed-ups, the cost of rows. Pure.
 
 E(a, g) = (1 - a^(g+1)) / (1 - a) tokens per round for a chain of g drafts, each accepted with probability a
 (Leviathan et al. 2023). With drafts always ready the speed-up over plain decoding is E(a, g) / v(g + 1), where v is
@@ -19,17 +19,24 @@ def expected_tokens(alpha: float, width: int) -> float:
     return float((1.0 - alpha ** (width + 1)) / (1.0 - alpha))
 
 
-def best_width(alpha: float, cost: Callable[[int], float], limit: int) -> tuple[int, float]:
-    """The draft width up to `limit` with the highest speed-up over plain decoding, and that speed-up.
+def alpha_of_counts(drafted: int, accepted: int, rounds: int) -> float:
+    """The acceptance per token that gives `accepted` of `drafted` tokens in `rounds` chains of equal length.
 
-    `cost(rows)` is the decode time of `rows` rows in any unit; width 0 (speed-up 1) if no width pays.
+    Drafts behind a refused one count as drafted, so that accepted / drafted lies below it.
     """
-    best = (0, 1.0)
-    for width in range(1, limit + 1):
-        speedup = expected_tokens(alpha, width) * cost(1) / cost(width + 1)
-        if speedup > best[1]:
-            best = (width, speedup)
-    return best
+    if not rounds or not accepted:
+        return 0.0
+    width, wanted = drafted / rounds, accepted / rounds
+
+    def accepted_at(alpha: float) -> float:
+        whole = int(width)
+        return expected_tokens(alpha, whole) - 1.0 + (width - whole) * alpha ** (whole + 1)
+
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if accepted_at(middle) < wanted else (low, middle)
+    return high
 
 
 def ready_speedup(alpha: float, width: int, cost: Callable[[int], float], step: float) -> float:

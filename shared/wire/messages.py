@@ -269,6 +269,7 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     cells_used: Count = 0  # of which are held, for running requests and as prefix cache
     cells_running: Count = 0  # of which for running requests
     site: Site = NOWHERE
+    can_roll_back: bool = True  # False: a recurrent or hybrid model, which takes no drafts
 
 
 class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="drafter"):

@@ -6,6 +6,8 @@ import re
 import pytest
 from playwright.async_api import Page, Response, expect
 
+from shared.fleet import measured
+from shared.law.payoff import sentence
 from shared.model.llama.model import Model
 from tests.browser.conftest import Visit
 from tests.browser.fleets import DRAFTER, VERIFIER, ask, fleet, guessed, helper, ready
@@ -21,6 +23,8 @@ async def test_it_shows_the_fleet_and_says_what_drafts_are_worth(
     async with fleet(valkey_url, vocabulary, verifier=VERIFIER, others=[helper()]) as s:
         page = await visit(s.url)
         await expect(page.locator("#verdict")).to_have_text(re.compile("1 drafter: 2.4× plain decoding"))
+        told = sentence(measured.of_verifier(VERIFIER, [helper()]))
+        await expect(page.locator("#fleet")).to_contain_text(told)
         row = page.locator("#fleet tr", has_text="small-Q8_0")
         for fact in ("cuda:1", "0 of 8", "79 %", "+1.40 a round"):
             await expect(row).to_contain_text(fact)

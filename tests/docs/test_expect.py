@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from services.launcher.forecast.payoff import payoff
+from shared.law.payoff import Measurement, payoff
 from tests.docs.blocks import ROOT
 
 TEXT = (ROOT / "docs/expect.md").read_text()
@@ -18,7 +18,7 @@ ACCEPTANCES = [float(name.removeprefix("a = ")) for name in ROWS[0] if name.star
 
 
 def written(acceptance: float, costs: dict[int, float]) -> str:
-    best = payoff(acceptance, costs)
+    best = payoff(Measurement(row_ms=tuple(costs.items()), alpha=acceptance))
     return f"{best.speedup:.1f} × ({best.width})" if best.width else "plain"
 
 
@@ -40,6 +40,7 @@ def test_the_table_has_rows() -> None:
 
 
 def test_what_a_slow_drafter_leaves_is_as_written() -> None:
-    curve = {rows: 26.0 + rows for rows in (1, 2, 4, 8, 16)}
-    assert [round(payoff(0.9, curve, ms).speedup, 1) for ms in (0, 6, 12)] == [5.2, 4.0, 2.6]
-    assert "the limit is 4.0 × instead of 5.2; with a drafter of 12 ms it is 2.6 ×" in " ".join(TEXT.split())
+    curve = tuple((rows, 26.0 + rows) for rows in (1, 2, 4, 8, 16))
+    found = [payoff(Measurement(row_ms=curve, alpha=0.9, draft_ms=ms)) for ms in (0.0, 6.0, 12.0)]
+    assert [round(one.speedup, 1) for one in found] == [5.2, 2.8, 1.8]
+    assert "expect 2.8 × instead of 5.2; with a drafter of 12 ms expect 1.8 ×" in " ".join(TEXT.split())

@@ -37,7 +37,7 @@ function verifierRow(verifier) {
     decimal(verifier.tokens_per_round, 2),
     percent(verifier.acceptance_rate),
     UNKNOWN,
-    verifier.speedup ? `${decimal(verifier.speedup)}× plain` : "not measured yet",
+    twoLines(verifier.speedup ? `${decimal(verifier.speedup)}× plain` : "nothing asked of it yet", verifier.payoff.sentence),
   ];
 }
 

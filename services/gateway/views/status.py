@@ -56,6 +56,17 @@ class RoundStart(Reply):
     ready: int
 
 
+class PayoffStatus(Reply):
+    """Whether speculation pays on a verifier; null where it is not measured."""
+
+    width: int | None = Field(description="Drafts a round that are worth most while drafts are made; 0: plain decoding")
+    speedup: float | None = Field(description="Over plain decoding, as seen in the last rounds or else as expected")
+    expected: float | None
+    ceiling: float | None = Field(description="With drafts that are always ready")
+    reason: str = Field(description="Why speculation does not pay; empty if it does")
+    sentence: str
+
+
 class VerifierStatus(Reply):
     """One verifier."""
 
@@ -84,6 +95,8 @@ class VerifierStatus(Reply):
     cache_hit_rate: float | None
     row_ms: dict[int, float] = Field(description="Decode time in milliseconds by row count")
     row_cost: dict[int, float] = Field(description="The same in single steps")
+    row_source: str = Field(description="Where these figures come from")
+    payoff: PayoffStatus
     accepted_per_position: list[int]
     round_starts: list[RoundStart]
     drafts_ready: dict[str, float | None] = Field(description="Share of rounds that found drafts ready, by what ended")

@@ -28,7 +28,12 @@ def plan(
     tokens: Annotated[
         int, typer.Option("--tokens", help="Length of the probe, per text and temperature.", min=4, max=2048)
     ] = 48,
-    rtt: Annotated[float, typer.Option("--rtt", help="Round trip to the drafter in ms.", min=0.0)] = 0.5,
+    rtt: Annotated[
+        float | None,
+        typer.Option(
+            "--rtt", help="Round trip to the drafter in ms; by default 0.5, or as a fleet measured it.", min=0.0
+        ),
+    ] = None,
     demo_pair: Annotated[bool, typer.Option("--demo-pair", help="Measure the demo's models.")] = False,
     redis: Annotated[str, typer.Option("--redis", help="Use what the fleet at this Redis has measured instead.")] = "",
     fleet: Annotated[

@@ -25,11 +25,12 @@ from services.launcher.fleet.fleet_plan import Plan, UpOptions
 from services.launcher.fleet.readiness import is_ready
 from services.launcher.fleet.supervised_run import FAILED, SupervisedRun, with_logs
 from services.launcher.fleet.supervisor import ChildFailed
-from services.launcher.forecast import payoff
 from services.launcher.models import fetching
 from services.launcher.settings.service_options import Handed
+from shared.fleet import measured
 from shared.fleet.model_names import Names, resolve
 from shared.fleet.registry import Registry
+from shared.law import payoff
 from shared.machine import resources
 from shared.model import hardware
 from shared.settings import settings_file
@@ -142,7 +143,7 @@ class FleetProcesses:
         self._display.close()
         ours = [card for verifier in verifiers for card in cards if card.pid == verifier.pid]
         served = [card for card in ours if isinstance(card, VerifierCard)]
-        for line, style in remarks(served):
+        for line, style in remarks(served, cards):
             self._display.say(line, style)
         self._display.say(f"logs are in {self._folder} (`draftmesh logs` shows them); Ctrl-C stops everything")
         sys.stdout.write(announcement(self._plan, resolve(served)))
@@ -174,17 +175,17 @@ class FleetProcesses:
             return []
 
 
-def remarks(cards: Sequence[VerifierCard]) -> list[tuple[str, str]]:
-    """What is worth knowing of these verifiers, as lines with their style."""
+def remarks(verifiers: Sequence[VerifierCard], cards: Sequence[Card] = ()) -> list[tuple[str, str]]:
+    """What is worth knowing of these verifiers, as lines with their style; `cards` are of the whole fleet."""
     lines = []
-    for card in cards:
-        of = f"{card.model}: " if len(cards) > 1 else ""
+    for card in verifiers:
+        of = f"{card.model}: " if len(verifiers) > 1 else ""
         note = f" ({card.exactness_note})" if card.exactness_note else ""
         lines.append((f"{of}exactness: {card.exactness}{note}", ""))
-        lines.append((f"{of}{payoff.verdict(dict(card.row_ms))}", ""))
-    for drafter in dict.fromkeys(drafter for card in cards for drafter, _ in card.refused):
-        refusals = [(card.model, reason) for card in cards for name, reason in card.refused if name == drafter]
-        if len(refusals) == len(cards):
+        lines.append((f"{of}{payoff.sentence(measured.of_verifier(card, cards))}", ""))
+    for drafter in dict.fromkeys(drafter for card in verifiers for drafter, _ in card.refused):
+        refusals = [(card.model, reason) for card in verifiers for name, reason in card.refused if name == drafter]
+        if len(refusals) == len(verifiers):
             lines.append((f"refused drafter {drafter}: {refusals[0][1]}", "red"))
         else:  # of several models it has the vocabulary of one
             lines += [(f"drafter {drafter} cannot draft for {model}: {reason}", "") for model, reason in refusals]

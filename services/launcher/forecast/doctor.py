@@ -1,9 +1,10 @@
 """`draftmesh doctor`: what works here and what does not, check by check, and whether speculation will pay."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -13,11 +14,13 @@ from rich.text import Text
 
 from services.launcher.backends import command, hint
 from services.launcher.facts import placing
-from services.launcher.forecast import payoff, stopwatch
+from services.launcher.forecast import stopwatch
 from services.launcher.models import fetching
 from shared.errors import StartError
+from shared.fleet import measured
 from shared.fleet.model_names import resolve
 from shared.fleet.registry import Registry
+from shared.law.payoff import LOCAL_MS, Measurement, payoff, sentence
 from shared.machine import devices, resources
 from shared.machine.devices import Device
 from shared.model import hardware, model_source
@@ -30,7 +33,7 @@ from shared.model.rows import LlamaError
 from shared.model.vocabulary import first_difference
 from shared.settings.options import DEFAULT_REDIS
 from shared.wire.broker import DISCONNECTED, BrokerError, check, connect
-from shared.wire.messages import VerifierCard
+from shared.wire.messages import Card, VerifierCard
 
 _ACCEPTANCES: Final = (0.5, 0.7, 0.9)
 _PINGS: Final = 20
@@ -83,6 +86,7 @@ class Examination:
         self._subject = subject
         self._console = console
         self._fitness = Fitness(self._say, self._bad)
+        self._cards: Sequence[Card] = ()
         self.failed = False
 
     def _say(self, line: str) -> None:
@@ -104,7 +108,7 @@ class Examination:
                 for _ in range(_PINGS):
                     await broker.redis.ping()
                 round_trip_ms = (time.perf_counter() - begin) / _PINGS * 1000
-                cards = await Registry(broker.redis).list()
+                self._cards = await Registry(broker.redis).list()
                 version = await broker.redis.eval("return redis.REDIS_VERSION or 'unknown version'", 0)
         except (*DISCONNECTED, BrokerError) as error:
             if self._subject.redis:
@@ -113,7 +117,7 @@ class Examination:
                 self._good("Redis: none is running; `draftmesh up` brings its own")
         else:
             self._good(f"Redis: answers in {round_trip_ms:.2f} ms, version {version.decode()}")
-            self._names([card for card in cards if isinstance(card, VerifierCard) and not card.draining])
+            self._names([card for card in self._cards if isinstance(card, VerifierCard) and not card.draining])
 
     def _names(self, verifiers: Sequence[VerifierCard]) -> None:
         """Does every name of a served model mean what its verifier wants?"""
@@ -195,23 +199,50 @@ class Examination:
                 self._bad(f"vocabulary of {draft.name}: {differing}; it cannot draft for this target")
 
     def costs(self, target: Placed, drafts: Sequence[Placed]) -> None:
-        """Measure, and say whether speculation pays."""
-        row_ms = self._measure(target, stopwatch.COUNTS)
-        if not row_ms:
-            return
-        table = Table("rows", *map(str, row_ms), title=f"cost of rows: {target.name}", title_justify="left")
-        table.add_row("ms", *(f"{ms:.1f}" for ms in row_ms.values()))
-        table.add_row("steps", *(f"{ms / row_ms[1]:.2f}" for ms in row_ms.values()))
-        self._console.print(table)
-        self._console.print(payoff.verdict(row_ms), soft_wrap=True)
-        self._verdict("lookup or a drafter that always keeps up", row_ms, 0.0)
-        for draft in drafts:
-            step_ms = self._measure(draft, (1,)).get(1)
-            if step_ms:
-                share = f"{step_ms:.1f} ms a token, {step_ms / row_ms[1]:.2f} of the target's step"
-                self._verdict(f"{draft.name} ({share})", row_ms, step_ms)
+        """Say whether speculation pays: as a verifier here that serves the target measured it, or else measured now.
 
-    def _measure(self, placed: Placed, counts: Sequence[int]) -> dict[int, float]:
+        Beside a running verifier a measurement of our own would be wrong, and slow that one down.
+        """
+        running = self._running(target)
+        found = measured.of_verifier(running, self._cards) if running else None
+        if found is None or not found.row_ms:
+            running = None
+            found = self._measure(target, stopwatch.COUNTS)
+        if not found.row_ms:
+            return
+        source = "as the running verifier measures it" if running else "measured now"
+        table = Table("rows", title=f"cost of rows: {target.name}, {source}", title_justify="left")
+        for rows, _ in found.row_ms:
+            table.add_column(str(rows))
+        step = found.cost()(1)
+        table.add_row("ms", *(f"{ms:.1f}" for _, ms in found.row_ms))
+        table.add_row("steps", *(f"{ms / step:.2f}" for _, ms in found.row_ms))
+        self._console.print(table)
+        self._console.print(sentence(found), soft_wrap=True)
+        if not found.can_roll_back:
+            return
+        rows_alone = Measurement(row_ms=found.row_ms)
+        self._by_acceptance("lookup or a drafter that always keeps up", rows_alone)
+        for draft in drafts:
+            draft_ms = dict(self._measure(draft, (1,)).row_ms).get(1)
+            if draft_ms:
+                share = f"{draft_ms:.1f} ms a token, {draft_ms / step:.2f} of the target's step"
+                one = replace(rows_alone, draft_ms=draft_ms, round_trip_ms=LOCAL_MS)
+                self._by_acceptance(f"{draft.name} ({share})", one)
+
+    def _running(self, target: Placed) -> VerifierCard | None:
+        """The verifier that serves the target on the same device of this machine."""
+        wanted = (socket.gethostname(), target.name, target.place.name)
+        return next(
+            (
+                card
+                for card in self._cards
+                if isinstance(card, VerifierCard) and (card.host, card.model, card.device) == wanted
+            ),
+            None,
+        )
+
+    def _measure(self, placed: Placed, counts: Sequence[int]) -> Measurement:
         try:
             model = Model(
                 placed.path,
@@ -221,18 +252,19 @@ class Examination:
                 tensor_split=placed.place.shares,
             )
             try:
-                return stopwatch.row_costs(model, placed.threads, counts)
+                row_ms = stopwatch.measure(model, placed.threads, counts)
+                return Measurement(row_ms=tuple(row_ms.items()), can_roll_back=model.can_roll_back)
             finally:
                 model.close()
         except LlamaError as error:
             self._bad(str(error))
-            return {}
+            return Measurement(row_ms=())
 
-    def _verdict(self, who: str, row_ms: dict[int, float], draft_ms: float) -> None:
+    def _by_acceptance(self, who: str, measurement: Measurement) -> None:
         parts = []
         for acceptance in _ACCEPTANCES:
-            best = payoff.payoff(acceptance, row_ms, draft_ms)
-            gain = f"{best.speedup:.1f}x with {best.width} drafts" if best.width else "does not pay"
+            found = payoff(replace(measurement, alpha=acceptance))
+            gain = "does not pay" if found.reason else f"{found.expected:.2f}x with {found.width} drafts"
             parts.append(f"{acceptance}: {gain}")
         self._console.print(f"  {who}, by acceptance: {', '.join(parts)}", soft_wrap=True)
 

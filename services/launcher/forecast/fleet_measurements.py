@@ -1,26 +1,27 @@
 """What a running fleet has measured of itself, from its cards: cost of rows, speed of drafters, how many were right."""
 
 from services.launcher.facts.fleet_reader import read_cards
-from services.launcher.forecast.forecast import Agreement, alpha_of_counts
+from services.launcher.forecast.forecast import Agreement
 from services.launcher.forecast.plan_report import Outlook, Prospect
 from shared.errors import StartError
+from shared.fleet import measured
 from shared.wire.messages import Card, DrafterCard, DrafterCounts, VerifierCard
 
 
-async def observe(url: str, round_trip_ms: float) -> Outlook:
+async def observe(url: str, round_trip_ms: float | None) -> Outlook:
     """Read the registry at `url`. Raises `StartError` if nobody there has measured anything yet."""
     return from_cards(await read_cards(url), round_trip_ms)
 
 
-def from_cards(cards: list[Card], round_trip_ms: float) -> Outlook:
-    """The outlook of the verifier that verified most drafts."""
+def from_cards(cards: list[Card], round_trip_ms: float | None) -> Outlook:
+    """The outlook of the verifier that verified most drafts. `round_trip_ms` None: as it measured it."""
     verifiers = [card for card in cards if isinstance(card, VerifierCard) and card.row_ms]
     if not verifiers:
         raise StartError("--redis", "names a fleet without a verifier", "start one with `draftmesh up`")
     verifier = max(verifiers, key=lambda card: sum(counts.rounds for counts in card.drafters))
     drafters = {card.id: card for card in cards if isinstance(card, DrafterCard)}
     prospects = [
-        _prospect(drafters[counts.drafter], counts)
+        _prospect(verifier, drafters[counts.drafter], counts, round_trip_ms)
         for counts in verifier.drafters
         if counts.rounds and counts.drafter in drafters
     ]
@@ -30,12 +31,11 @@ def from_cards(cards: list[Card], round_trip_ms: float) -> Outlook:
             "names a fleet that has verified no drafts yet",
             "send it a request with drafts, or measure models",
         )
-    idle = sorted({card.model for card in drafters.values() if card.kind == "model" and not _step_ms(card)})
+    idle = sorted({card.model for card in drafters.values() if card.kind == "model" and not measured.step_ms(card)})
     return Outlook(
         target=verifier.model,
         device=verifier.device,
         row_ms=dict(verifier.row_ms),
-        round_trip_ms=round_trip_ms,
         source="fleet",
         prospects=prospects,
         notes=[
@@ -44,21 +44,14 @@ def from_cards(cards: list[Card], round_trip_ms: float) -> Outlook:
     )
 
 
-def _prospect(card: DrafterCard, counts: DrafterCounts) -> Prospect:
-    alpha = alpha_of_counts(counts.drafted, counts.accepted, counts.rounds)
+def _prospect(verifier: VerifierCard, card: DrafterCard, counts: DrafterCounts, rtt: float | None) -> Prospect:
+    measurement = measured.of_drafter(verifier, counts, card, rtt)
     # Of the draws that judged a draft, `accepted` agreed; alpha says how many of the rounds ended in a miss.
-    judged = round(counts.accepted / alpha) if alpha else counts.rounds
+    judged = round(counts.accepted / measurement.acceptance) if measurement.acceptance else counts.rounds
     return Prospect(
         draft=card.model or card.kind,
         device=card.device,
-        step_ms=_step_ms(card),
         temperature=None,
         agreement=Agreement(judged, counts.accepted),
+        measurement=measurement,
     )
-
-
-def _step_ms(card: DrafterCard) -> float:
-    """What a draft takes; 0 for lookup, which gives all at once, and where it is not known."""
-    if card.step_ms or card.kind != "model" or not card.tokens_per_second:
-        return card.step_ms
-    return 1000.0 / card.tokens_per_second  # at most: a drafter that is ahead rests

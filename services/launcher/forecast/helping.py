@@ -3,14 +3,11 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from services.launcher.forecast import forecast
-from services.launcher.forecast.forecast import Situation, alpha_of_counts
-from services.launcher.forecast.payoff import TYPICAL
-from shared.law.speedup import RowCosts
+from shared.law.payoff import Measurement, payoff
+from shared.law.speedup import RowCosts, alpha_of_counts
 from shared.wire.messages import Card, DrafterCard, DrafterCounts, VerifierCard
 
 REFRESH_S: Final = 30.0  # between two lines about the same
-_CANNOT: Final = "speculation cannot pay: "
 
 
 class News:
@@ -104,15 +101,19 @@ def expectation(own: DrafterCard, verifier: VerifierCard, round_trip_ms: float, 
         for counts in verifier.drafters
         if counts.rounds and counts.drafter in alike
     ]
-    alpha = max(seen, default=TYPICAL)
-    situation = Situation(alpha=alpha, row_ms=dict(verifier.row_ms), draft_ms=own.step_ms, round_trip_ms=round_trip_ms)
-    best = forecast.ahead(situation)
-    if not best.width:
-        return f"will not pay for {verifier.model} here: {forecast.verdict(situation).removeprefix(_CANNOT)}"
-    plain = 1000 / RowCosts(dict(verifier.row_ms))(1)
+    measured = Measurement(
+        row_ms=verifier.row_ms,
+        alpha=max(seen, default=None),
+        draft_ms=own.step_ms,
+        round_trip_ms=round_trip_ms,
+    )
+    found = payoff(measured)
+    if found.reason:
+        return f"will not pay for {verifier.model} here: {found.reason}"
+    plain = 1000 / measured.cost()(1)
     return (
-        f"should raise {verifier.model} from {plain:.1f} to {plain * best.speedup:.1f} tokens/s"
-        f" if {alpha:.0%} of its guesses are right"
+        f"should raise {verifier.model} from {plain:.1f} to {plain * found.expected:.1f} tokens/s"
+        f" if {measured.acceptance:.0%} of its guesses are right"
     )
 
 

@@ -1,8 +1,8 @@
 """What `draftmesh plan` found, as plain values and as tables of them, so that both say the same. Pure but for printing.
 
-The JSON has `target` (model, device, row_ms, row_cost in single steps), `round_trip_ms`, `source` (probe or fleet),
-`notes` and `drafts`, one entry per drafter and temperature: step_ms, step_cost, alpha with its 95 % interval, the share
-of draws that two and three guesses would have met, `widths` (speed-ups), `best`, `improvements` and `verdict`.
+The JSON has `target` (model, device, row_ms, row_cost in single steps), `source` (probe or fleet), `notes` and
+`drafts`, one entry per drafter and temperature: step_ms, step_cost, round_trip_ms, alpha with its 95 % interval, the
+share of draws that two and three guesses would have met, `widths` (speed-ups), `best`, `improvements` and `verdict`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from services.launcher.forecast import forecast
-from services.launcher.forecast.forecast import Agreement, Situation
+from services.launcher.forecast.forecast import Agreement
+from shared.law import payoff
+from shared.law.payoff import Measurement
 from shared.law.speedup import RowCosts
 
 Plain = dict[str, Any]
@@ -22,6 +24,7 @@ Plain = dict[str, Any]
 _WIDTHS: Final = (1, 2, 3, 4, 6, 8, 11, 15)
 _WAYS: Final = {"synchronous": "in turn", "ahead": "ahead", "ready": "ready"}
 _ROWS: Final = (1, 2, 4, 8, 9, 16, 32)  # those shown of a longer table: a terminal is narrow
+_SOURCES: Final = {"probe": "measured now", "fleet": "as the running verifier measures it"}
 _CAVEATS: Final = {
     "probe": "Alpha is for the texts of this probe; other texts may differ. Models were timed alone; on one memory they"
     " slow each other.",
@@ -39,9 +42,9 @@ class Prospect:
 
     draft: str
     device: str
-    step_ms: float
     temperature: float | None
     agreement: Agreement
+    measurement: Measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,6 @@ class Outlook:
     target: str
     device: str
     row_ms: Mapping[int, float]
-    round_trip_ms: float
     source: str  # "probe" or "fleet"
     prospects: Sequence[Prospect]
     notes: Sequence[str] = ()  # what could not be measured, and what was taken instead
@@ -67,7 +69,6 @@ def describe(outlook: Outlook) -> Plain:
             "row_ms": dict(outlook.row_ms),
             "row_cost": {rows: ms / single for rows, ms in outlook.row_ms.items()},
         },
-        "round_trip_ms": outlook.round_trip_ms,
         "source": outlook.source,
         "notes": list(outlook.notes),
         "drafts": [_prospect(outlook, prospect) for prospect in outlook.prospects],
@@ -75,33 +76,29 @@ def describe(outlook: Outlook) -> Plain:
 
 
 def _prospect(outlook: Outlook, prospect: Prospect) -> Plain:
-    agreement = prospect.agreement
+    agreement, measured = prospect.agreement, prospect.measurement
     pair = None if agreement.second is None else _share(agreement.second, agreement)
-    situation = Situation(
-        alpha=agreement.alpha,
-        row_ms=outlook.row_ms,
-        draft_ms=prospect.step_ms,
-        round_trip_ms=outlook.round_trip_ms,
-        pair=pair,
-    )
     low, high = agreement.interval
-    best = {"synchronous": forecast.synchronous, "ahead": forecast.ahead, "ready": forecast.ready}
+    best = {"synchronous": payoff.synchronous, "ahead": payoff.ahead, "ready": payoff.ready}
     return {
         "model": prospect.draft,
         "device": prospect.device,
         "temperature": prospect.temperature,
-        "step_ms": prospect.step_ms,
-        "step_cost": prospect.step_ms / RowCosts(outlook.row_ms)(1),
+        "step_ms": measured.draft_ms,
+        "step_cost": measured.draft_ms / measured.cost()(1),
+        "round_trip_ms": measured.round_trip_ms,
         "judged": agreement.judged,
         "alpha": agreement.alpha,
         "alpha_low": low,
         "alpha_high": high,
         "best_of_two": pair,
         "best_of_three": None if agreement.third is None else _share(agreement.third, agreement),
-        "widths": [asdict(forecast.at_width(situation, width)) for width in _WIDTHS],
-        "best": {way: asdict(find(situation)) for way, find in best.items()},
-        "improvements": [asdict(change) for change in forecast.improvements(situation, _cooler(outlook, prospect))],
-        "verdict": forecast.verdict(situation),
+        "widths": [asdict(forecast.at_width(measured, width)) for width in _WIDTHS],
+        "best": {way: asdict(payoff.best(formula(measured))) for way, formula in best.items()},
+        "improvements": [
+            asdict(change) for change in forecast.improvements(measured, pair, _cooler(outlook, prospect))
+        ],
+        "verdict": payoff.sentence(measured),
     }
 
 
@@ -131,12 +128,13 @@ def show(console: Console, found: Plain) -> None:
     """Print the tables."""
     target = found["target"]
     counts = [rows for rows in target["row_ms"] if rows in _ROWS] or list(target["row_ms"])
-    rows = _table(f"cost of rows: {target['model']} on {target['device']}", "rows", *map(str, counts))
+    source = _SOURCES[found["source"]]
+    rows = _table(f"cost of rows: {target['model']} on {target['device']}, {source}", "rows", *map(str, counts))
     rows.add_row("ms", *(f"{target['row_ms'][count]:.1f}" for count in counts))
     rows.add_row("steps", *(f"{target['row_cost'][count]:.2f}" for count in counts))
     console.print(rows)
     drafts = found["drafts"]
-    console.print(_table_of_drafts(f"drafters, {found['round_trip_ms']:g} ms away and back", drafts))
+    console.print(_table_of_drafts(drafts))
     console.print(Text(_LEGEND, "dim"), soft_wrap=True)
     for draft in drafts:
         _show_draft(console, draft)
@@ -144,13 +142,14 @@ def show(console: Console, found: Plain) -> None:
         console.print(Text(note, "dim"), soft_wrap=True)
 
 
-def _table_of_drafts(title: str, drafts: Sequence[Plain]) -> Table:
-    table = _table(title, "draft", "ms", "steps", "temp.", "alpha (95 %)", "of 2", "of 3", "draws")
+def _table_of_drafts(drafts: Sequence[Plain]) -> Table:
+    table = _table("drafters", "draft", "ms", "steps", "rtt ms", "temp.", "alpha (95 %)", "of 2", "of 3", "draws")
     for draft in drafts:
         table.add_row(
             Text(f"{draft['model']} on {draft['device']}"),
             f"{draft['step_ms']:.1f}",
             f"{draft['step_cost']:.2f}",
+            f"{draft['round_trip_ms']:.1f}",
             _temperature(draft),
             f"{draft['alpha']:.2f} ({draft['alpha_low']:.2f}–{draft['alpha_high']:.2f})",
             _optional(draft["best_of_two"]),

@@ -24,6 +24,7 @@ from services.launcher.models.pair import build_pair
 from services.launcher.models.progress import Stage, building, stages
 from shared.errors import StartError
 from shared.folders import cache_folder
+from shared.law.payoff import LOCAL_MS, Measurement
 from shared.machine import devices, resources
 from shared.model import hardware, model_source
 from shared.model.llama.context import Context
@@ -51,7 +52,7 @@ class PlanOptions(doctor.DoctorOptions):
     temperatures: Sequence[float]
     texts: Sequence[str]
     tokens: int
-    round_trip_ms: float
+    round_trip_ms: float | None  # to the drafter; None: as a fleet measured it, or as on one machine
     demo_pair: bool
 
 
@@ -162,7 +163,6 @@ class _Probe:
             target=target.name,
             device=self._place.name,
             row_ms=target.row_ms,
-            round_trip_ms=subject.round_trip_ms,
             source="probe",
             prospects=prospects,
         )
@@ -178,7 +178,7 @@ class _Probe:
                     "a recurrent or hybrid model decodes plainly: drafts cannot be taken back",
                 )
             rows = stage(f"{name}: cost of rows", 1)
-            row_ms = stopwatch.row_costs(model, threads)
+            row_ms = stopwatch.measure(model, threads)
             rows()
             if not subject.draft_models:
                 return _Target(name, row_ms, model.vocabulary.texts(), [])
@@ -207,7 +207,7 @@ class _Probe:
                     path.name,
                     f"its vocabulary differs from the target's at token {token}, so it cannot draft for it",
                 )
-            step_ms = stopwatch.row_costs(model, threads, (1,))[1]
+            step_ms = stopwatch.measure(model, threads, (1,))[1]
             told = stage(f"{name}: reads along", len(target.said))
             context = self._context(model, threads, max(len(said.prompt) for said in target.said))
             found = {temperature: Agreement(0, 0, 0, 0) for temperature in self._subject.temperatures}
@@ -219,8 +219,20 @@ class _Probe:
                     told()
             finally:
                 context.close()
+        rtt = self._subject.round_trip_ms
         for temperature, agreement in found.items():
-            yield Prospect(draft=name, device=place.name, step_ms=step_ms, temperature=temperature, agreement=agreement)
+            yield Prospect(
+                draft=name,
+                device=place.name,
+                temperature=temperature,
+                agreement=agreement,
+                measurement=Measurement(
+                    row_ms=tuple(target.row_ms.items()),
+                    alpha=agreement.alpha,
+                    draft_ms=step_ms,
+                    round_trip_ms=LOCAL_MS if rtt is None else rtt,
+                ),
+            )
 
     def _context(self, model: Model, threads: int, prompt: int) -> Context:
         return Context(

@@ -15,13 +15,13 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from services.launcher.backends import hint
-from services.launcher.forecast import payoff, plan_report, planning, setup_file
+from services.launcher.forecast import plan_report, planning, setup_file
 from services.launcher.forecast.fleet_measurements import from_cards
 from services.launcher.forecast.model_candidates import Candidates, LocalModels
-from services.launcher.forecast.payoff import WORTH
 from services.launcher.forecast.split import ModelCandidate, Spare, Split, TargetPlace, propose, title
 from shared.errors import StartError
 from shared.fleet.registry import Registry
+from shared.law.payoff import WORTH, Measurement, sentence
 from shared.machine import devices
 from shared.machine.devices import Device
 from shared.model import hardware
@@ -31,7 +31,6 @@ from shared.wire.messages import Card, DrafterCard
 _MEASURED: Final = 4  # drafters that are tried; each one is loaded and reads along
 _TOKENS: Final = 32  # of each answer of the probe: a minute even where the target is slow
 _WORTH_SHARED: Final = 1.3  # on one device both slow each other, which measuring one after the other does not see
-_ROUND_TRIP_MS: Final = 0.5  # to another process on this machine
 
 
 Entry = dict[str, Any]  # of one drafter, as `outlook.describe` has it
@@ -148,7 +147,9 @@ def choose(
     """
     lines = [f"{_speed(found):.1f} tokens a second without drafts"]
     if not tried and not observed:
-        return ProposedSetup(plain, 1.0, [*lines, payoff.verdict(found["target"]["row_ms"])])
+        return ProposedSetup(
+            plain, 1.0, [*lines, sentence(Measurement(row_ms=tuple(found["target"]["row_ms"].items())))]
+        )
     best, gain = plain, 1.0
     for split, entries in zip(tried, _by_drafter(found["drafts"], len(tried)), strict=True):
         average = sum(entry["best"]["ahead"]["speedup"] for entry in entries) / len(entries)
@@ -185,7 +186,7 @@ def _observed(cards: list[Card], target: str, elsewhere: Collection[str]) -> lis
     if not elsewhere:
         return []
     try:
-        found = plan_report.describe(from_cards(cards, _ROUND_TRIP_MS))
+        found = plan_report.describe(from_cards(cards, None))
     except StartError:  # they have drafted nothing yet
         return []
     if found["target"]["model"] != target:
@@ -206,7 +207,7 @@ def _subject(place: TargetPlace, tried: Sequence[Split]) -> planning.PlanOptions
         temperatures=(0.0, 1.0),
         texts=planning.TEXTS,
         tokens=_TOKENS,
-        round_trip_ms=_ROUND_TRIP_MS,
+        round_trip_ms=None,
         demo_pair=False,
     )
 

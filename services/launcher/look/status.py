@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from services.launcher.facts.fleet_reader import read_cards
-from services.launcher.forecast import payoff
 from services.launcher.look.figures import shown
 from shared.fleet.fleet_values import Fleet, Row, describe
 
@@ -100,7 +99,10 @@ def _remarks(verifier: Row) -> list[RenderableType]:
         table = _borderless("rows", *map(str, verifier["row_cost"]))
         table.add_row("steps", *(f"{cost:.2f}" for cost in verifier["row_cost"].values()))
         table.add_row("ms", *(f"{ms:.1f}" for ms in verifier["row_ms"].values()))
-        remarks += [_titled("cost of rows, in single steps", table), Text(payoff.verdict(verifier["row_ms"]))]
+        remarks += [
+            _titled(f"cost of rows, from {verifier['row_source']}", table),
+            Text(verifier["payoff"]["sentence"]),
+        ]
     if verifier["drafts_ready"]["all"] is not None:
         remarks.append(Text(_beginnings(verifier["drafts_ready"])))
     return remarks

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.verifier import round as reasons
 from services.verifier.engine import Engine
 from services.verifier.generation import Generation
-from services.verifier.scheduler import MAX_WIDTH, most_outputs
-from shared.law import prefix
+from services.verifier.round import QUIET_ROUNDS
+from services.verifier.scheduler import most_outputs
+from shared.law import payoff, prefix
 from shared.law.acceptance import COPIED
+from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
 from shared.model.rows import Rows
 from shared.wire.jobs import Claim
@@ -326,7 +327,7 @@ def test_rows_that_cost_too_much_are_not_bought_and_the_reason_is_given() -> Non
     answer = plain_answer(job())
     bench.finish(lambda: bench.propose(generation, generation.offset, answer[generation.offset :][:5] or [0]))
     assert bench.engine.counters.values["draft_tokens"] == 0
-    assert generation.reason == reasons.TOO_DEAR
+    assert generation.reason == payoff.TOO_DEAR
 
 
 def test_a_request_that_wants_drafts_verified_gets_them_whatever_they_cost() -> None:
@@ -341,8 +342,8 @@ def test_a_request_that_wants_drafts_verified_gets_them_whatever_they_cost() -> 
 
 def test_reasons_name_what_is_missing() -> None:
     nobody, off, silent = Bench(drafters=()), Bench(), Bench()
-    cases = [(nobody, job(), reasons.NO_DRAFTER), (off, job(speculation=Speculation.OFF), reasons.OFF)]
-    for bench, request, reason in [*cases, (silent, job(), reasons.NO_DRAFT)]:
+    cases = [(nobody, job(), payoff.NO_DRAFTER), (off, job(speculation=Speculation.OFF), payoff.OFF)]
+    for bench, request, reason in [*cases, (silent, job(), payoff.NO_DRAFT)]:
         generation = bench.admit(request)
         bench.round()
         bench.round()
@@ -358,7 +359,7 @@ def test_a_drafter_that_guesses_at_random_loses_its_rows_and_its_lead() -> None:
     bench.finish(guess)
     counters = bench.engine.counters.values
     assert counters["draft_tokens"] < 0.1 * counters["tokens"]
-    assert generation.quiet_rounds >= reasons.QUIET_ROUNDS
+    assert generation.quiet_rounds >= QUIET_ROUNDS
     assert bench.engine.lead(generation, "d") == 0 or generation.quiet_rounds % 256 < 8
 
 

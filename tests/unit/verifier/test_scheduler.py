@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.verifier.scheduler import ExpectedDrafts, RowCandidate, choose
-from shared.law.speedup import RowCosts, best_width, expected_tokens
+from shared.law.payoff import Measurement, payoff
+from shared.law.speedup import RowCosts, expected_tokens
 
 FLOAT = RowCosts({1: 100.0, 2: 140.0, 4: 160.0, 8: 210.0, 9: 220.0, 16: 330.0, 32: 600.0})
 LINEAR = RowCosts({1: 10.0, 2: 20.0, 32: 320.0})
@@ -18,10 +19,10 @@ def chain(alpha: float, length: int, arrival: ExpectedDrafts | None = None) -> R
 @pytest.mark.parametrize("alpha", [0.3, 0.5, 0.7, 0.8, 0.9, 0.97])
 def test_one_ready_chain_gets_the_width_of_the_formula(alpha: float) -> None:
     """Where every round has a chain ready, time is worth what the best width makes of it."""
-    width, speedup = best_width(alpha, FLOAT, 31)
-    choice = choose([chain(alpha, 32)], FLOAT, 0, False, 64, may_wait=True, rate=speedup / FLOAT(1))
-    assert choice.widths == (width,)
-    assert choice.tokens / choice.ms * FLOAT(1) == pytest.approx(speedup)
+    best = payoff(Measurement(row_ms=FLOAT.table, alpha=alpha))
+    choice = choose([chain(alpha, 32)], FLOAT, 0, False, 64, may_wait=True, rate=best.speedup / FLOAT(1))
+    assert choice.widths == (best.width,)
+    assert choice.tokens / choice.ms * FLOAT(1) == pytest.approx(best.speedup)
 
 
 def test_the_more_time_is_worth_the_fewer_rows_are_bought() -> None:

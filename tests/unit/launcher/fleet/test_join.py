@@ -166,7 +166,7 @@ def number(line: str) -> float:
 
 def test_what_cannot_pay_is_said_with_the_reason() -> None:
     dear = card(model="big", row_ms=((1, 100.0), (8, 800.0), (16, 1600.0)))
-    assert expectation(drafter(), dear, 1.0).startswith("will not pay for big here: 16 rows cost 16.0 single steps")
+    assert expectation(drafter(), dear, 1.0).startswith("will not pay for big here: rows cost too much here")
     slow = expectation(drafter(step_ms=900.0), verifier(), 1.0)
     assert "drafts come too late" in slow
     assert "not measured yet" in expectation(drafter(step_ms=0.0), verifier(), 1.0)

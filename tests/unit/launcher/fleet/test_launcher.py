@@ -14,7 +14,6 @@ import pytest
 from services.launcher.facts import run_file
 from services.launcher.fleet import embedded, fleet_plan, lan, ports, up
 from services.launcher.fleet.up import announcement, qr_code
-from services.launcher.forecast import payoff
 from services.launcher.models import fetching
 from services.launcher.settings.service_options import Handed
 from shared.errors import StartError
@@ -257,17 +256,6 @@ def test_a_bad_value_is_found_before_anything_starts(tmp_path: Path, options: di
     with pytest.raises(StartError) as caught:
         make(tmp_path, **options)  # type: ignore[arg-type]
     assert str(caught.value).startswith(message)
-
-
-def test_cheap_rows_pay_and_dear_rows_do_not() -> None:
-    assert payoff.payoff(0.7, {1: 10.0, 8: 12.0, 16: 14.0}).width > 3
-    assert payoff.payoff(0.7, {1: 10.0, 8: 70.0, 16: 130.0}).width == 0
-    assert "does not pay here (8 rows cost 7.0 single steps)" in payoff.verdict({1: 10.0, 8: 70.0})
-
-
-def test_a_slow_drafter_bounds_the_gain() -> None:
-    rows = {1: 10.0, 8: 12.0, 16: 14.0}
-    assert payoff.payoff(0.9, rows, draft_ms=8.0).speedup < payoff.payoff(0.9, rows, draft_ms=1.0).speedup
 
 
 def test_the_announcement_can_be_pasted_whatever_the_models_name(tmp_path: Path) -> None:

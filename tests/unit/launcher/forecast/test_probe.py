@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.launcher.forecast import planning, probe, stopwatch
+from services.launcher.forecast import planning, probe
 from services.launcher.forecast.forecast import Agreement
 from shared.errors import StartError
 from shared.law.sampling import Logits
@@ -72,10 +72,6 @@ def test_ids_beyond_the_targets_vocabulary_are_never_guessed() -> None:
     said = probe.answer(ToyTarget(), PROMPT, COLD, 20, [EOG])
     narrow = probe.agreement(ToyTarget(max_rows=16), PROMPT, said, COLD, 32)
     assert narrow.first == sum(token < 32 for token in said)
-
-
-def test_more_rows_never_cost_less() -> None:
-    assert stopwatch._rising({1: 12.0, 2: 10.0, 4: 15.0, 8: 14.0}) == {1: 10.0, 2: 10.0, 4: 14.0, 8: 14.0}
 
 
 # ---------------------------------------------------------------- options

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from services.launcher.forecast import plan_report, setup
 from services.launcher.forecast.forecast import Agreement
-from services.launcher.forecast.payoff import WORTH
 from services.launcher.forecast.plan_report import Outlook, Prospect
 from services.launcher.forecast.setup_file import render
 from services.launcher.forecast.split import Spare, Split, TargetPlace
+from shared.law.payoff import LOCAL_MS, WORTH, Measurement
 from shared.machine.devices import Device
 from shared.model import hardware, model_source
 from shared.model.hardware import Hardware
@@ -48,12 +48,20 @@ ONE, OTHER = (Split(place=PLACE, drafts=((name, "cpu"),), reason="free") for nam
 def measured(row_ms: dict[int, float], *drafts: tuple[str, float, int]) -> dict[str, Any]:
     """What a probe of two temperatures found: name, step in ms, agreement of 1000 draws."""
     prospects = [
-        Prospect(draft=name, device="cpu", step_ms=step, temperature=warm, agreement=Agreement(1000, hits, hits, hits))
+        Prospect(
+            draft=name,
+            device="cpu",
+            temperature=warm,
+            agreement=Agreement(1000, hits, hits, hits),
+            measurement=Measurement(
+                row_ms=tuple(row_ms.items()), alpha=hits / 1000, draft_ms=step, round_trip_ms=LOCAL_MS
+            ),
+        )
         for name, step, hits in drafts
         for warm in (0.0, 1.0)
     ]
     return plan_report.describe(
-        Outlook(target="big", device="cuda:0", row_ms=row_ms, round_trip_ms=0.5, source="probe", prospects=prospects)
+        Outlook(target="big", device="cuda:0", row_ms=row_ms, source="probe", prospects=prospects)
     )
 
 
@@ -92,7 +100,7 @@ def test_a_drafter_beside_the_target_must_promise_more() -> None:
 def test_without_drafters_the_cost_of_rows_is_judged() -> None:
     choice = setup.choose(PLAIN, [], measured(CHEAP_ROWS))
     assert choice.split == PLAIN
-    assert choice.lines[1].startswith("speculation pays here: up to ")
+    assert choice.lines[1].startswith("speculation pays here: expect up to ")
 
 
 def test_what_a_fleet_measured_of_other_machines_counts() -> None:

@@ -99,7 +99,12 @@ def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
         GatewayCard(id="g", host="h", pid=3, url="http://h:1", streams=2),
     ]
     told = printed(fleet_values.describe(cards))
-    for title in ("processes", "verifiers", "drafters", "cost of rows, in single steps"):
+    for title in (
+        "processes",
+        "verifiers",
+        "drafters",
+        "cost of rows, from calibration, checked at the verifier's start",
+    ):
         assert f"\n{title}\n" in told
     assert told.startswith("Ready with 1 drafter; nothing has been asked yet.")
     assert f"other is refused by {VERIFIER.id}: token 7 differs" in told

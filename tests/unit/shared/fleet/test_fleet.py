@@ -115,10 +115,15 @@ def test_no_number_of_a_card_stops_the_gateway_that_shows_it(value: float) -> No
         ),
         (
             [card(speedup=1.0, row_ms=((1, 10.0), (8, 90.0))), drafter_card("d")],
-            "Not faster than plain decoding: rows cost too much here, even perfect drafts would not pay.",
+            "Not faster than plain decoding: rows cost too much here, so even perfect drafts would not pay"
+            " (8 rows cost 9.0 single steps).",
         ),
         (
             [card(speedup=1.0, row_ms=((1, 10.0), (8, 20.0))), drafter_card("d")],
+            "Not faster than plain decoding: no draft was ready in time.",
+        ),
+        (
+            [card(speedup=1.0, row_ms=((1, 10.0), (8, 20.0)), drafters=(COUNTS,)), drafter_card("d")],
             "Not faster than plain decoding: the drafts are worth no more than the rows that they take.",
         ),
     ],

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.law.speedup import RowCosts, best_width, expected_tokens
+from shared.law.speedup import RowCosts, expected_tokens
 
 
 def test_expected_tokens_follow_the_closed_form() -> None:
@@ -15,16 +15,6 @@ def test_expected_tokens_follow_the_closed_form() -> None:
 @given(st.floats(0, 1), st.integers(0, 30))
 def test_one_more_draft_never_gives_fewer_tokens(alpha: float, width: int) -> None:
     assert expected_tokens(alpha, width + 1) >= expected_tokens(alpha, width) >= 1.0
-
-
-def test_linear_costs_never_pay() -> None:
-    assert best_width(0.99, lambda rows: float(rows), 32) == (0, 1.0)
-
-
-def test_free_rows_pay_up_to_the_limit() -> None:
-    width, speedup = best_width(0.9, lambda rows: 1.0, 8)
-    assert width == 8
-    assert speedup == pytest.approx(expected_tokens(0.9, 8))
 
 
 def test_impossible_inputs_are_errors() -> None:

@@ -17,11 +17,11 @@ from services.drafter import step_costs
 from services.drafter.model_proposer import ModelProposer
 from services.drafter.proposer import Opening
 from services.launcher.forecast import stopwatch
-from services.verifier.calibrate import measure_rows
 from services.verifier.engine import Engine
 from services.verifier.generation import Generation
 from shared.law import prefix
 from shared.law.speedup import RowCosts
+from shared.model import row_costs
 from shared.model.llama.context import Context
 from shared.model.llama.model import Model
 from shared.wire.jobs import Claim
@@ -91,7 +91,7 @@ def opened(model: Model, sequences: int = 2, branches: int = 0, max_rows: int = 
 @pytest.mark.parametrize("kind", KINDS)
 def test_calibration_learns_what_rows_truly_cost(kind: str, model: Model) -> None:
     with late(kind) as device, opened(model) as context:
-        found = measure_rows(context, PROMPT[:80], device.clock)
+        found = row_costs.measure(context, PROMPT[:80], clock=device.clock)
     assert len(found) > 8
     assert found == pytest.approx({count: TRUE_MS(count) for count in found})
 
@@ -99,7 +99,7 @@ def test_calibration_learns_what_rows_truly_cost(kind: str, model: Model) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_stopwatch_sees_what_rows_truly_cost(kind: str, model: Model) -> None:
     with late(kind) as device:
-        found = stopwatch.row_costs(model, 1, clock=device.clock)
+        found = stopwatch.measure(model, 1, clock=device.clock)
     assert found == pytest.approx({count: TRUE_MS(count) for count in stopwatch.COUNTS})
 
 

@@ -1,0 +1,183 @@
+"""Whether speculation pays, with what width, and why not: the one answer, and the one set of sentences about it. Pure.
+
+Callers measure, `payoff` judges, `sentence` tells people. Where the last rounds with drafts were timed, they decide;
+elsewhere the formulas of `shared/law/speedup.py` do.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from shared.law.speedup import RowCosts, ahead_speedup, ready_speedup, synchronous_speedup
+
+MAX_WIDTH: Final = 32  # drafts per request and round; beyond, a chain adds less than it costs anywhere we measured
+TYPICAL: Final = 0.7  # acceptance of a decent draft model on chat
+WORTH: Final = 1.05  # a smaller gain drowns in noise
+LOCAL_MS: Final = 0.5  # round trip to another process on this machine
+
+# Why a request or a fleet does not speculate.
+OFF: Final = "speculation is off for this request"
+SWITCHED_OFF: Final = "speculation is switched off"
+NO_ROLLBACK: Final = "this model cannot take back rejected drafts"
+NO_DRAFTER: Final = "no drafter is connected"
+NO_DRAFT: Final = "no draft was ready in time"
+TOO_LATE: Final = "drafts come too late"
+TOO_DEAR: Final = "rows cost too much here, so even perfect drafts would not pay"
+TOO_POOR: Final = "the drafts are accepted too seldom to pay for their rows"
+NO_GAIN: Final = "the drafts are worth no more than the rows that they take"
+UNDECODED: Final = "nothing decoded yet"
+PREFILL: Final = "reading the prompt"
+
+Cost = Callable[[int], float]  # rows of a decode to milliseconds
+Formula = Callable[[int], float]  # drafts a round to speed-up over plain decoding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was measured of one target and its drafts. Times in milliseconds; `row_ms` pairs rows with a decode's time.
+
+    `alpha` None: acceptance was not measured, and a typical one stands for it. `seen` is the speed-up over plain
+    decoding of the last rounds; None unless they had drafts.
+    """
+
+    row_ms: tuple[tuple[int, float], ...]
+    can_roll_back: bool = True  # False: the model cannot take back rejected drafts
+    alpha: float | None = None
+    draft_ms: float = 0.0
+    round_trip_ms: float = 0.0
+    seen: float | None = None
+
+    @property
+    def acceptance(self) -> float:
+        return TYPICAL if self.alpha is None else self.alpha
+
+    def cost(self) -> Cost:
+        """A table of what every count of rows costs that a round may have."""
+        costs = RowCosts(dict(self.row_ms))
+        return [costs(max(1, rows)) for rows in range(MAX_WIDTH + 2)].__getitem__
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The width with the highest speed-up over plain decoding; width 0 and 1.0 where none is worth it."""
+
+    width: int
+    speedup: float
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """The answer. `reason` says why speculation does not pay; empty if it does.
+
+    `width` and `expected` are of drafts made while the target decodes, `ceiling` of drafts that are always ready;
+    `speedup` is `expected`, or what was seen.
+    """
+
+    width: int
+    speedup: float
+    expected: float
+    ceiling: float
+    reason: str
+
+
+def synchronous(measured: Measurement) -> Formula:
+    """Draft, verify, draft: what a draft model inside the target's process would reach at best."""
+    cost = measured.cost()
+    return lambda width: synchronous_speedup(
+        measured.acceptance, width, cost, measured.draft_ms, measured.round_trip_ms
+    )
+
+
+def ahead(measured: Measurement) -> Formula:
+    """Drafting while the target decodes: what to expect here."""
+    cost = measured.cost()
+    return lambda width: ahead_speedup(measured.acceptance, width, cost, measured.draft_ms, measured.round_trip_ms)
+
+
+def ready(measured: Measurement) -> Formula:
+    """Drafts always there when a decode begins: the ceiling."""
+    cost = measured.cost()
+    return lambda width: ready_speedup(measured.acceptance, width, cost, measured.draft_ms)
+
+
+def best(speedup: Formula) -> Best:
+    """The width that is worth most."""
+    found = max((Best(width, speedup(width)) for width in range(1, MAX_WIDTH + 1)), key=lambda one: one.speedup)
+    return found if found.speedup >= WORTH else Best(0, 1.0)
+
+
+def perfect_drafts_pay(cost: Cost, most: int, worth: float, requests: int = 1, other_rows: int = 0) -> bool:
+    """Whether up to `most` drafts that are always right would make a decode worth more than `worth` plain ones.
+
+    The decode has a row for each of the `requests`, and `other_rows` that give no token.
+    """
+    plain = requests / cost(requests + other_rows)
+    return any(
+        (requests + drafts) / cost(requests + drafts + other_rows) > worth * plain for drafts in range(1, most + 1)
+    )
+
+
+@lru_cache(maxsize=1024)
+def payoff(measured: Measurement) -> Payoff:
+    """Does speculation pay? `row_ms` must hold at least one positive time."""
+    if not measured.can_roll_back:
+        return Payoff(0, 1.0, 1.0, 1.0, NO_ROLLBACK)
+    expected, ceiling = best(ahead(measured)), best(ready(measured))
+    reason = "" if expected.width else _obstacle(measured)
+    speedup = expected.speedup
+    if measured.seen is not None:
+        speedup = measured.seen
+        reason = "" if speedup >= WORTH else reason or NO_GAIN
+    return Payoff(expected.width, speedup, expected.speedup, ceiling.speedup, reason)
+
+
+def _obstacle(measured: Measurement) -> str:
+    """What is in the way, with the figures that say so."""
+    cost = measured.cost()
+    if not perfect_drafts_pay(cost, MAX_WIDTH, WORTH):
+        return f"{TOO_DEAR} ({row_price(measured)})"
+    needed = _needed_acceptance(measured)
+    if measured.acceptance < needed:
+        a_typical = "a typical " if measured.alpha is None else ""
+        return f"{TOO_POOR} ({a_typical}acceptance is {measured.acceptance:.2f}, and {needed:.2f} is needed)"
+    step, away = measured.draft_ms / cost(1), measured.round_trip_ms / cost(1)
+    return f"{TOO_LATE} (one takes {step:.2f} of the target's step, the round trip {away:.2f})"
+
+
+def _needed_acceptance(measured: Measurement) -> float:
+    """The lowest one, in hundredths, at which drafts that are always ready pay; 1 if none does."""
+    low, high = 0, 100
+    while low < high:
+        middle = (low + high) // 2
+        pays = best(ready(replace(measured, alpha=middle / 100, draft_ms=0.0))).width
+        low, high = (low, middle) if pays else (middle + 1, high)
+    return low / 100
+
+
+def row_price(measured: Measurement) -> str:
+    """What some rows cost, for people: the fewest measured of 8 and more, or else the most."""
+    counts = [rows for rows, _ in measured.row_ms]
+    rows = min((count for count in counts if count >= 8), default=max(counts))
+    return f"{rows} rows cost {dict(measured.row_ms)[rows] / measured.cost()(1):.1f} single steps"
+
+
+def sentence(measured: Measurement) -> str:
+    """One sentence for people: whether speculation pays, how much and with what width, or why it does not."""
+    if not measured.row_ms:
+        return "whether speculation pays is not measured yet"
+    found = payoff(measured)
+    if found.reason:
+        demo = "; `draftmesh demo` shows where it does" if measured.alpha is None else ""
+        return f"speculation does not pay here: {found.reason}{demo}"
+    parts = []
+    if measured.seen is not None:
+        parts.append(f"{found.speedup:.2f}x plain decoding in the last rounds")
+    if found.width:
+        up_to = "up to " if measured.alpha is None else ""
+        a_typical = "a typical " if measured.alpha is None else ""
+        at = f"with {found.width} drafts a round at {a_typical}acceptance of {measured.acceptance:.2f}"
+        parts.append(f"expect {up_to}{found.expected:.2f}x plain decoding {at} ({row_price(measured)})")
+        if found.ceiling >= found.expected + 0.005:
+            parts.append(f"{found.ceiling:.2f}x if drafts were always ready")
+    return f"speculation pays here: {'; '.join(parts)}"
