@@ -140,10 +140,20 @@ def _assemble(
     activity = Activity()
     loop_health, contact = LoopHealth(), Contact()
     metrics = Metrics(lambda: directory.last, lambda: activity.running)
-    metrics.watch("draftmesh_draining", "Whether this gateway stops: 1 or 0.", lambda: activity.draining)
-    metrics.watch("draftmesh_event_loop_lag_seconds", "The worst of the last ten seconds.", lambda: loop_health.lag)
-    metrics.watch("draftmesh_silence_seconds", "Since anything was committed for a request here.", follower.silence)
-    metrics.watch("draftmesh_heartbeat_age_seconds", "Since Redis last took a heartbeat of ours.", contact.age)
+    metrics.watch("draftmesh_draining", "Whether this gateway is shutting down: 1 or 0.", lambda: activity.draining)
+    metrics.watch(
+        "draftmesh_event_loop_lag_seconds",
+        "Largest delay of the event loop in the last ten seconds.",
+        lambda: loop_health.lag,
+    )
+    metrics.watch(
+        "draftmesh_silence_seconds",
+        "Time since a verifier last committed tokens for a request of this gateway.",
+        follower.silence,
+    )
+    metrics.watch(
+        "draftmesh_heartbeat_age_seconds", "Time since Redis last took a heartbeat of this gateway.", contact.age
+    )
     return Gateway(
         broker=clients,
         directory=directory,

@@ -111,7 +111,9 @@ class Arriving:
         told = False
         while not any(map(neighbours.is_verifier, await self._others())):
             if not told:
-                logger.info("verifier_awaited", reason="its device and threads decide ours, and nobody needs us before")
+                logger.info(
+                    "waiting_for_verifier", reason="a drafter chooses its device and threads after the verifier"
+                )
             told = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):

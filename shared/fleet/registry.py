@@ -149,7 +149,7 @@ class Registry:
         if inflater.unconsumed_tail:
             raise ValueError(f"the vocabulary {digest} inflates beyond {MAX_VOCABULARY_BYTES} bytes")
         if content_digest(inflated) != digest:
-            raise ValueError(f"the vocabulary {digest} is another one than its name says")
+            raise ValueError(f"the vocabulary {digest} has another digest than its name says")
         return inflated
 
 

@@ -173,7 +173,7 @@ def refuse(name: str, devices: Sequence[Device], option: str, broken: Mapping[st
     kind = kind_of(name.strip().lower())
     reasons = [reason for backend, reason in (broken or {}).items() if kind_of(backend) == kind]
     addable = not reasons and kind in _ADDABLE and all(kind_of(device.name) != kind for device in devices)
-    ways = [f"`draftmesh backend add {kind}` may bring it"] if addable else []
+    ways = [f"`draftmesh backend add {kind}` may add it"] if addable else []
     here = f"here: {listing(devices) or 'none'}; or auto"
     raise StartError(option, name, "; ".join(["no such device", *reasons, here, *ways]))
 

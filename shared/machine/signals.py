@@ -15,7 +15,7 @@ _NAMES: Final = {
     "SIGINT": "interrupted",
 }
 _CAUSES: Final = {
-    "SIGILL": "llama.cpp was built for another processor or compiled wrongly; `make llama` builds it anew",
+    "SIGILL": "llama.cpp was built for another processor or compiled wrongly; `make llama` rebuilds it",
     "SIGSEGV": "a crash in native code, most likely llama.cpp's",
     "SIGABRT": "a failed check in native code, most likely llama.cpp's",
     "SIGBUS": "most likely a model file that was cut short, or a full disk",

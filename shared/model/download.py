@@ -82,7 +82,7 @@ class Download:
             if file.tell() < self.size:
                 if tries == _TRIES:
                     raise DownloadError(
-                        f"given up after {_TRIES} tries without a new byte ({problem}); what has come is kept"
+                        f"gave up after {_TRIES} tries without new data ({problem}); the downloaded part is kept"
                     )
                 self.pause(2.0**tries)
         return digest
@@ -125,7 +125,7 @@ class Download:
         if self.digest and found != self.digest:
             self.part.unlink()
             raise DownloadError(
-                f"what came has the {self.algorithm.upper()} {found[:16]}… and should have {self.digest[:16]}…;"
+                f"the download has the {self.algorithm.upper()} {found[:16]}… instead of {self.digest[:16]}…;"
                 " the bad copy is removed, so try again"
             )
 

@@ -108,7 +108,7 @@ def _read(path: Path, part: "Callable[[_Reader], T]") -> T:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return part(_Reader(data))
         except (struct.error, ValueError, UnicodeDecodeError, KeyError, OverflowError) as error:
-            raise NotGGUF(f"{path} is no GGUF file that can be read ({error})") from None
+            raise NotGGUF(f"{path} is not a GGUF file that can be read ({error})") from None
 
 
 class _Reader:

@@ -108,7 +108,7 @@ def model_name(path: str | Path) -> str:
 def _check_digest(path: Path, wanted: str, spec: str, option: str, progress: Say) -> None:
     if not _PIN.fullmatch(wanted):
         raise StartError(
-            option, spec, "write #sha256= and 64 hexadecimal digits behind the model, as sha256sum prints them"
+            option, spec, "write #sha256= and 64 hexadecimal digits after the model, as sha256sum prints them"
         )
     if quants.is_shard(path.name):
         raise StartError(option, spec, "a split model has a digest per file; merge it into one file to pin it")
@@ -205,8 +205,8 @@ class _Repository:
         if needed and needed + SPARE_BYTES > free:
             part = "" if needed == size else f" of its {decimal(size)}"
             raise HubError(
-                f"{decimal(needed)}{part} are to be fetched, {decimal(free)} are free at {folder}, and"
-                f" {decimal(SPARE_BYTES)} shall stay so; make room, or set HF_HOME to a folder on another disk"
+                f"{decimal(needed)}{part} must be downloaded; {decimal(free)} is free at {folder}, of which"
+                f" {decimal(SPARE_BYTES)} must stay free; free some space, or set HF_HOME to a folder on another disk"
             )
 
     def _file(self, file: RemoteFile, number: int, count: int, say: Say, fetching: Fetching) -> Path:

@@ -63,13 +63,13 @@ class Offload:
     def __str__(self) -> str:
         share = f"all {self.of} layers" if self.layers == self.of else f"{self.layers} of {self.of} layers"
         rest = "" if self.layers == self.of else f", the rest on {CPU}"
-        windows = "" if self.layout.swa_full else "; sliding windows alone are kept"
+        windows = "" if self.layout.swa_full else "; the cache keeps only sliding windows"
         free = f", and {gb(self.free)} are free" if self.free < _UNKNOWN else ""
         return f"{share} on {self.name}{rest}: {self.need}{free}{windows}"
 
     def failure(self, error: str) -> str:
         """What llama.cpp refused after all, with our figures where it did so for want of memory."""
-        return f"{error}; by our reckoning it takes {self}" if _FOR_MEMORY.search(error) else error
+        return f"{error}; draftmesh estimated {self}" if _FOR_MEMORY.search(error) else error
 
     def shortage(self) -> str:
         """Why it cannot be, with figures and with what would help; empty where it can."""

@@ -80,7 +80,7 @@ def unpack(data: bytes) -> list[bytes]:
     try:
         return _texts.decode(data)
     except msgspec.MsgspecError:
-        raise ValueError("these are no texts of tokens") from None
+        raise ValueError("the data is not a list of token texts") from None
 
 
 def fingerprint(texts: Sequence[bytes]) -> str:

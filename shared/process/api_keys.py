@@ -42,7 +42,7 @@ def read(path: str | Path) -> dict[str, bytes]:
         if match is None:  # whoever put a key there by mistake must not find it in a log
             raise StartError(OPTION, path, f"line {number} is not a SHA-256 digest in hexadecimal, a space and a name")
         if match[2] in found:
-            raise StartError(OPTION, path, f"line {number}: the name {match[2]} was there before")
+            raise StartError(OPTION, path, f"line {number}: the name {match[2]} occurs twice")
         found[match[2]] = bytes.fromhex(match[1])
     if not found:  # an empty file would open the gateway that it was to close
         raise StartError(OPTION, path, "holds no key; `draftmesh keys new` makes one")
@@ -60,7 +60,7 @@ def add(path: str | Path, name: str) -> str:
     A new file is readable by its owner only. Raises `StartError`.
     """
     if not str(path):
-        raise StartError(OPTION, "(empty)", "the file that keeps digests of keys; a new one is made")
+        raise StartError(OPTION, "(empty)", "name the file for digests of keys; it may be new")
     file = Path(path).expanduser()
     known = read(file) if file.exists() and file.stat().st_size else {}
     name = name or f"key-{secrets.token_hex(4)}"

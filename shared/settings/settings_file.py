@@ -142,7 +142,7 @@ def _check_ours(path: Path) -> None:
         raise StartError(
             OPTION,
             path,
-            f"others than you can write it; {OPTION} {NAME} reads it nevertheless, {OPTION} {OFF} does not",
+            f"other users can write this file; {OPTION} {NAME} uses it all the same, {OPTION} {OFF} ignores it",
         )
 
 
@@ -153,7 +153,9 @@ def _check_closed(file: ConfigFile) -> None:
         for entry in entries.values():
             if is_secret(entry.key, entry.value):
                 raise StartError(
-                    f"{entry.place}:", entry.key, f"is a secret that everybody here can read; chmod 600 {file.path}"
+                    f"{entry.place}:",
+                    entry.key,
+                    f"is a secret that every user here can read; run chmod 600 {file.path}",
                 )
 
 

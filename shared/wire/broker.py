@@ -121,7 +121,7 @@ def check(url: str) -> None:
         if name in _CREDENTIAL_PARAMETERS:
             continue
         if name not in _FILES:
-            raise BrokerError(url, f"of parameters it may have {', '.join(_FILES)}, and not {name}")
+            raise BrokerError(url, f"its parameters may be {', '.join(_FILES)}, not {name}")
         if parsed.get("connection_class") is not SSLConnection:
             raise BrokerError(url, f"{name} is for TLS: write rediss://")
         if not Path(value).exists():

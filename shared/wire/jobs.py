@@ -21,13 +21,11 @@ logger = structlog.get_logger()
 
 _DEADLINE = codec.encode(Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed."))
 _POISON = codec.encode(
-    Chunk(tokens=(), finish=Finish.ERROR, detail="The request was given up after several verifiers failed on it.")
+    Chunk(tokens=(), finish=Finish.ERROR, detail="Several verifiers failed on this request, so it was given up.")
 )
-_UNREADABLE = Chunk(tokens=(), finish=Finish.ERROR, detail="The request as it lies in Redis cannot be read.")
+_UNREADABLE = Chunk(tokens=(), finish=Finish.ERROR, detail="The record of this request in Redis is damaged.")
 _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
-_UNREAD = codec.encode(
-    Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway that asked for this gave no sign of life for too long.")
-)
+_UNREAD = codec.encode(Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway of this request has stopped."))
 
 
 _REMEMBERED_ENTRIES = 4096

@@ -232,7 +232,7 @@ async def test_stopped_while_fetching_it_goes_on_from_there(machine: Machine, nu
         _, errors = await process.communicate()
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert b"stopped; nothing was installed, what has come is kept" in errors
+        assert b"stopped; nothing was installed; the downloaded part is kept" in errors
     assert machine.installed() == [".lock"]
     kept = machine.downloads()[f"{_TARBALL}.incomplete"]
     assert kept > 1_000_000
@@ -308,7 +308,8 @@ async def test_offline_nothing_is_asked(machine: Machine) -> None:
     done = await machine.run("backend", "add", "stub", "--offline")
     assert (done.code, error(done)) == (
         2,
-        f"error: backend add stub: offline, and {_TARBALL} is not here; with the network, or from a folder by --from",
+        f"error: backend add stub: offline, and {_TARBALL} is not here; use the network, or name its folder with"
+        " --from",
     )
     assert machine.storage.served == []
 

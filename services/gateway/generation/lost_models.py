@@ -72,7 +72,7 @@ class LostModels:
         for model in self._since.keys() - absent:
             del self._since[model]
             if model in waiting:
-                logger.info("model_back", model=model)
+                logger.info("model_served_again", model=model)
         now = self._clock()
         for model in absent:
             if model not in self._since:

@@ -172,7 +172,7 @@ def jobs(
 ) -> list[Job]:
     """One job per choice, each with its own seed. Raises a 400 `ApiError` if the prompt leaves no room."""
     if not prompt:
-        raise invalid(request.prompt_field, f"'{request.prompt_field}': there is nothing in it that makes a token.")
+        raise invalid(request.prompt_field, f"'{request.prompt_field}': it must have at least one token.")
     room = _room(request, model, n_tokens, prompt)
     return [
         Job(

@@ -142,8 +142,8 @@ def _refuse_resumption(request: web.Request) -> None:
     if "Last-Event-ID" in request.headers:
         raise ApiError(
             400,
-            "A stream cannot be resumed: what it came from ended when its client left. Send the request without"
-            " Last-Event-ID to start anew.",
+            "A stream cannot be resumed: its generation ended when the client disconnected. Send the request without"
+            " Last-Event-ID to start again.",
             code="not_resumable",
         )
 
@@ -156,7 +156,7 @@ async def read_body(request: web.Request) -> bytes:
     except TimeoutError:
         raise ApiError(408, f"The body did not arrive within {_BODY_S:.0f} seconds.", code="request_timeout") from None
     except web.RequestPayloadError:
-        raise ApiError(400, "The body does not arrive as its headers say.", code="invalid_body") from None
+        raise ApiError(400, "The body does not match its headers.", code="invalid_body") from None
     except web.HTTPRequestEntityTooLarge:
         limit = request.client_max_size >> 20
         raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None
@@ -174,7 +174,7 @@ def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
     """The header that says what was left out; the log says that something was."""
     if not warnings:
         return {}
-    logger.warning("left_out", request_id=request_id, warnings=len(warnings))
+    logger.warning("request_options_ignored", request_id=request_id, warnings=len(warnings))
     # Part of it is the client's own words, which may be anything, and are none of the log's business.
     line = "; ".join(warnings).encode("ascii", "replace").decode()
     return {_WARNING: "".join(one if one.isprintable() else "?" for one in line)[:_MAX_HEADER]}

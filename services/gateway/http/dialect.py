@@ -56,7 +56,7 @@ class Exchange(Protocol):
         """Fetch what the request refers to. Call it before `generation`. Raises `ApiError`."""
 
     async def keep(self, stores: Stores) -> None:
-        """Store what later requests may refer to. Call it once the answer is complete, before its last frame goes out."""
+        """Store what later requests may refer to. Call it once the answer is complete, before its end is sent."""
 
 
 class StatelessExchange:

@@ -25,7 +25,7 @@ _FLEET: Final = {
     "prefix_cache_hits": ("cached_tokens", "Prompt tokens taken from the prefix cache instead of being computed."),
     "rounds": ("rounds", "Rounds, with drafts or without."),
     "committed_tokens": ("tokens", "Tokens committed by verifiers."),
-    "takeovers": ("takeovers", "Requests that a verifier went on with after another."),
+    "takeovers": ("takeovers", "Requests that a verifier continued after another one."),
     "lost_to_successors": ("lost_stale", "Requests that a verifier lost because another had taken them over."),
     "lost_logs": ("lost_gap", "Requests that a verifier dropped because Redis had lost commits."),
     "lost_jobs": ("lost_gone", "Requests that a verifier dropped because Redis had lost them."),
@@ -54,7 +54,7 @@ class Metrics:
         )
         self.errors = prometheus.Counter(
             "draftmesh_errors",
-            "Refusals and failures that clients were told of, by error code.",
+            "Errors sent to clients, by error code.",
             ["code"],
             registry=registry,
         )
@@ -170,7 +170,9 @@ def _gauges(verifiers: Sequence[VerifierCard]) -> Iterator[Metric]:
     slots = GaugeMetricFamily("draftmesh_slots", "Requests that verifiers serve at once.", labels=["model"])
     speed = GaugeMetricFamily("draftmesh_tokens_per_second", "Tokens committed per second now.", labels=["model"])
     alive = GaugeMetricFamily("draftmesh_verifiers", "Verifiers that are alive.", labels=["model"])
-    refused = GaugeMetricFamily("draftmesh_drafters_refused", "Drafters of another vocabulary.", labels=["model"])
+    refused = GaugeMetricFamily(
+        "draftmesh_drafters_refused", "Drafters refused because their vocabulary is another one.", labels=["model"]
+    )
     level = InfoMetricFamily("draftmesh_exactness", "How exact answers are: strict or law.", labels=["model"])
     models: defaultdict[str, list[VerifierCard]] = defaultdict(list)
     for card in verifiers:

@@ -48,10 +48,10 @@ class QueueMetrics(Collector):
         up.add_metric([], self._up)
         yield up
         waiting = GaugeMetricFamily(
-            "draftmesh_num_requests_waiting", "Requests that no verifier took yet.", labels=["model"]
+            "draftmesh_num_requests_waiting", "Requests that no verifier has taken yet.", labels=["model"]
         )
         oldest = GaugeMetricFamily(
-            "draftmesh_oldest_waiting_seconds", "For how long the first of them has waited.", labels=["model"]
+            "draftmesh_oldest_waiting_seconds", "How long the oldest of them has waited.", labels=["model"]
         )
         for model, queue in sorted(self._queues.items()):
             if self._up:
@@ -59,7 +59,7 @@ class QueueMetrics(Collector):
                 oldest.add_metric([model], queue.oldest_ms / 1000)
         yield from (waiting, oldest)
         used = GaugeMetricFamily("draftmesh_redis_memory_bytes", "Memory that Redis uses.")
-        limit = GaugeMetricFamily("draftmesh_redis_max_memory_bytes", "Memory that it may use; 0: all there is.")
+        limit = GaugeMetricFamily("draftmesh_redis_max_memory_bytes", "Memory that Redis may use; 0: no limit.")
         if self._memory is not None:
             used.add_metric([], self._memory[0])
             limit.add_metric([], self._memory[1])

@@ -80,7 +80,7 @@ async def asset(request: web.Request) -> web.Response:
     page = load()
     file = page.files.get(request.match_info["name"])
     if file is None or request.match_info["version"] != page.version:
-        raise ApiError(404, "There is no such file of the page; reload it.", code="not_found")
+        raise ApiError(404, "The page has no such file; reload the page.", code="not_found")
     return _sent(request, file, {"Cache-Control": _FOR_EVER, "ETag": f'"{page.version}"'})
 
 

@@ -156,7 +156,7 @@ def _check(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> N
     _look()
     given = [*arguments[1:], *named.values()]
     if any(isinstance(value, int | float) and abs(value) > NUMBER for value in given):
-        raise Exhausted("the template asks for too much")
+        raise Exhausted("the template calls a function with too large a number")
     texts = [value for value in arguments if isinstance(value, str)]
     widths = [int(value) for value in given if isinstance(value, int | float)]
     if name in ("join", "do_join"):
@@ -171,7 +171,7 @@ def _check(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> N
         width = max([*widths, *map(len, texts[1:])], default=8)
         _check_size((1 + texts[0].count("\n") + texts[0].count("\t")) * width)
     elif name == "tojson" and max(widths, default=0) > _JSON_INDENT:
-        raise Exhausted("the template asks for too much")
+        raise Exhausted("the template calls a function with too large a number")
     elif name == "format" and texts and _WIDE.search(texts[0]):
         raise Exhausted("the template formats with too large a width")
 

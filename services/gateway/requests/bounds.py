@@ -19,9 +19,7 @@ def check_shape(payload: dict[str, Any]) -> None:
     for name, most in MAX_ITEMS.items():
         value = payload.get(name)
         if isinstance(value, list) and len(value) > most:
-            raise invalid(
-                name, f"'{name}': at most {most} items are allowed, and here are {len(value)}.", "too_many_items"
-            )
+            raise invalid(name, f"'{name}' has {len(value)} items; at most {most} are allowed.", "too_many_items")
     level: list[Any] = [payload]
     containers = depth = 0
     while level:

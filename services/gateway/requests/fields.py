@@ -79,7 +79,7 @@ class GenerationFields(BaseModel):
             raise PydanticCustomError("stop", "a stop string must not be empty")
         if max(map(len, stops), default=0) > MAX_STOP_CHARACTERS:
             raise PydanticCustomError(
-                "stop", "a stop string may have {limit} characters", {"limit": MAX_STOP_CHARACTERS}
+                "stop", "a stop string may have at most {limit} characters", {"limit": MAX_STOP_CHARACTERS}
             )
         return tuple(stops)
 
@@ -96,7 +96,7 @@ class GenerationFields(BaseModel):
     def _own_variables(cls, value: dict[str, Any]) -> dict[str, Any]:
         taken = sorted(RESERVED & value.keys())
         if taken:
-            raise PydanticCustomError("kwargs", "'{name}' cannot be replaced", {"name": taken[0]})
+            raise PydanticCustomError("kwargs", "the gateway sets '{name}', so a request cannot", {"name": taken[0]})
         return value
 
     def sampling(self) -> Sampling:

@@ -53,7 +53,7 @@ _RULES: Final[dict[_Harmless, str]] = {
 _GUIDED: Final = frozenset(OutputFields.model_fields) | {"guided_decoding_backend"}
 _INSTEAD: Final = {
     "functions": "'functions' is not supported: offer the same functions as 'tools'.",
-    "suffix": "'suffix' is not supported: nothing is filled in before it.",
+    "suffix": "'suffix' is not supported: the models only continue a text.",
     "function_call": "'function_call' is not supported: use 'tools' and 'tool_choice'.",
 }
 _HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.items() for name in names.split()}

@@ -213,7 +213,7 @@ class LogFollower:
                 await self._redis.xread({feed.key: feed.cursor}, count=1)
             except ResponseError:
                 self._cursors.pop(feed.key, None)
-                feed.lose("its log is none")
+                feed.lose("the log key is not a stream")
             except DISCONNECTED:
                 return
 

@@ -39,7 +39,7 @@ def add(name: str, source: Path | None, display: Display) -> int:
     except OSError as error:
         raise _error(name, _of_disk(error)) from None
     except KeyboardInterrupt:
-        display.say("stopped; nothing was installed, what has come is kept, and the same command goes on from there")
+        display.say("stopped; nothing was installed; the downloaded part is kept, and the same command continues")
         raise
     _tell(prebuilt, outcome, display)
     return 0
@@ -50,7 +50,7 @@ def remove(name: str, display: Display) -> int:
     with _alone():
         if name not in plugins.installed():
             here = ", ".join(plugins.installed()) or "none"
-            raise StartError("backend remove", name, f"not a backend that was added; there are: {here}")
+            raise StartError("backend remove", name, f"no such backend was added; added are: {here}")
         _discard(plugins.folder() / name)
     display.say(f"removed {name}; processes that use it keep it until they end")
     return 0
@@ -130,8 +130,8 @@ def _check_space(prebuilt: Prebuilt, source: Path | None) -> None:
         if size + SPARE_BYTES > free:
             raise _error(
                 prebuilt.name,
-                f"{decimal(size)} are needed and {decimal(free)} are free at {folder}, of which {decimal(SPARE_BYTES)}"
-                " shall stay so; make room",
+                f"{decimal(size)} is needed; {decimal(free)} is free at {folder}, of which {decimal(SPARE_BYTES)}"
+                " must stay free; free some space",
             )
 
 
@@ -174,7 +174,7 @@ def _of_disk(error: OSError) -> str:
     """What the disk refused, in words."""
     where = f" at {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{where}; nothing was installed, what has come is kept: make room and try again"
+        return f"the disk is full{where}; nothing was installed; free some space and try again, the downloaded part is kept"
     return f"nothing was installed: {os.strerror(error.errno) if error.errno else error}{where}"
 
 

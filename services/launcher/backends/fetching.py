@@ -58,7 +58,9 @@ def fetch(package: Package, report: Report) -> Path:
             return whole
         whole.unlink()
     if hub.is_offline():
-        raise DownloadFailed(f"offline, and {package.file} is not here; with the network, or from a folder by --from")
+        raise DownloadFailed(
+            f"offline, and {package.file} is not here; use the network, or name its folder with --from"
+        )
     try:
         found = registries.address(package)
         if found.url.startswith("file:"):
@@ -92,7 +94,7 @@ def _download(package: Package, url: str, whole: Path) -> Download:
 def _refuse(package: Package, response: "Response") -> None:
     """Raises for an answer that no further try will mend."""
     status = response.status_code
-    login = "; its client has your login" if status in _FORBIDDEN else ""
+    login = " without your login, which only its client has" if status in _FORBIDDEN else ""
     raise DownloadError(
         f"the registry answers {status} for {package.file}{login}: `{package.command} FOLDER` may fetch it, and"
         " --from FOLDER uses it"

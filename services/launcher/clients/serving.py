@@ -35,13 +35,13 @@ async def find(url: str, key: str, model: str) -> Serving:
         cause = f"cannot be reached ({_cause(error)})"
         raise StartError("--url", base, f"{cause}; draftmesh up starts a gateway there") from None
     if status in _WANTS_KEY:
-        raise StartError("--api-key", "(not shown)", f"{base} refuses it (HTTP {status})")
+        raise StartError("--api-key", "(not shown)", f"{base} refuses this key (HTTP {status})")
     served, default = _models(body) if status == 200 else ({}, "")
     if not served:
         raise StartError("--url", base, f"serves no model now (HTTP {status})")
     name = model or default or next(iter(served))
     if name not in served:
-        raise StartError("--model", model, f"served are {', '.join(served)}")
+        raise StartError("--model", model, f"not served there; served are {', '.join(served)}")
     return Serving(url=base, model=name, n_ctx=served[name], key=key or NO_KEY)
 
 

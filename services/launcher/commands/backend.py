@@ -27,7 +27,7 @@ def add(
     name: _Name,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FOLDER", help="Take the packages' files from there, without a network."),
+        typer.Option("--from", metavar="FOLDER", help="Folder with the packages' files, to add it without a network."),
     ] = None,
     offline: options.Offline = False,
 ) -> int:

@@ -11,7 +11,8 @@ config = typer.Typer(help="Show and check what draftmesh.toml and the environmen
 def show(
     context: typer.Context,
     command: Annotated[
-        str, typer.Argument(help="Such as up, gateway or keys.new, with options to try; by default all of them.")
+        str,
+        typer.Argument(help="Command such as up, gateway or keys.new, with options to try; by default all commands."),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> int:

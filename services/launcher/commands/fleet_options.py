@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 Up = Annotated[
     int | None,
-    typer.Option("--up", metavar="PORT", help="Which `up` of this machine, by its gateway's port, if several run."),
+    typer.Option(
+        "--up", metavar="PORT", help="Port of the gateway whose `up` is meant, if several run on this machine."
+    ),
 ]
 
 
@@ -46,5 +48,5 @@ def _run(context: typer.Context, name: str, up: int | None) -> "FleetRun | None"
 
     source = context.get_parameter_source(name)
     if up is not None and source is not None and source.name == "COMMANDLINE":
-        raise StartError("--up", up, f"names a fleet, and so does {name}; give one of them")
+        raise StartError("--up", up, f"names a fleet and so does {name}; give only one of them")
     return chosen(up)

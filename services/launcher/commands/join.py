@@ -16,14 +16,16 @@ def join(
     redis_url: Annotated[
         str,
         typer.Argument(
-            help="The fleet's Redis, as `up --lan` prints it: redis://drafter:TOKEN@host:7072/0. Without it the fleet"
-            " that announces itself in this network.",
+            help="The fleet's Redis, as `up --lan` prints it: redis://drafter:TOKEN@host:7072/0. Without it, join"
+            " looks for a fleet in this network.",
             show_default=False,
         ),
     ] = "",
     token: Annotated[
         str,
-        typer.Option("--token", envvar="DRAFTMESH_TOKEN", help="What `up --lan` prints, where the address has none."),
+        typer.Option(
+            "--token", envvar="DRAFTMESH_TOKEN", help="Join token that `up --lan` prints, if the address has none."
+        ),
     ] = "",
     draft_model: options.DraftModel = "",
     draft_device: options.DraftDevice = "auto",

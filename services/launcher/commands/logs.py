@@ -10,10 +10,15 @@ from shared.settings.options import Level
 
 def logs(
     name: Annotated[
-        str, typer.Argument(help="A process, or how the names of several begin: gateway, verifier, drafter. All: none.")
+        str,
+        typer.Argument(
+            help="A process, or the beginning of several names: gateway, verifier, drafter. By default all."
+        ),
     ] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until `up` ends.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines.", min=0)] = 200,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines as they come, until `up` ends.")
+    ] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines to print.", min=0)] = 200,
     level: Annotated[
         Level, typer.Option("--level", help="The least important lines to show.", case_sensitive=False)
     ] = Level.DEBUG,

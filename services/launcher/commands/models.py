@@ -33,8 +33,10 @@ def list_models(
 
 @models.command("rm")
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `draftmesh models` lists them.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME", help="Models to delete, by the names in `draftmesh models`.")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> int:
     """Delete models from this machine: what was pulled, and what draftmesh made in its cache."""
     from services.launcher.models import model_removal

@@ -20,17 +20,20 @@ def plan(
     tensor_split: options.TensorSplit = "",
     offline: options.Offline = False,
     temperature: Annotated[
-        list[float], typer.Option("--temperature", help="Of the probe; repeat for several.", min=0.0, max=2.0)
+        list[float],
+        typer.Option("--temperature", help="Temperature of the probe; repeat for several.", min=0.0, max=2.0),
     ] = [0.0, 1.0],  # noqa: B006
     prompt: Annotated[
-        list[str], typer.Option("--prompt", help="A text for the probe to go on with; repeat for several.")
+        list[str], typer.Option("--prompt", help="A text that the probe continues; repeat for several.")
     ] = [],  # noqa: B006
     tokens: Annotated[
-        int, typer.Option("--tokens", help="Length of the probe, per text and temperature.", min=4, max=2048)
+        int, typer.Option("--tokens", help="Tokens of the probe, per text and temperature.", min=4, max=2048)
     ] = 48,
     rtt: Annotated[float, typer.Option("--rtt", help="Round trip to the drafter in ms.", min=0.0)] = 0.5,
     demo_pair: Annotated[bool, typer.Option("--demo-pair", help="Measure the demo's models.")] = False,
-    redis: Annotated[str, typer.Option("--redis", help="Use what the fleet at this Redis has measured instead.")] = "",
+    redis: Annotated[
+        str, typer.Option("--redis", help="Use the measurements of the fleet at this Redis instead.")
+    ] = "",
     fleet: Annotated[
         bool, typer.Option("--fleet", help="The same for the fleet of the `up` that runs on this machine.")
     ] = False,

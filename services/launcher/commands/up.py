@@ -13,7 +13,9 @@ from shared.wire.messages import Speculation
 
 SpeculationMode = Annotated[
     Speculation,
-    typer.Option("--speculation", envvar="DRAFTMESH_SPECULATION", help="Verify drafts where they pay, always, never."),
+    typer.Option(
+        "--speculation", envvar="DRAFTMESH_SPECULATION", help="Verify drafts: auto (where they pay), always or off."
+    ),
 ]
 
 
@@ -39,7 +41,7 @@ def up(
         typer.Option(
             "--join-token",
             envvar="DRAFTMESH_JOIN_TOKEN",
-            help="What machines need to join; empty: one that is made once and kept in the state folder.",
+            help="Token that machines need to join; empty: one that `up` makes once and keeps in the state folder.",
         ),
     ] = "",
     api_keys_file: options.ApiKeysFile = "",

@@ -84,13 +84,17 @@ def discover(token: str, say: Callable[[str], None]) -> str:
     try:
         fleets = asyncio.run(search())
     except MulticastUnavailable as reason:
-        raise StartError("URL", "(missing)", f"the network cannot be asked ({reason}); write {_EXAMPLE}") from None
+        raise StartError(
+            "URL", "(missing)", f"cannot search this network ({reason}); give the address, as in {_EXAMPLE}"
+        ) from None
     for fleet in fleets:
         say(f"found {fleet}")
     if not fleets:
-        raise StartError("URL", "(missing)", f"no fleet announces itself in this network; write {_EXAMPLE}")
+        raise StartError(
+            "URL", "(missing)", f"no fleet announces itself in this network; give the address, as in {_EXAMPLE}"
+        )
     if len(fleets) > 1:
-        raise StartError("URL", "(missing)", f"there are {len(fleets)} fleets; write which one, as in {_EXAMPLE}")
+        raise StartError("URL", "(missing)", f"there are {len(fleets)} fleets; say which one, as in {_EXAMPLE}")
     return fleets[0].url(f"{USER}:{token or _asked()}")
 
 

@@ -20,11 +20,11 @@ def claim(host: str, port: int, host_option: str = "--host", port_option: str = 
             listener.bind(address)
             return int(listener.getsockname()[1])
     except PermissionError:
-        raise StartError(port_option, port, "this user may not listen there; a port above 1023") from None
+        raise StartError(port_option, port, "this user may not listen there; choose a port above 1023") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise StartError(port_option, port, "in use by another process; choose a free one, or 0") from None
-        raise StartError(host_option, host, f"cannot be listened on ({error.strerror})") from None
+        raise StartError(host_option, host, f"cannot listen there ({error.strerror})") from None
 
 
 def claim_embedded(port: int, host: str = LOOPBACK, host_option: str = "--host") -> int:

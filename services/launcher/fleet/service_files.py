@@ -103,7 +103,7 @@ def launchd(name: str, command: Sequence[str], home: Path, user: int) -> Service
 def _quoted(word: str) -> str:
     """One word of ExecStart (systemd.service(5), "command lines"): no specifier, no variable, no escape is meant."""
     if any(not character.isprintable() for character in word):
-        raise StartError("ARGUMENT", repr(word), "a text on one line, which a unit can hold")
+        raise StartError("ARGUMENT", repr(word), "must be text on one line, because a unit file holds it")
     if _PLAIN.fullmatch(word):
         return word
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")

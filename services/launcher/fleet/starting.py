@@ -22,7 +22,7 @@ def phase(lines: Iterable[str]) -> str:
 
 def _words(fields: dict[str, Any]) -> str:
     match fields:
-        case {"event": "model_sought" | "self_test", "progress": str(progress)}:
+        case {"event": "model_search" | "self_test", "progress": str(progress)}:
             return progress
         case {"event": "self_test_failed", "note": str(note)}:
             return note
@@ -31,5 +31,5 @@ def _words(fields: dict[str, Any]) -> str:
         case {"event": "model_placed", "placed": str(placed)}:
             return placed
         case {"event": "calibration_started"}:
-            return "measuring what rows cost here, once for this model and device"
+            return "measuring the cost of rows, once for this model and device"
     return ""

@@ -36,5 +36,5 @@ def join_token(given: str, folder: Path) -> str:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise StartError(OPTION, file, f"cannot be kept there ({reason}); give one, or set XDG_STATE_HOME") from None
     if not _FORM.fullmatch(kept):
-        raise StartError(OPTION, file, f"holds something else than {_ALLOWED}; delete it, and a new one is made")
+        raise StartError(OPTION, file, f"does not hold {_ALLOWED}; delete it, and draftmesh makes a new one")
     return kept

@@ -75,7 +75,9 @@ def _recorded(stack: ExitStack, made: Plan, folder: Path, display: Display) -> R
     try:
         return stack.enter_context(recorded(run))
     except OSError as error:
-        display.say(f"status and other commands will need --redis, since this cannot be written: {error}", "yellow")
+        display.say(
+            f"other commands, such as status, will need --redis: this fleet cannot be recorded ({error})", "yellow"
+        )
         return None
 
 

@@ -223,7 +223,7 @@ def _summary(split: Split) -> str:
 
 
 def _too_large(target: ModelCandidate, found: Candidates, seen: Sequence[str]) -> str:
-    need = f"its weights are {decimal(target.weights)}, and here is {'; '.join(seen)}"
+    need = f"its weights take {decimal(target.weights)}, and this machine has {'; '.join(seen)}"
     here = ", ".join(model.name for model in found.smaller)
     return f"fits nowhere: {need}; take a smaller quantisation{f', such as {here}' if here else ''}"
 

@@ -50,7 +50,7 @@ _NUMBERS: Final = frozenset(
     }
 )
 
-NOBODY: Final = "no processes: nobody is registered here; `draftmesh up` starts a fleet"
+NOBODY: Final = "no process is registered in this Redis; `draftmesh up` starts a fleet"
 
 
 def run(redis: str, as_json: bool) -> int:

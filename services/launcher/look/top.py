@@ -78,7 +78,7 @@ class Top:
                 fleet = await self._read()
                 speeds.append(total_speed(fleet))
             except (BrokerError, *DISCONNECTED) as error:
-                trouble = f"Redis is away, these facts are old: {str(error) or 'no answer in time'}"
+                trouble = f"Redis does not answer, so these figures are old: {str(error) or 'no answer in time'}"
             self._view = TopView(fleet=fleet, speeds=tuple(speeds), now=self._clock(), trouble=trouble)
             self._show(self._view)
             await (pause or self._pause)()

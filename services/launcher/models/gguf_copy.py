@@ -76,7 +76,9 @@ def write(source: Path, copies: Sequence[GgufCopy], progress: Progress | None = 
         if error.errno != errno.ENOSPC:
             raise
         folder = copies[0].path.parent
-        raise StartError("DRAFTMESH_CACHE", folder, "the disk became full; make room, or name another folder") from None
+        raise StartError(
+            "DRAFTMESH_CACHE", folder, "the disk is full; free some space, or name another folder"
+        ) from None
 
 
 def _check_space(files: Sequence["_File"]) -> None:

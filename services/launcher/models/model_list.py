@@ -21,8 +21,8 @@ from shared.machine.devices import Device
 from shared.model import hardware, memory
 from shared.model.memory import Fit
 
-_PARTIAL: Final = "not all of it is here; `draftmesh pull` goes on with it"
-_SHARDS_MISSING: Final = "not all of its shards are here"
+_PARTIAL: Final = "incomplete; `draftmesh pull` continues the download"
+_SHARDS_MISSING: Final = "some of its shards are missing"
 _SMALLER: Final = 2  # a drafter's weights are at most the target's by this: a step of it should cost much less
 
 
@@ -161,9 +161,9 @@ def _lines(entry: ListedModel, names: Sequence[str], parallel: int) -> list[str]
     fits = ", ".join(f"{name} {entry.fits[name]}" for name in names)
     lines = [about, *([f"fits, for {parallel} requests at once: {fits}"] if fits else [])]
     if facts.recurrent:
-        lines.append("recurrent: answers plainly, and drafts for nothing")
+        lines.append("recurrent: answers without drafts, and cannot draft")
     elif entry.drafters:
-        lines.append(f"could be drafted for by {', '.join(entry.drafters)}")
+        lines.append(f"possible drafters: {', '.join(entry.drafters)}")
     return lines
 
 

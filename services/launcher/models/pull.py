@@ -34,7 +34,7 @@ def run(specs: Sequence[str]) -> int:
             _say(console, f"error: {error}", "red")
             code = FAILED
         except KeyboardInterrupt:
-            _say(console, "stopped; what has come is kept, and the same command goes on from there")
+            _say(console, "stopped; the downloaded part is kept, and the same command continues")
             raise
         else:
             sys.stdout.write(f"{path}\n")

@@ -87,7 +87,7 @@ def hand_down(file: ConfigFile | None, decided: Collection[str]) -> Handed:
             entries = file.entries(command, keys)
             twins[command[0]] = {_twin(key): _text(entry) for key, entry in entries.items() if key not in decided}
             notes += [
-                f"{entry.place}: {key} of [{command[0]}] is not used: it is up's to say"
+                f"{entry.place}: {key} of [{command[0]}] is not used: `up` sets it"
                 for key, entry in file.tables.get(command, {}).items()
                 if key in decided
             ]

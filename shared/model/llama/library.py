@@ -32,7 +32,7 @@ def _log(level: int, text: bytes, _: Any) -> None:
     line = text.decode(errors="replace").strip()
     # A command that keeps no log of its own prints none of llama.cpp's either.
     if severity and structlog.is_configured():
-        logger.debug("llama_said", severity=severity, said=line)
+        logger.debug("llama_cpp_message", severity=severity, said=line)
     if severity == "error":
         _errors.append(line)
 

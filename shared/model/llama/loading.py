@@ -96,7 +96,7 @@ def _refusal(error: str) -> LlamaError:
     if found := _MISSING.search(error):
         return LlamaError(f"needs {found[1]}, which is not here")
     if found := _UNDEFINED.search(error):
-        return LlamaError(f"asks for {found[1]}, which this llama.cpp does not have: it was made for another one")
+        return LlamaError(f"needs {found[1]}, which this llama.cpp lacks: it was built for another llama.cpp")
     if found := _OLD_SYSTEM.search(error):
         return LlamaError(f"needs {found[1]}, and this system is older; build llama.cpp with it here")
     return LlamaError(f"cannot be loaded ({error})")

@@ -74,7 +74,7 @@ def _identity(path: Path) -> str:
 def _refusal(name: str, problem: str, no_driver: bool) -> str:
     """What is wrong with a backend, and what to do about it unless the problem says so."""
     command = "draftmesh backend"
-    advice = f"; `{command} add {name}` fetches the one for this release, `{command} remove {name}` takes it away"
+    advice = f"; `{command} add {name}` fetches the one for this release, `{command} remove {name}` removes it"
     return f"the backend {name} {problem}{'' if no_driver else advice}"
 
 

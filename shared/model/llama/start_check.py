@@ -9,7 +9,7 @@ from shared.model.llama import self_test
 from shared.model.llama.self_test import SelfTestOutcome, State
 from shared.model.llama.verdicts import SelfTestVerdict, Verdicts
 
-REBUILD: Final = "build it anew for this processor with `make llama`, or take the container image, which runs on any"
+REBUILD: Final = "rebuild it for this processor with `make llama`, or use the container image, which runs on any"
 _SUBJECT: Final = "start"
 
 

@@ -88,7 +88,7 @@ def continued(messages: Sequence[ChatMessage], wanted: bool) -> bool:
     if not (wanted or last.prefix):
         return False
     if last.role != "assistant":
-        raise ValueError("only an assistant's message can be continued, and the last one is not")
+        raise ValueError("only an assistant's message can be continued, and the last message is not one")
     if last.tool_calls or last.function_call:
         raise ValueError("a message with tool calls cannot be continued")
     return True

@@ -81,7 +81,11 @@ def parse_completion(data: bytes) -> CompletionRequest:
     refuse_unbuilt({name: value for name, value in payload.items() if name not in _OWN})
     request = checked(CompletionRequest, payload)
     if request.best_of not in (None, request.n):
-        raise invalid("best_of", "'best_of' must be equal to 'n': no answer is thrown away.", "unsupported_parameter")
+        raise invalid(
+            "best_of",
+            "'best_of' must be equal to 'n': the gateway returns every answer that it generates.",
+            "unsupported_parameter",
+        )
     if len(request.texts) * request.n > MAX_ANSWERS:
         raise invalid("prompt", f"'prompt': at most {MAX_ANSWERS} answers can be asked for at once.")
     if request.echo and request.logprobs is not None:

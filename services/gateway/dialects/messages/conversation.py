@@ -127,4 +127,4 @@ def _check_end(message: Mapping[str, object]) -> None:
     if "tool_calls" in message:
         raise invalid("messages", "'messages' must not end with tool calls: the results of the calls are missing.")
     if not message["content"]:
-        raise invalid("messages", "'messages' must not end with thinking alone: an answer goes on from text.")
+        raise invalid("messages", "'messages' must not end with thinking alone: an answer can continue only from text.")

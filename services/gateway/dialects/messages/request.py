@@ -81,9 +81,9 @@ class MessagesRequest(GenerationFields, OutputFields):
     @property
     def warnings(self) -> list[str]:
         """What is done otherwise than asked for."""
-        tools = [f"tool '{name}' cannot be offered here and was left out" for name in left_out(self.tools)]
+        tools = [f"tool '{name}' is not supported here and was ignored" for name in left_out(self.tools)]
         fields = ("mcp_servers", "container")
-        others = [f"'{name}' is not supported here and was left out" for name in fields if getattr(self, name)]
+        others = [f"'{name}' is not supported here and was ignored" for name in fields if getattr(self, name)]
         return [*tools, *others]
 
     @property
@@ -132,6 +132,6 @@ def parse_messages(data: bytes) -> MessagesRequest:
     payload = parse_object(data)
     refuse_unbuilt(payload)
     if payload.get("thread"):
-        sentence = "'thread': conversations are not held here; send all of their messages."
+        sentence = "'thread' is not supported: the gateway keeps no conversations; send all messages."
         raise invalid("thread", sentence, messages_errors.NO_THREADS)
     return checked(MessagesRequest, payload)

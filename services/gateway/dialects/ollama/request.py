@@ -30,9 +30,7 @@ class OllamaOptions(GenerationFields):
     def _window(self) -> "OllamaOptions":
         penalty = self.repeat_penalty or self.repetition_penalty or 1.0
         if self.repeat_last_n and self.repeat_last_n > 0 and penalty != 1.0:
-            raise PydanticCustomError(
-                "window", "'repeat_last_n': the penalty looks at everything; only -1 or 0 is possible"
-            )
+            raise PydanticCustomError("window", "'repeat_last_n' must be -1 or 0: the penalty covers all tokens")
         return self
 
     def limit(self) -> int | None:

@@ -99,7 +99,9 @@ async def pull(request: web.Request) -> web.Response:
     except ApiError as error:
         if error.status != 404:
             raise
-        raise ApiError(404, f"{error.message} Models come with verifiers; none is pulled.", code=error.code) from None
+        raise ApiError(
+            404, f"{error.message} Verifiers load the models; this gateway pulls none.", code=error.code
+        ) from None
     steps = ("pulling manifest", "success") if body.stream else ("success",)
     lines = "".join(f"{PullProgress(status=step).model_dump_json()}\n" for step in steps)
     return web.Response(text=lines, content_type=NDJSON if body.stream else "application/json")
@@ -112,7 +114,7 @@ async def refuse_embedding(_: web.Request) -> web.Response:
 
 async def refuse_change(_: web.Request) -> web.Response:
     """Raises the 400."""
-    raise ApiError(400, "Models cannot be changed here: they come and go with the verifiers.", code="unsupported")
+    raise ApiError(400, "This gateway cannot change models: verifiers load them.", code="unsupported")
 
 
 async def _served(request: web.Request) -> list[tuple[ServedModel, Lexicon, ModelInfo]]:

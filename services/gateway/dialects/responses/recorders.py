@@ -20,7 +20,7 @@ from shared.fleet.registry import Registry
 
 logger = structlog.get_logger()
 
-_MESSAGE: Final = "The gateway that worked on this response gave no sign of life for too long."
+_MESSAGE: Final = "The gateway that generated this response has stopped."
 
 
 class Recorders:

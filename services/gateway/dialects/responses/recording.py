@@ -25,7 +25,7 @@ from shared.wire.broker import DISCONNECTED, Reconnect
 
 logger = structlog.get_logger()
 
-_FULL: Final = "The answer is longer than what there is room for in the background."
+_FULL: Final = "The answer is larger than a background response may be."
 _GRACE_S: Final = 10.0  # behind a request's deadline, to write that it passed
 
 
@@ -62,7 +62,7 @@ async def _begin(admitted: AdmittedExchange, response_id: str, frames: Sequence[
     except (RedisError, *DISCONNECTED) as error:
         raise unavailable(REDIS_DOWN) from error
     if written is not AppendOutcome.OK:
-        raise unavailable("There is no room for another answer in the background; try again later.", "records_full")
+        raise unavailable("There is no room for another background response; try again later.", "records_full")
 
 
 class _Closed(Exception):

@@ -115,8 +115,8 @@ class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
 
     def warnings(self, box: Toolbox) -> list[str]:
         """What was left out, a line each."""
-        lines = [f"tools of type '{kind}' are left out" for kind in box.dropped]
-        lines += [f"items of type '{kind[:64]}' are left out" for kind in unknown_kinds(self.input or [])]
+        lines = [f"tools of type '{kind}' are ignored" for kind in box.dropped]
+        lines += [f"items of type '{kind[:64]}' are ignored" for kind in unknown_kinds(self.input or [])]
         if self.truncation == "auto":
             lines.append("truncation 'auto' is not supported: an input that is too long is refused")
         return lines
@@ -139,10 +139,12 @@ def parse_responses(data: bytes) -> ResponsesRequest:
     refuse_unbuilt(payload)
     for name in ("conversation", "prompt"):
         if name in payload:
-            raise invalid(name, f"'{name}' refers to what only OpenAI's service keeps.", "unsupported_parameter")
+            raise invalid(
+                name, f"'{name}' refers to an object that only OpenAI's service keeps.", "unsupported_parameter"
+            )
     request = checked(ResponsesRequest, payload)
     if request.background and not request.store:
-        raise invalid("background", "'background' needs 'store': nothing can be read later of what is not kept.")
+        raise invalid("background", "'background' needs 'store' to be true: clients read the response from the store.")
     if request.input is None and request.previous_response_id is None:
         raise invalid("input", "'input' is required.", "missing_required_parameter")
     if not request.input and not request.instructions and request.previous_response_id is None:

@@ -49,7 +49,7 @@ async def _stream(request: web.Request, response_id: str) -> web.StreamResponse:
     if record is None:
         if await stores.responses.find(response_id) is None:
             raise _missing(request)
-        message = "'stream': only responses in the background can be streamed again, and for an hour."
+        message = "'stream': only background responses can be streamed again, for one hour."
         raise invalid("stream", message, "unsupported_parameter")
     if after > record.newest.number:
         message = f"'starting_after': there is no event {after}; the newest is {record.newest.number}."
@@ -79,7 +79,7 @@ async def cancel_response(request: web.Request) -> web.Response:
         if stored is None:
             raise _missing(request)
         if not stored.response.get("background"):
-            raise invalid("response_id", "Only responses in the background can be cancelled.")
+            raise invalid("response_id", "Only background responses can be cancelled.")
         return web.json_response(stored.response)
     if not record.newest.last:
         await _cancel(request, record)

@@ -96,7 +96,7 @@ def test_windows_alone_are_kept_where_all_does_not_fit_and_the_line_and_the_note
     assert (found.level, found.context.branches, found.context.can_copy) == ("law", 0, False)
     assert "only sliding windows are kept" in found.note
     [placed] = [line["placed"] for line in lines if line["event"] == "model_placed"]
-    assert placed.endswith("; sliding windows alone are kept")
+    assert placed.endswith("; the cache keeps only sliding windows")
 
 
 def test_strict_keeps_all_or_nothing(gemma: Path, free: Callable[[int], Placement]) -> None:
