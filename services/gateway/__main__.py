@@ -111,8 +111,8 @@ def main(
 def _freeze_garbage_collection() -> None:
     """Keep the cyclic garbage collector from halting every stream: a full collection takes 50 to 90 ms.
 
-    Most of what it looks through are modules, which never become garbage; and each burst of commits allocates more
-    than its usual 700 objects, all of which are freed without it.
+    Modules make up most of what the collector scans, and they never become garbage. Each burst of commits allocates
+    more than the usual threshold of 700 objects, and reference counting frees all of them.
     """
     gc.collect()
     gc.freeze()

@@ -149,7 +149,7 @@ class CommandSettings:
                     envvar=settings_file.VARIABLE,
                     show_envvar=True,
                     metavar="FILE",
-                    help=f"File of options, by default ./{settings_file.NAME} or the user's own; {settings_file.OFF}: none.",
+                    help=f"File of options; else ./{settings_file.NAME} or the user's own. {settings_file.OFF}: none.",
                     is_eager=True,
                     expose_value=False,
                     callback=read,

@@ -63,7 +63,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 
 def plain(path: str) -> str:
-    """A path without the expressions that aiohttp wants of its parameters."""
+    """A path without aiohttp's expressions for its parameters."""
     return _PARAMETER.sub(r"{\1}", path)
 
 

@@ -1,4 +1,4 @@
-"""What waits and how full Redis is, as of the last look: what to scale by, and what to be woken for."""
+"""Waiting requests and the memory of Redis, as of the last look: figures for scaling and for alerts."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -13,11 +13,11 @@ from shared.wire.broker import DISCONNECTED, Broker
 from shared.wire.jobs import JobStore, Queue
 from shared.wire.messages import Card, VerifierCard
 
-_LOOK_S: Final = 1.0  # of the few seconds that a scrape may take
+_LOOK_S: Final = 1.0  # part of the few seconds that a scrape may take
 
 
 class QueueMetrics(Collector):
-    """Gauges of what several gateways share, so each of them shows the same."""
+    """Gauges of what all gateways share, so each gateway shows the same values."""
 
     def __init__(self) -> None:
         self._queues: dict[str, Queue] = {}
@@ -25,7 +25,7 @@ class QueueMetrics(Collector):
         self._up = False
 
     async def look(self, broker: Broker, cards: Iterable[Card]) -> None:
-        """Ask Redis now, about every model that was ever served. Without an answer only `redis_up` is told."""
+        """Ask Redis now, about every model that was ever served. Without an answer only `redis_up` is exported."""
         models = {card.model for card in cards if isinstance(card, VerifierCard)} | self._queues.keys()
         up, queues, found = False, dict.fromkeys(models, Queue(0, 0)), None
         with suppress(RedisError, *DISCONNECTED):
@@ -35,12 +35,12 @@ class QueueMetrics(Collector):
                 up = True
                 memory = await broker.redis.info("memory")
                 found = int(memory["used_memory"]), int(memory["maxmemory"])
-        # At once, so that nobody meets half a look.
+        # In one step, so that no scrape sees half an update.
         self._up, self._queues, self._memory = up, queues, found
 
     @property
     def waiting(self) -> dict[str, int]:
-        """By model, the requests that no verifier took yet; empty while Redis does not answer."""
+        """By model, the requests that no verifier has taken yet; empty while Redis does not answer."""
         return {model: queue.waiting for model, queue in sorted(self._queues.items())} if self._up else {}
 
     def collect(self) -> Iterator[Metric]:

@@ -1,6 +1,6 @@
-"""The fields that every dialect's body may carry: the law, its seed, limits and our own options, under all their names.
+"""The fields that every dialect's body may have: sampling, seed, limits and our own options, under all their names.
 
-Unknown fields are ignored and null means absent.
+Unknown fields are ignored, and null means absent.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from services.gateway.requests.types import RESERVED
 from shared.wire.messages import Sampling, Speculation
 
 MAX_STOPS: Final = 16
-MAX_STOP_CHARACTERS: Final = 4096  # a matching table is built per stop on the event loop
+MAX_STOP_CHARACTERS: Final = 4096  # the event loop builds a matching table per stop string
 _MASK64: Final = (1 << 64) - 1
 
 MaxTokens = Annotated[int | None, Field(ge=-1)]  # -1: no limit, as llama.cpp and LM Studio have it
@@ -29,7 +29,7 @@ class StreamOptions(BaseModel):
 
 
 class GenerationFields(BaseModel):
-    """Field names are the clients'."""
+    """Fields have the names that clients use."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
@@ -106,7 +106,7 @@ class GenerationFields(BaseModel):
             seed=secrets.randbits(64) if self.seed in (None, -1) else int(self.seed or 0) & _MASK64,
             temperature=self.temperature,
             top_k=max(self.top_k, 0),
-            # The law wants a positive mass; OpenAI allows 0. Any tiny mass keeps the best token alone.
+            # Sampling needs a positive mass, and OpenAI allows 0. Any tiny mass keeps only the best token.
             top_p=max(self.top_p, 1e-9),
             min_p=self.min_p,
             presence_penalty=self.presence_penalty,

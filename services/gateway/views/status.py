@@ -139,7 +139,7 @@ class ModelName(Reply):
 
 
 class NameConflict(Reply):
-    """An alias that a model claims in vain."""
+    """An alias that a model claims but does not get."""
 
     alias: str
     model: str
@@ -157,7 +157,7 @@ class DesertedRequests(Reply):
 
 
 class FleetStatus(Reply):
-    """The answer of /status; what is not known is null."""
+    """The answer of /status; unknown values are null."""
 
     verdict: str
     totals: Totals

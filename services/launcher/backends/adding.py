@@ -174,7 +174,7 @@ def _of_disk(error: OSError) -> str:
     """What the disk refused, in words."""
     where = f" at {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{where}; nothing was installed; free some space and try again, the downloaded part is kept"
+        return f"the disk is full{where}; nothing was installed; free some space and try again (the download is kept)"
     return f"nothing was installed: {os.strerror(error.errno) if error.errno else error}{where}"
 
 

@@ -1,7 +1,7 @@
 """Ollama's chat and generate requests as clients send them, checked.
 
-The sampling defaults are those that Ollama documents, but for its repetition penalty, which is off unless asked for.
-Fields: Ollama's `docs/api.md`.
+The sampling defaults are Ollama's documented ones, except that the repetition penalty is off by default. Fields:
+Ollama's `docs/api.md`.
 """
 
 from typing import Any, Literal, TypeVar
@@ -18,7 +18,7 @@ from services.gateway.requests.unsupported_fields import refuse_unbuilt
 
 
 class OllamaOptions(GenerationFields):
-    """The law and its limits; what says how a model is loaded (`num_ctx`, `num_gpu`, …) is ignored."""
+    """Sampling parameters and limits; the gateway ignores options for loading a model (`num_ctx`, `num_gpu`, …)."""
 
     temperature: float = Field(0.8, ge=0, le=100)
     top_k: int = Field(40, ge=-1, lt=1 << 31)

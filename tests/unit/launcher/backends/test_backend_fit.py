@@ -146,8 +146,8 @@ def test_a_disk_that_gets_full_while_fetching_leaves_nothing(here: Path, monkeyp
     monkeypatch.setattr(registries, "address", lambda _: registries.DownloadAddress("http://127.0.0.1:1/x"))
     monkeypatch.setattr(Download, "run", full)
     assert add() == (
-        "backend add vulkan: the disk is full at /somewhere/stub.incomplete; nothing was installed; free some space and try again,"
-        " the downloaded part is kept"
+        "backend add vulkan: the disk is full at /somewhere/stub.incomplete; nothing was installed; free some space and"
+        " try again (the download is kept)"
     )
     assert [path.name for path in here.iterdir()] == [".lock"]
 
