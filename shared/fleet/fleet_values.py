@@ -1,29 +1,23 @@
-"""The fleet as plain values: what `status`, `/status` and the page show, so that all say the same. Pure.
+"""The fleet as plain values for `status`, `/status` and the page, so that all show the same. Pure.
 
 Keys, which stay; more may come. None (JSON: null) is what nobody knows, and units are in the names. Speeds are of the
-last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, however long ago.
-  verdict     what speculation is worth now, or what is missing: a sentence
-  totals      of all verifiers: tokens_per_second, plain_tokens_per_second (what plain decoding would make of the same
-              time and requests), speedup, tokens_per_round, running, slots, waiting (requests that no verifier took
-              yet), cells (tokens whose keys and values fit), cells_used (prefix cache included), cells_running
-  processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
-              tokens_per_second, created (unix seconds), url (a gateway's)
-  verifiers   id, host, device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining,
-              cache_hit_rate, acceptance_rate, and its share of each of the totals
-    row_ms, row_cost         by rows of a decode: ms, and in single steps
-    accepted_per_position    accepted drafts by their place in the round
-    round_starts, drafts_ready   how rounds began, and the share of them that found drafts ready
-    counters                 since the start
-    refused                  reasons by drafter id
-  drafters    one entry per verifier that uses it: id, kind, host, device, model, sessions, capacity,
-              tokens_per_second, verifier, drafted, accepted, added (accepted tokens that no other drafter of the
-              request had guessed), adds (these per round of the requests that it drafts for), acceptance_rate,
-              tokens_per_round, round_trip_ms, stale, refused, step_ms (what one token takes it)
-  requests    those that run: request_id, model, verifier, age_ms, offset, tokens_per_second, tokens_per_round,
-              drafters, reason (why it is not speculating; empty if it is)
-  names       what may be asked for: name, model
-  conflicts   aliases without effect: alias, model, winner, note
-  deserted    requests whose model has no verifier any more: gateway, model, requests, reason
+last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, however long ago. verdict what
+speculation is worth now, or what is missing: a sentence totals of all verifiers: tokens_per_second,
+plain_tokens_per_second (what plain decoding would give in the same time for the same requests), speedup,
+tokens_per_round, running, slots, waiting (requests that no verifier took yet), cells (tokens that fit in the KV cache),
+cells_used (prefix cache included), cells_running processes kind (gateway, verifier, drafter, lookup drafter), id, host,
+pid, device, model, load (a phrase), tokens_per_second, created (unix seconds), url (a gateway's) verifiers id, host,
+device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining, cache_hit_rate,
+acceptance_rate, and its share of each of the totals row_ms, row_cost by rows of a decode: ms, and in single steps
+accepted_per_position accepted drafts by their place in the round round_starts, drafts_ready how rounds began, and the
+share of them that found drafts ready counters since the start refused reasons by drafter id drafters one entry per
+verifier that uses it: id, kind, host, device, model, sessions, capacity, tokens_per_second, verifier, drafted,
+accepted, added (accepted tokens that no other drafter of the request had guessed), adds (these per round of the
+requests that it drafts for), acceptance_rate, tokens_per_round, round_trip_ms, stale, refused, step_ms (what one token
+takes it) requests those that run: request_id, model, verifier, age_ms, offset, tokens_per_second, tokens_per_round,
+drafters, reason (why it is not speculating; empty if it is) names what may be asked for: name, model conflicts aliases
+without effect: alias, model, winner, note deserted requests whose model has no verifier any more: gateway, model,
+requests, reason
 """
 
 from collections.abc import Sequence
@@ -38,11 +32,11 @@ from shared.wire.messages import Card, DrafterCard, DrafterCounts, GatewayCard, 
 
 Row = dict[str, Any]
 Fleet = dict[str, Any]
-ENDS: Final = ("accepted", "refused", "plain")  # what a round may have ended with
+ENDS: Final = ("accepted", "refused", "plain")  # how a round may have ended
 
 
 def describe(cards: Sequence[Card]) -> Fleet:
-    """The keys above, of these cards."""
+    """The values above, from these cards."""
     verifiers = [card for card in cards if isinstance(card, VerifierCard)]
     names = resolve(card for card in verifiers if not card.draining)
     waiting = _waiting(cards)
@@ -67,7 +61,7 @@ def describe(cards: Sequence[Card]) -> Fleet:
 
 
 def _waiting(cards: Sequence[Card]) -> dict[str, int]:
-    """Requests that no verifier took yet, by model: every gateway tells of all, some of a moment ago."""
+    """Requests that no verifier has taken yet, by model: every gateway reports all of them, some a moment late."""
     found: dict[str, int] = {}
     for card in cards:
         if isinstance(card, GatewayCard):
@@ -78,7 +72,7 @@ def _waiting(cards: Sequence[Card]) -> dict[str, int]:
 
 def _totals(verifiers: Sequence[VerifierCard], waiting: dict[str, int]) -> Row:
     known = [card for card in verifiers if card.speedup]
-    # Those that decode now count by their plain speed; of a fleet at rest each counts the same.
+    # Verifiers that decode now count by their plain speed; in an idle fleet all count the same.
     weights = [card.plain_tokens_per_second for card in known]
     weights = weights if sum(weights) else [1.0] * len(known)
     return {

@@ -1,9 +1,9 @@
-"""What a model file is made for, by its metadata: whether it can answer, or guess answers, at all. Pure."""
+"""Checks from a file's metadata whether the model can write text at all. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
 
-# Architectures of llama.cpp (`llama-arch.cpp`) whose attention looks both ways.
+# Architectures of llama.cpp (`llama-arch.cpp`) with bidirectional attention.
 _ENCODERS: Final = frozenset(
     {
         "bert",
@@ -20,7 +20,7 @@ _ENCODERS: Final = frozenset(
     }
 )
 _DIFFUSION: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
-_RANK: Final = 4  # llama_pooling_type in llama.h; 1 to 3 make one vector of a text's
+_RANK: Final = 4  # llama_pooling_type in llama.h; 1 to 3 make one vector from a text's vectors
 
 
 def unfit(metadata: Mapping[str, object]) -> str:

@@ -13,7 +13,7 @@ DEFAULT_PORT = 7071
 
 
 class Exactness(StrEnum):
-    """How exact answers must be: bit for bit, in law, or bit for bit where that costs nothing."""
+    """How exact answers must be: bit for bit, in law, or bit for bit if that costs nothing."""
 
     AUTO = "auto"
     STRICT = "strict"
@@ -21,7 +21,7 @@ class Exactness(StrEnum):
 
 
 class Switch(StrEnum):
-    """An option that the product can also decide by itself."""
+    """An option that draftmesh can also decide by itself."""
 
     AUTO = "auto"
     ON = "on"
@@ -81,7 +81,7 @@ def _offline(wanted: bool) -> bool:
     return wanted
 
 
-# The switch is thrown while the command line is read, for this process and its children: nothing needs the value.
+# Takes effect while the command line is read, for this process and its children, so nothing needs the value.
 Offline = Annotated[
     bool,
     _option(

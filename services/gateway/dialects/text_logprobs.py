@@ -1,4 +1,7 @@
-"""Finds the tokens of a message's text; the answer's other tokens are thinking, calls and their marks. Pure."""
+"""Finds the tokens of a message's text; the answer's other tokens are thinking, calls and their marks. Pure.
+
+A parser of its own reads the tokens one by one, so that the result does not depend on how commits were cut.
+"""
 
 from collections import defaultdict
 from typing import Any

@@ -23,8 +23,8 @@ from shared.model.model_source import SPARE_BYTES
 def add(name: str, source: Path | None, display: Display) -> int:
     """Fetch the backend `name`, or take its files from the folder `source`; try it, and put it in place: 0.
 
-    Raises `StartError` if it cannot be had, does not fit, or is there by other means; then what was installed stays as
-    it was.
+    Raises `StartError` if it is not available, does not fit, or llama.cpp already has it; then the installed backends
+    stay unchanged.
     """
     prebuilt = find(name)
     try:
@@ -69,7 +69,7 @@ def find(name: str) -> Prebuilt:
 
 
 def _outcome_of_installed(prebuilt: Prebuilt) -> trial.TrialOutcome | None:
-    """How the pinned release does, if it is installed and whole."""
+    """The trial of the pinned release, if it is installed and whole."""
     path = plugins.installed().get(prebuilt.name)
     known = manifest.read(path.parent) if path else None
     if path is None or known is None or known.version != prebuilt.version:
@@ -137,7 +137,7 @@ def _check_space(prebuilt: Prebuilt, source: Path | None) -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One process at a time changes the folder of backends; what a killed one left is cleared away."""
+    """Lets one process at a time change the folder of backends, and clears what a killed one left."""
     folder = plugins.folder()
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
@@ -153,7 +153,7 @@ def _discard(place: Path) -> None:
 
 
 def _tell(prebuilt: Prebuilt, outcome: trial.TrialOutcome, display: Display) -> None:
-    """What there is now, or why there is no device yet."""
+    """Tell the new devices, or why there are none yet."""
     display.say(f"{prebuilt.name} {prebuilt.version} is at {plugins.folder() / prebuilt.name}")
     if not outcome.devices:
         display.say(f"it needs {prebuilt.needs}")
@@ -171,7 +171,7 @@ def named(backend: str, outcome: trial.TrialOutcome) -> dict[str, trial.Seen]:
 
 
 def _of_disk(error: OSError) -> str:
-    """What the disk refused, in words."""
+    """The disk's error in words."""
     where = f" at {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full{where}; nothing was installed; free some space and try again (the download is kept)"

@@ -1,4 +1,4 @@
-"""The files of a backend's packages on this machine: taken from a folder, or fetched as far as they are missing."""
+"""The files of a backend's packages on this machine: taken from a folder, or downloaded if they are missing."""
 
 import hashlib
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _FORBIDDEN: Final = (401, 403, 407)
 
 
 class DownloadFailed(RuntimeError):
-    """A file could not be had; one line says why."""
+    """A file is not available; the message is one line."""
 
 
 def downloads() -> Path:
@@ -51,7 +51,7 @@ def from_folder(package: Package, folder: Path) -> Path:
 
 
 def fetch(package: Package, report: Report) -> Path:
-    """The package's file, after fetching what is missing of it. Raises `DownloadFailed`, and `OSError` of the disk."""
+    """The package's file, after downloading the missing part. Raises `DownloadFailed`, and `OSError` of the disk."""
     whole = downloads() / package.file
     if whole.exists():
         if _digest(package, whole) == package.digest:
@@ -92,7 +92,7 @@ def _download(package: Package, url: str, whole: Path) -> Download:
 
 
 def _refuse(package: Package, response: "Response") -> None:
-    """Raises for an answer that no further try will mend."""
+    """Raises for an answer that another try would not change."""
     status = response.status_code
     login = " without your login, which only its client has" if status in _FORBIDDEN else ""
     raise DownloadError(

@@ -1,4 +1,4 @@
-"""What shows of GPUs without any driver's library: device files by their names. Choosing is pure."""
+"""Signs of GPUs that need no driver's library: names of device files. Choosing is pure."""
 
 import glob
 from collections.abc import Collection
@@ -23,7 +23,7 @@ def suggested(paths: Collection[str]) -> str:
 
 
 def hint(paths: Collection[str], kinds: Collection[str], offered: Collection[str]) -> str:
-    """What brings a GPU of which there are signs; empty without signs, or if one of the devices' `kinds` is a GPU's."""
+    """The command that adds a backend for the GPU; empty without signs of one, or if `kinds` has a GPU's."""
     backend = suggested(paths)
     if not backend or not {"gpu", "igpu"}.isdisjoint(kinds):
         return ""
@@ -33,7 +33,7 @@ def hint(paths: Collection[str], kinds: Collection[str], offered: Collection[str
 
 
 def why_none(backend: str, paths: Collection[str]) -> str:
-    """Why a backend that works shows no device."""
+    """Why a working backend finds no device."""
     if backend == "cuda":
         return (
             "NVIDIA's driver finds no card that it can use (`nvidia-smi` says more)"

@@ -58,7 +58,7 @@ class ReportedVerifier(Struct, frozen=True, kw_only=True):
 
 
 class ReportedDrafter(Struct, frozen=True, kw_only=True):
-    """A drafter and what its guesses were worth."""
+    """A drafter and how many of its guesses were accepted."""
 
     model: str
     kind: str
@@ -156,7 +156,7 @@ def write(card: Card, path: Path) -> None:
 
 
 def read(path: Path) -> Card:
-    """The card at `path`. Raises `StartError`, one line, if it is none that this release understands."""
+    """The card at `path`. Raises `StartError`, one line, if it is not a card that this release understands."""
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES)

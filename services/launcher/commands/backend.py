@@ -33,8 +33,8 @@ def add(
 ) -> int:
     """Fetch a backend of a pinned release, check that it fits this llama.cpp, and keep it in the user's data folder.
 
-    npm's and pip's own configuration says where the packages are. Goes on where an earlier try ended. Its devices are
-    then everywhere: --target-device vulkan:0.
+    npm's and pip's own configuration says where the packages are. Continues an earlier download. Its devices are then
+    everywhere: --target-device vulkan:0.
 
     Example: draftmesh backend add vulkan
     """

@@ -77,9 +77,9 @@ def bench(
 
     Reports tokens per second, time to the first token, inter-token latency, and drafts accepted by offset.
 
-    With --report, what it found becomes a page and a card to share; `draftmesh bench compare` reads two cards.
+    With --report it writes a page and a card to share; `draftmesh bench compare` reads two cards.
 
-    With --compare, servers answer the same requests in turn, so that a drift of the machine favours nobody.
+    With --compare, servers answer the same requests in turn, so that a drift of the machine favours none of them.
 
     Example: draftmesh bench --compare llama=http://127.0.0.1:8080 --workload chat --workload edit --plot bench.png
     """
@@ -88,7 +88,7 @@ def bench(
     from services.launcher.bench.servers import addresses
 
     source = context.get_parameter_source("api_key")
-    # The variable and the file may hold all keys of a gateway; a peer must not be sent the second one.
+    # The variable and the file may hold all keys of a gateway, and a peer must not get the second one.
     keys = api_key if source is not None and source.name == "COMMANDLINE" else api_key[:1]
     return command.run(
         command.BenchOptions(
@@ -114,9 +114,9 @@ def compare(
     one: Annotated[Path, typer.Argument(metavar="A", help="A card: the .json beside a page of bench --report.")],
     other: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
 ) -> int:
-    """Compare two measurements by their cards: what differs between them first, then B over A.
+    """Compare two measurements by their cards: first their differences, then B over A.
 
-    Ratios are of means, since the two did not run in turn: a difference of a few percent says nothing.
+    Ratios are of means, because the two did not run in turn; a difference of a few percent means nothing.
     """
     from services.launcher.bench import compare as comparing
 

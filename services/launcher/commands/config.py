@@ -18,7 +18,7 @@ def show(
 ) -> int:
     """Show a command's options: their values, and where each comes from. Keys and passwords stay hidden.
 
-    Without COMMAND: the options of every command that do not have their defaults.
+    Without COMMAND: the options of all commands that do not have their defaults.
     """
     from services.launcher.look import config_show
 

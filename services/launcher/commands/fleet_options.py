@@ -1,4 +1,4 @@
-"""Where commands that look at a fleet find it: as told, or through what a running `up` says of itself."""
+"""How commands find the fleet to look at: from an option, or from the file of a running `up`."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +21,7 @@ Up = Annotated[
 def redis_of(context: typer.Context, redis: str, up: int | None) -> str:
     """`redis` if the user gave it in any way, else that of the running `up`, else the default address.
 
-    Raises `StartError` if it is not clear which one is meant.
+    Raises `StartError` if several are running and the user named none.
     """
     if up is None and is_given(context, "redis"):
         return redis

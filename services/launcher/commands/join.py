@@ -36,13 +36,14 @@ def join(
     offline: options.Offline = False,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> int:
-    """Let this machine guess ahead for a fleet, and say what it adds. Ctrl-C leaves; nothing is lost by that."""
+    """Let this machine guess ahead for a fleet, and say what it adds. Ctrl-C leaves the fleet without losing any
+    request."""
     from services.launcher.fleet.join import JoinOptions, run
 
     arguments = []
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
-        # What the user did not write is the drafter's to decide; environment twins it reads itself.
+        # The drafter decides what the user did not give, and reads environment variables itself.
         passed_on = parameter.expose_value and parameter.name not in _OURS
         if passed_on and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             arguments += [parameter.opts[0], str(context.params[str(parameter.name)])]

@@ -27,8 +27,8 @@ def logs(
 ) -> int:
     """Show what the processes of the running `up` log, merged by time; after a failure, of the last one.
 
-    Lines that are not ours are shown as they are; they count as info, unless they say that they are worse. Exit
-    status: 0; 1 if there are no logs; 2 for a name that no process has.
+    Lines of other programs are shown unchanged; they count as info, unless they say that they are errors. Exit status:
+    0; 1 if there are no logs; 2 for a name that no process has.
 
     Services run by systemd log to its journal: journalctl -u 'draftmesh-*' -f; in containers: docker compose logs -f.
 

@@ -21,7 +21,7 @@ def list_models(
 ) -> int:
     """List the models on this machine, which of them draft for which, and what fits where.
 
-    A drafter needs the target's vocabulary and at most half its size. What fits is reckoned from the files and the
+    A drafter needs the target's vocabulary and at most half its size. What fits is estimated from the files and the
     memory that is free now, for --parallel requests at once.
     """
     if context.invoked_subcommand is not None:

@@ -45,7 +45,7 @@ def plan(
 
     source = context.get_parameter_source("draft_model")
     if (demo_pair or redis) and source is not None and source.name != "COMMANDLINE":
-        draft_model, draft_device = [], []  # what was asked for now wins over what was written down once
+        draft_model, draft_device = [], []  # an option of this call wins over the file
     subject = planning.PlanOptions(
         target_model=target_model,
         draft_models=tuple(draft_model),

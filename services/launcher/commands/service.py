@@ -19,9 +19,8 @@ def install(
 ) -> int:
     """Write a systemd unit or a launchd agent that runs `draftmesh up` with the draftmesh.toml that is read here.
 
-    Nothing is started without --now. Options behind COMMAND become the command's own.
-
-    Example: draftmesh service install join redis://host:7072/0 --draft-model hf:user/model-GGUF:Q8_0
+    It starts nothing without --now. Options after COMMAND go to that command. Example: draftmesh service install join
+    redis://host:7072/0 --draft-model hf:user/model-GGUF:Q8_0
     """
     from services.launcher.fleet import service as services
 

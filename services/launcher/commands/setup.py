@@ -36,8 +36,8 @@ def setup(
 ) -> int:
     """Look at this machine, propose a split of target and drafters over its devices, and write draftmesh.toml.
 
-    What it proposes it has measured, and it says what to expect; where drafts would not pay it says so and proposes
-    none. `draftmesh up` then starts what the file says.
+    It measures what it proposes, and says what to expect. If drafts would not pay, it says so and proposes none.
+    `draftmesh up` then starts what the file says.
     """
     from services.launcher.forecast import setup as proposing
 

@@ -68,5 +68,5 @@ def up(
     from shared.settings.command_settings import keys
 
     handed = hand_down(context.obj.file if context.obj else None, keys(context.command))
-    # The callback's parameters and the command's are apart, so these are exactly the fields of `UpOptions`.
+    # These parameters are only the command's, so they are exactly the fields of `UpOptions`.
     return run(UpOptions(**context.params), variables(context.command.params), handed)

@@ -1,14 +1,14 @@
-"""What a process that starts is doing, for people who wait for it: read from its own log. Pure."""
+"""Tells people what a starting process is doing, from its own log. Pure."""
 
 import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-PHASE_LINES: Final = 5  # of the end of a log, in which a start is told of
+PHASE_LINES: Final = 5  # bytes of the end of a log that are read
 
 
 def phase(lines: Iterable[str]) -> str:
-    """What the last of these log lines that tells of a start says; empty if none does."""
+    """The phase in the last of these log lines that has one; empty if none has."""
     for line in reversed(list(lines)):
         try:
             fields = json.loads(line)

@@ -15,10 +15,9 @@ _ALLOWED: Final = "16 to 128 letters, digits, _ and -"
 
 
 def join_token(given: str, folder: Path) -> str:
-    """`given`, or the token in the folder, which is made if there is none: for this user's eyes only.
+    """`given`, or the token in the folder, which is made if there is none: readable only by this user.
 
-    Whoever should be locked out is locked out by deleting the file: the next start makes another token. Raises
-    `StartError`.
+    To lock a machine out, delete the file: the next start makes another token. Raises `StartError`.
     """
     if given:
         if not _FORM.fullmatch(given):

@@ -1,4 +1,4 @@
-"""`draftmesh models`: what is on this machine, what drafts for what, and what fits where."""
+"""`draftmesh models`: shows the models on this machine, which of them can draft for which, and what fits where."""
 
 import json
 import sys
@@ -23,12 +23,12 @@ from shared.model.memory import Fit
 
 _PARTIAL: Final = "incomplete; `draftmesh pull` continues the download"
 _SHARDS_MISSING: Final = "some of its shards are missing"
-_SMALLER: Final = 2  # a drafter's weights are at most the target's by this: a step of it should cost much less
+_SMALLER: Final = 2  # a drafter's weights are at most the target's divided by this, so that its steps cost much less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedModel:
-    """A model on this machine with what is known of it."""
+    """A model on this machine with its facts."""
 
     found: Found
     facts: Facts | None
@@ -38,7 +38,7 @@ class ListedModel:
 
 
 def run(folders: Sequence[Path], parallel: int, as_json: bool) -> int:
-    """Print the list: 0. Raises `StartError` for a folder that is none."""
+    """Print the list: 0. Raises `StartError` for a folder that does not exist."""
     found = inventory.find(folders)
     problem = ""
     present: Mapping[str, Device] = {}

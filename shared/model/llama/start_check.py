@@ -1,4 +1,4 @@
-"""Whether llama.cpp starts at all: one that was compiled for another processor ends the process that tries."""
+"""Whether llama.cpp starts at all: a build for another processor ends the process that tries."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ _SUBJECT: Final = "start"
 
 
 def hold(folder: Path, attempt: Callable[[], SelfTestOutcome] = self_test.run) -> None:
-    """Return if the libraries in `folder` start here; a child process tries it once. Raises `StartError` if not."""
+    """Return if the libraries in `folder` start here, which a child process tries once. Raises `StartError` if not."""
     verdicts = Verdicts([folder])
     if verdicts.find(_SUBJECT):
         return
