@@ -1,23 +1,29 @@
 """The fleet as plain values for `status`, `/status` and the page, so that all show the same. Pure.
 
-Keys, which stay; more may come. None (JSON: null) is what nobody knows, and units are in the names. Speeds are of the
-last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, however long ago. verdict what
-speculation is worth now, or what is missing: a sentence totals of all verifiers: tokens_per_second,
-plain_tokens_per_second (what plain decoding would give in the same time for the same requests), speedup,
-tokens_per_round, running, slots, waiting (requests that no verifier took yet), cells (tokens that fit in the KV cache),
-cells_used (prefix cache included), cells_running processes kind (gateway, verifier, drafter, lookup drafter), id, host,
-pid, device, model, load (a phrase), tokens_per_second, created (unix seconds), url (a gateway's) verifiers id, host,
-device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining, cache_hit_rate,
-acceptance_rate, and its share of each of the totals row_ms, row_cost by rows of a decode: ms, and in single steps
-accepted_per_position accepted drafts by their place in the round round_starts, drafts_ready how rounds began, and the
-share of them that found drafts ready counters since the start refused reasons by drafter id drafters one entry per
-verifier that uses it: id, kind, host, device, model, sessions, capacity, tokens_per_second, verifier, drafted,
-accepted, added (accepted tokens that no other drafter of the request had guessed), adds (these per round of the
-requests that it drafts for), acceptance_rate, tokens_per_round, round_trip_ms, stale, refused, step_ms (what one token
-takes it) requests those that run: request_id, model, verifier, age_ms, offset, tokens_per_second, tokens_per_round,
-drafters, reason (why it is not speculating; empty if it is) names what may be asked for: name, model conflicts aliases
-without effect: alias, model, winner, note deserted requests whose model has no verifier any more: gateway, model,
-requests, reason
+Keys are stable; new ones may come. Unknown values are None (JSON: null), and units are in the names. Speeds are of the
+last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, however long ago.
+  verdict     a sentence: how much speculation helps now, or what is missing
+  totals      of all verifiers: tokens_per_second, plain_tokens_per_second (what plain decoding would give in the same
+              time for the same requests), speedup, tokens_per_round, running, slots, waiting (requests that no verifier has
+              taken yet), cells (tokens that fit in the KV cache), cells_used (prefix cache included), cells_running
+  processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
+              tokens_per_second, created (unix seconds), url (a gateway's)
+  verifiers   id, host, device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining,
+              cache_hit_rate, acceptance_rate, and its share of each of the totals
+    row_ms, row_cost         by rows of a decode: ms, and relative to one row
+    accepted_per_position    accepted drafts by their place in the round
+    round_starts, drafts_ready   how rounds began, and the share of them that found drafts ready
+    counters                 since the start
+    refused                  reasons by drafter id
+  drafters    one entry per verifier that uses it: id, kind, host, device, model, sessions, capacity,
+              tokens_per_second, verifier, drafted, accepted, added (accepted tokens that no other drafter of the
+              request had guessed), adds (these per round of the requests that it drafts for), acceptance_rate,
+              tokens_per_round, round_trip_ms, stale, refused, step_ms (what one token takes it)
+  requests    those that run: request_id, model, verifier, age_ms, offset, tokens_per_second, tokens_per_round,
+              drafters, reason (why it is not speculating; empty if it is)
+  names       what requests may ask for: name, model
+  conflicts   aliases without effect: alias, model, winner, note
+  deserted    requests whose model has no verifier any more: gateway, model, requests, reason
 """
 
 from collections.abc import Sequence

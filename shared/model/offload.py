@@ -69,7 +69,7 @@ class Offload:
 
     def failure(self, error: str) -> str:
         """The message for llama.cpp's refusal, with our figures if it lacked memory."""
-        return f"{error}; draftmesh estimated {self}" if _FOR_MEMORY.search(error) else error
+        return f"{error}; draftmesh estimates {self}" if _FOR_MEMORY.search(error) else error
 
     def shortage(self) -> str:
         """Why it does not fit, with figures and what would help; empty if it fits."""

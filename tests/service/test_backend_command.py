@@ -247,7 +247,7 @@ async def test_bytes_that_are_not_the_pinned_ones_are_refused(machine: Machine) 
     machine.storage.lies = {_TARBALL: data[:-1] + bytes((data[-1] ^ 1,))}
     done = await machine.run("backend", "add", "stub")
     assert done.code == 2
-    assert error(done).startswith("error: backend add stub: what came has the SHA512 ")
+    assert error(done).startswith("error: backend add stub: the download has the SHA512 ")
     assert machine.installed() == [".lock"]
     assert machine.downloads() == {}
 
@@ -328,7 +328,8 @@ async def test_a_package_that_wants_a_login_is_fetched_by_its_own_client(machine
     done = await machine.run("backend", "add", "stub")
     assert (done.code, error(done)) == (
         2,
-        f"error: backend add stub: the registry answers 401 for {_TARBALL}; its client has your login:"
+        f"error: backend add stub: the registry answers 401 for {_TARBALL} without your login, which only its"
+        " client has:"
         " `npm pack @stub/backend@1.0.0 --pack-destination FOLDER` may fetch it, and --from FOLDER uses it",
     )
 
@@ -344,7 +345,7 @@ async def test_names_that_mean_nothing_are_refused(machine: Machine) -> None:
     removed = await machine.run("backend", "remove", "stub")
     assert (removed.code, error(removed)) == (
         2,
-        "error: backend remove stub: not a backend that was added; there are: none",
+        "error: backend remove stub: no such backend was added; added are: none",
     )
 
 

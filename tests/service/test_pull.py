@@ -182,7 +182,7 @@ async def test_what_came_in_part_is_listed_as_such(machine: Machine) -> None:
     listed = await machine.models()
     assert {name for name, model in listed.items() if not model["complete"]} == {"hf:user/blob", "hf:user/split:Q8_0"}
     assert listed["hf:user/blob"]["size"] == 1000
-    assert all("goes on with it" in model["problem"] for model in listed.values() if not model["complete"])
+    assert all("continues the download" in model["problem"] for model in listed.values() if not model["complete"])
     removed = await machine.run("models", "rm", "--yes", "hf:user/blob", "hf:user/split:Q8_0")
     assert removed.code == 0
     assert machine.sizes("*.incomplete") == []

@@ -1,6 +1,6 @@
 """The card of a measurement: what people share of it, as JSON. It holds no name of a host or user, no path, no key.
 
-Keys (a figure that nobody knows is null; units are in the names; `summary.py` defines the figures):
+Keys (an unknown figure is null; units are in the names; `summary.py` defines the figures):
   card          version of these keys, 1
   created       when, UTC; draftmesh: version of the client; command: how to measure this again
   machine       the client's: cpu, cores, memory_bytes, system, python

@@ -19,7 +19,7 @@ Keys of the JSON file:
   failures      server, cell, repetition, message
   samples       every answer: server, cell, repetition, index, step, prompt, seed, and its reply with arrivals_s
   turns         every turn: server, cell, repetition, tokens, seconds
-Units are in the names; a figure that nobody knows is null.
+Units are in the names; an unknown figure is null.
 """
 
 from collections import Counter

@@ -43,7 +43,7 @@ _SESSION: Final = "ping select client|setinfo client|setname multi exec discard"
 
 
 def _member(service: str) -> tuple[Selector, ...]:
-    """The registry: read everybody's card, write one's own, and keep one's inbox."""
+    """The registry: read all cards, write its own, and renew its inbox."""
     own = (keys.card(f"{service}-*"), keys.inbox(f"{service}-*"))
     return (
         *_LOOKING,

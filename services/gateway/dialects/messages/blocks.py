@@ -76,7 +76,7 @@ def _tag(value: Any) -> str:
 
 
 def _blocks(value: object) -> object:
-    """A string is one text block; null is none."""
+    """A string is one text block; null means no block."""
     if value is None:
         return []
     return [{"type": "text", "text": value}] if isinstance(value, str) else value

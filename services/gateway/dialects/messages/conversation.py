@@ -43,7 +43,7 @@ def conversation(
     if continues:
         _check_end(rendered[-1])
     elif isinstance(messages[-1], AssistantMessage):
-        del rendered[-1]  # a beginning without text is none
+        del rendered[-1]  # a beginning without text counts as absent
     return Conversation(messages=tuple(rendered), template_variables=variables, continues=continues)
 
 

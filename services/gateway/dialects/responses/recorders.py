@@ -57,7 +57,7 @@ class Recorders:
         try:
             entries = await self._records.read(key)
             if not entries:
-                await self._records.finish(key, 1, b"")  # there is none, which this notes
+                await self._records.finish(key, 1, b"")  # the record does not exist, and this notes it
                 return
             number = entries[-1].number + 1
             await self._records.finish(key, number, _farewell([told(entry.frame) for entry in entries], number))

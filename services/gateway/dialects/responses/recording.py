@@ -78,7 +78,7 @@ class _Recorder:
         self._number = written
 
     def quiet_s(self) -> float:
-        return math.inf  # nobody waits for a record
+        return math.inf  # a record has no reader to keep waiting
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """Raises `_Closed`, or the `ApiError` with which to end the record."""

@@ -136,7 +136,7 @@ def test_a_disk_without_room_is_told_before_anything_is_fetched(here: Path, monk
     usage = shutil.disk_usage("/")._replace(free=10_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     monkeypatch.setattr(fetching, "fetch", lambda *_: pytest.fail("something was fetched"))
-    assert add().startswith("backend add vulkan: 44.2 MB are needed and 10.0 MB are free at ")
+    assert add().startswith("backend add vulkan: 44.2 MB is needed; 10.0 MB is free at ")
 
 
 def test_a_disk_that_gets_full_while_fetching_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
