@@ -1,1 +1,1 @@
-"""What every service agrees on: messages, keys, the law. Imports no service."""
+"""What all services share: messages, keys, the law. Imports no service."""

@@ -1,4 +1,4 @@
-"""Where draftmesh keeps what it can make again and what it knows of itself while it runs; where its settings lie."""
+"""The folders of draftmesh: for its cache, its state, its data and its settings."""
 
 import os
 import sys

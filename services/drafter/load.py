@@ -26,7 +26,7 @@ DEFAULT_CONTEXT = 2048
 
 
 def _tell(line: str) -> None:
-    logger.info("model_sought", progress=line)
+    logger.info("model_search", progress=line)
 
 
 class ModelDrafter:

@@ -17,7 +17,7 @@ MaxRequests = Annotated[
     typer.Option(
         "--max-requests",
         envvar="DRAFTMESH_MAX_REQUESTS",
-        help="Requests per model that may run or wait at once; more are answered with 503.",
+        help="Requests of a model that may run or wait at once; the gateway answers more with 503.",
         min=1,
     ),
 ]
@@ -26,8 +26,8 @@ MaxRequestsPerKey = Annotated[
     typer.Option(
         "--max-requests-per-key",
         envvar="DRAFTMESH_MAX_REQUESTS_PER_KEY",
-        help="Requests per model that one API key may have at once; more are answered with 429. 0: up to seven times"
-        " as many as there are places left.",
+        help="Requests of a model that one API key may have at once; the gateway answers more with 429. 0: up to seven"
+        " times the free places.",
         min=0,
     ),
 ]
@@ -50,7 +50,7 @@ PublishedHost = Annotated[
     typer.Option(
         "--published-host",
         envvar="DRAFTMESH_PUBLISHED_HOST",
-        help="Address at which clients reach it, where that is not --host: a container's is not its own.",
+        help="Address at which clients reach the gateway if it is not --host, as for a container.",
     ),
 ]
 RequestTimeout = Annotated[
@@ -111,8 +111,8 @@ def main(
 def _freeze_garbage_collection() -> None:
     """Keep the cyclic garbage collector from halting every stream: a full collection takes 50 to 90 ms.
 
-    Most of what it looks through are modules, which never become garbage; and each burst of commits allocates more
-    than its usual 700 objects, all of which are freed without it.
+    Modules make up most of what the collector scans, and they never become garbage. Each burst of commits allocates
+    more than the usual threshold of 700 objects, and reference counting frees all of them.
     """
     gc.collect()
     gc.freeze()

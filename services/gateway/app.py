@@ -1,4 +1,5 @@
-"""The HTTP application: every response carries a request id, every error its dialect's shape and a fixed sentence."""
+"""The HTTP application: every response carries a request id, and every error has its dialect's shape and a fixed
+sentence."""
 
 import math
 import re
@@ -119,13 +120,13 @@ async def _authenticate(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 def _is_open(request: web.Request) -> bool:
-    """By the path as well, as a method that an open route does not take has no route."""
+    """Looks at the path too, because a method that an open route does not accept has no route."""
     resource = request.match_info.route.resource
     return request.path in _OPEN or (resource is not None and resource.canonical in _OPEN)
 
 
 async def _decorate(request: web.Request, response: web.StreamResponse) -> None:
-    # Requests that aiohttp itself refuses never met a middleware.
+    # aiohttp refuses some requests before any middleware sees them.
     response.headers["x-request-id"] = request.get(REQUEST_ID) or f"req_{uuid.uuid4().hex}"
     response.headers["request-id"] = response.headers["x-request-id"]  # Anthropic's name for it
     response.headers["Access-Control-Allow-Origin"] = "*"

@@ -1,6 +1,6 @@
-"""The one error that a client is told about: a status, a fixed sentence and the codes that clients switch on.
+"""The error that a client gets: a status, a fixed sentence, and the codes that clients check.
 
-Dialects turn it into their own shape; nothing here knows HTTP libraries.
+Dialects give it their own shape. Imports no HTTP library.
 """
 
 import random
@@ -9,13 +9,13 @@ from typing import Final
 from shared.fleet.model_names import LATEST
 from shared.fleet.registry import LastServed
 
-# Clients that were refused together must not come back together.
+# Clients that were refused together must not retry together.
 RETRY_AFTER_S: Final = (1.0, 3.0)
 
 INVALID: Final = "invalid_request_error"
 SERVER: Final = "server_error"
 NOT_SERVED: Final = "model_not_served"
-_SHOWN: Final = 200  # characters of a name that somebody made up
+_SHOWN: Final = 200  # characters shown of a name that a client sent
 
 
 class ApiError(Exception):
@@ -50,12 +50,12 @@ def invalid(param: str | None, message: str, code: str | None = None) -> ApiErro
 
 
 def unavailable(message: str, code: str = "service_unavailable") -> ApiError:
-    """A 503 that asks the client to come back."""
+    """A 503 that asks the client to try again."""
     return ApiError(503, message, kind=SERVER, code=code, retry_after_s=random.uniform(*RETRY_AFTER_S))
 
 
 def unknown_model(name: str, nearest: str | None, served: str) -> ApiError:
-    """A 404 that lists the `served` names, and the one that may have been meant."""
+    """A 404 that lists the `served` names, and suggests the nearest one."""
     hint = f" Did you mean '{nearest}'?" if nearest else ""
     return ApiError(
         404,
@@ -66,7 +66,7 @@ def unknown_model(name: str, nearest: str | None, served: str) -> ApiError:
 
 
 def not_served(name: str, last: LastServed, served: str) -> ApiError:
-    """A 503: the model was there, and its last verifier is gone."""
+    """A 503: the last verifier of the model has left."""
     meant = "" if last.model in (name, name.removesuffix(LATEST)) else f" (it meant '{last.model}')"
     return unavailable(
         f"The model '{name[:_SHOWN]}'{meant} is not served now: its last verifier was seen {ago(last.ago_s)} ago."
@@ -76,7 +76,7 @@ def not_served(name: str, last: LastServed, served: str) -> ApiError:
 
 
 def deserted(model: str, grace_s: float, served: str) -> ApiError:
-    """A 503: the request waited for `grace_s` for a verifier after the last one had gone."""
+    """A 503: the request waited `grace_s` for a verifier after the last one left."""
     return unavailable(
         f"The model '{model}' is not served any more: its last verifier left, and none came within {ago(grace_s)}."
         f" {_instead(served)}",
@@ -97,17 +97,17 @@ def _instead(served: str) -> str:
 
 
 def queue_full() -> ApiError:
-    """A 503: nobody would be let in now."""
+    """A 503: the queue is full for every caller."""
     return unavailable("Too many requests are running or waiting for this model; try again shortly.", "queue_full")
 
 
 def draining() -> ApiError:
-    """A 503: this gateway stops. Behind a balancer the next try finds another."""
+    """A 503: this gateway is shutting down. Behind a load balancer, the next try reaches another one."""
     return unavailable("This gateway is shutting down; try again shortly.", "draining")
 
 
 def too_many() -> ApiError:
-    """A 429: the caller has its share of what may run and wait."""
+    """A 429: the caller already has its share of running and waiting requests."""
     return ApiError(
         429,
         "Too many requests of this API key are running or waiting; try again when some have ended.",

@@ -1,4 +1,4 @@
-"""The gateway as a process: it serves until asked to stop, then finishes what runs and leaves the registry."""
+"""The gateway as a process: it serves until asked to stop, then finishes running requests and leaves the registry."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ from shared.wire.messages import GatewayCard
 
 logger = structlog.get_logger()
 
-FAREWELL_S: Final = 1.0  # for answers that did not end in time to tell their clients
+FAREWELL_S: Final = 1.0  # for answers that did not end in time, to tell their clients
 CLOSE_S: Final = 2.0  # for handlers that are cancelled after the drain to cancel their jobs
 
 
@@ -64,7 +64,7 @@ class GatewaySettings:
     absence_grace_s: float = GRACE_S  # for how long requests outlive their model's last verifier
     api_keys: Sequence[bytes] = ()  # digests, beside those in the file
     api_keys_file: str = ""
-    no_auth: bool = False  # serve anyone, where no keys are given
+    no_auth: bool = False  # serve everyone, if there are no keys
     published_host: str = ""  # where clients reach it; empty: at `host`
     traces: Traces = Traces.OFF
     heartbeat_s: float = HEARTBEAT_S
@@ -140,10 +140,20 @@ def _assemble(
     activity = Activity()
     loop_health, contact = LoopHealth(), Contact()
     metrics = Metrics(lambda: directory.last, lambda: activity.running)
-    metrics.watch("draftmesh_draining", "Whether this gateway stops: 1 or 0.", lambda: activity.draining)
-    metrics.watch("draftmesh_event_loop_lag_seconds", "The worst of the last ten seconds.", lambda: loop_health.lag)
-    metrics.watch("draftmesh_silence_seconds", "Since anything was committed for a request here.", follower.silence)
-    metrics.watch("draftmesh_heartbeat_age_seconds", "Since Redis last took a heartbeat of ours.", contact.age)
+    metrics.watch("draftmesh_draining", "Whether this gateway is shutting down: 1 or 0.", lambda: activity.draining)
+    metrics.watch(
+        "draftmesh_event_loop_lag_seconds",
+        "Largest delay of the event loop in the last ten seconds.",
+        lambda: loop_health.lag,
+    )
+    metrics.watch(
+        "draftmesh_silence_seconds",
+        "Time since a verifier last committed tokens for a request of this gateway.",
+        follower.silence,
+    )
+    metrics.watch(
+        "draftmesh_heartbeat_age_seconds", "Time since Redis last took a heartbeat of this gateway.", contact.age
+    )
     return Gateway(
         broker=clients,
         directory=directory,

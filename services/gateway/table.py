@@ -24,7 +24,7 @@ from services.gateway.views import health, models, server, status, tokens
 
 _OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}
 _GONE: Final[dict[str, object]] = {"refusals": (400,), "refused": True}
-_MODEL: Final = {"model": "Which model, where several are served"}
+_MODEL: Final = {"model": "Which model, if several are served"}
 
 ROUTES: Final[tuple[Route, ...]] = (
     # What generates
@@ -57,20 +57,20 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     get(
         response_routes.get_response,
-        "A stored response, or one in the background",
+        "A stored or background response",
         *both("/responses/{id}"),
         query={
-            "stream": "true: the events of one in the background",
-            "starting_after": "The sequence_number behind which to begin; so does the header Last-Event-ID",
+            "stream": "true: stream the events of a background response",
+            "starting_after": "Start after this sequence_number; the header Last-Event-ID does the same",
         },
         stream="text/event-stream",
-        nothing="There is nothing behind the event to begin behind: it is the last",
+        nothing="No event follows the one to start after",
         refusals=(400, 404),
     ),
     post(
         response_routes.cancel_response,
         None,
-        "End a response in the background",
+        "Cancel a background response",
         *both("/responses/{id}/cancel"),
         refusals=(400, 404),
     ),
@@ -78,7 +78,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="DELETE",
         paths=both("/responses/{id}"),
         handler=response_routes.delete_response,
-        summary="Forget a response, and end it if it runs",
+        summary="Delete a response; a running one ends",
         response=response_routes.Deleted,
         refusals=(404,),
     ),
@@ -129,9 +129,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         response=tokens.Prompt,
     ),
     # What Ollama's clients ask beside
-    get(ollama_routes.version, "The like release of Ollama", "/api/version", response=ollama_routes.Version),
+    get(
+        ollama_routes.version,
+        "The release of Ollama that these routes follow",
+        "/api/version",
+        response=ollama_routes.Version,
+    ),
     get(ollama_routes.tags, "The served models, for Ollama's clients", "/api/tags", response=ollama_routes.Tags),
-    get(ollama_routes.processes, "The same models: they run", "/api/ps", response=ollama_routes.Processes),
+    get(ollama_routes.processes, "The served models, as running ones", "/api/ps", response=ollama_routes.Processes),
     post(ollama_routes.show, ollama_routes.NamedModel, "One served model", "/api/show", response=ShownModel),
     post(
         ollama_routes.pull,
@@ -141,11 +146,18 @@ ROUTES: Final[tuple[Route, ...]] = (
         response=ollama_routes.PullProgress,
         stream=NDJSON,
     ),
-    post(ollama_routes.refuse_embedding, None, "No embeddings are made", "/api/embed", "/api/embeddings", **_GONE),
+    post(
+        ollama_routes.refuse_embedding,
+        None,
+        "Refused: this gateway makes no embeddings",
+        "/api/embed",
+        "/api/embeddings",
+        **_GONE,
+    ),
     post(
         ollama_routes.refuse_change,
         None,
-        "Models come with verifiers",
+        "Refused: verifiers load the models",
         "/api/create",
         "/api/copy",
         "/api/push",
@@ -155,14 +167,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="DELETE",
         paths=("/api/delete",),
         handler=ollama_routes.refuse_change,
-        summary="Models come with verifiers",
+        summary="Refused: verifiers load the models",
         refusals=(400,),
         refused=True,
     ),
     # How the gateway is
     get(
         page_routes.root,
-        "What this is, for clients that ask whether a server is there; a page for browsers",
+        "A line that says what this server is; a page for browsers",
         "/",
         media="text/plain",
         others=("text/html",),
@@ -179,7 +191,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     get(
         status.status,
-        "The fleet: every process, what it is worth, and what runs",
+        "The fleet: every process, what each drafter adds, and the running requests",
         "/status",
         response=status.FleetStatus,
     ),
@@ -189,9 +201,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         "/status/events",
         media="text/event-stream",
     ),
-    get(health.live, "Whether the process does its work", "/livez", "/health", refusals=(503,), open=True),
+    get(health.live, "Whether the gateway process works", "/livez", "/health", refusals=(503,), open=True),
     get(health.ready, "Whether a request sent now would be served", "/readyz", "/ready", refusals=(503,), open=True),
-    get(health.progress, "Whether what runs here gets on", "/health/progress", refusals=(503,), open=True),
+    get(health.progress, "Whether running requests make progress", "/health/progress", refusals=(503,), open=True),
     get(health.metrics, "Prometheus' metrics", "/metrics", media="text/plain", open=True),
     get(
         server.properties,

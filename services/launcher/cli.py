@@ -1,4 +1,4 @@
-"""The `draftmesh` command: a wrong command line is one line and exit status 2, never a traceback."""
+"""The `draftmesh` command: a wrong command line gives one line and exit status 2, never a traceback."""
 
 from importlib import metadata
 from typing import Annotated, Any, Final
@@ -32,7 +32,7 @@ from shared.settings import command_line, command_settings, options
 
 
 class _TwoWords(TyperGroup):
-    """A group that also finds commands of two words, so that `bench` can be one and `bench compare` another."""
+    """A group that also finds commands of two words, so that `bench` and `bench compare` are two commands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         words = " ".join(args[:2])

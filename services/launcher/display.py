@@ -1,4 +1,4 @@
-"""What `up` is doing, on standard error: a table that changes in place on a terminal, plain lines elsewhere."""
+"""Shows what `up` is doing, on standard error: a table that changes in place on a terminal, plain lines elsewhere."""
 
 from rich.console import Console
 from rich.live import Live
@@ -7,7 +7,7 @@ from rich.text import Text
 
 
 class Display:
-    """States by process name. Lines said while a table stands appear above it."""
+    """States by process name. Lines printed while the table is shown appear above it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -21,13 +21,13 @@ class Display:
             self._live.start()
 
     def close(self) -> None:
-        """Let the table stand as it is; later states become lines."""
+        """Leave the table as it is; later states become lines."""
         if self._live:
             self._live.stop()
             self._live = None
 
     def say(self, line: str, style: str = "") -> None:
-        """A line that stays."""
+        """Print a line."""
         self.console.print(Text(line, style=style), soft_wrap=True)
 
     def state(self, name: str, state: str) -> None:

@@ -76,7 +76,7 @@ class LoadedTarget:
 
 
 def _tell(line: str) -> None:
-    logger.info("model_sought", progress=line)
+    logger.info("model_search", progress=line)
 
 
 def load(

@@ -1,4 +1,4 @@
-"""The fleet as plain values told from cards: who is there, how fast, under which names, who fell silent.
+"""The fleet as plain values, read from cards: processes, speeds, names, and processes that fell silent.
 
-No service writes here; each writes its own card.
+Each service writes only its own card.
 """

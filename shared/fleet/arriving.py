@@ -1,6 +1,6 @@
-"""A verifier or drafter before it serves: it tells the others where it will compute, and asks what they do.
+"""A verifier or drafter before it serves: it announces where it will compute, and reads where others do.
 
-Nothing depends on it. A process whose Redis is away decides as if it were alone.
+Correctness does not depend on it: a process without Redis decides as if it were alone.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from shared.wire.messages import Announced, Arrival, Site
 
 logger = structlog.get_logger()
 
-_LOOK_S: Final = 0.25  # between two looks at the others
-_LATE_MS: Final = int(2.5 * HEARTBEAT_S * 1000)  # since the last heartbeat, of a process that lives
+_LOOK_S: Final = 0.25  # time between two reads of the others' cards
+_LATE_MS: Final = int(2.5 * HEARTBEAT_S * 1000)  # longest time since the last heartbeat of a living process
 
 
 class Threads(Protocol):
-    """Says how many threads a model takes, once it is known whether the CPU computes any of it, and where that is."""
+    """Chooses the number of a model's threads, once its device is known and whether the CPU computes any of it."""
 
     def __call__(self, on_cpu: bool) -> Site: ...
 
 
 def alone(threads: int) -> Threads:
-    """For a process that knows of no others: the threads that were asked for (0: all cores)."""
+    """For a process that knows of no others: the requested threads (0: all cores)."""
 
     def take(on_cpu: bool) -> Site:
         return Site(threads=threads or (resources.available_cores() if on_cpu else 1))
@@ -44,9 +44,9 @@ def alone(threads: int) -> Threads:
 
 
 class Arriving:
-    """Keeps an `Arrival` alive in the registry from its choice of a place until its block ends.
+    """Keeps an `Arrival` in the registry from the choice of a place until the block ends.
 
-    The card that the process publishes then takes the arrival's place.
+    The card that the process then publishes replaces it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Arriving:
         threads: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`threads` is what was asked for; 0 asks for a fair share."""
+        """`threads` is the requested number; 0 means a fair share."""
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
         self._beats: asyncio.Task[None] | None = None
@@ -91,27 +91,29 @@ class Arriving:
 
     @property
     def divides(self) -> bool:
-        """Whether this process shares the cores with others: no number of threads was asked for."""
+        """Whether this process shares the cores with others, because no number of threads was requested."""
         return not self._asked
 
     async def place(self, gpus: Sequence[Device], on_cpu: bool) -> None:
-        """Tell, once, where the model will lie: on these GPUs, and whether the CPU computes any of it."""
+        """Announce, once, where the model will be: on these GPUs, and whether the CPU computes any of it."""
         await self._tell(replace(self._arrival.site, devices=tuple(gpus), cores=_mask() if on_cpu else ""))
         self._beats = asyncio.create_task(self._stay(), name="arriving")
 
     async def targets(self) -> list[Device]:
-        """The GPUs of this machine that targets lie on."""
+        """The GPUs of this machine that targets use."""
         return neighbours.targets(self._arrival, await self._others())
 
     async def a_verifier(self, stop: asyncio.Event) -> bool:
-        """Wait until any verifier, on any machine, serves or is about to; False if `stop` was set first.
+        """Wait until a verifier on any machine serves or is about to; False if `stop` was set first.
 
-        What a drafter had better leave alone is known only then, and before that it has nobody to draft for.
+        Only then does a drafter know which devices to avoid, and before that there is no verifier to draft for.
         """
         told = False
         while not any(map(neighbours.is_verifier, await self._others())):
             if not told:
-                logger.info("verifier_awaited", reason="its device and threads decide ours, and nobody needs us before")
+                logger.info(
+                    "waiting_for_verifier", reason="a drafter chooses its device and threads after the verifier"
+                )
             told = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
@@ -121,7 +123,7 @@ class Arriving:
         return True
 
     def threads(self, on_cpu: bool) -> Site:
-        """Choose and tell; for the thread that loads the model, as late as it can."""
+        """Choose and announce; the thread that loads the model calls this as late as it can."""
         return asyncio.run_coroutine_threadsafe(self._choose(on_cpu), self._loop).result()
 
     async def _choose(self, on_cpu: bool) -> Site:
@@ -141,7 +143,7 @@ class Arriving:
             await self._beat()
 
     async def _beat(self) -> None:
-        async with self._one_at_a_time:  # or what was true before might arrive last
+        async with self._one_at_a_time:  # otherwise an older card might arrive last
             await self._registry.beat(self._arrival)
 
     async def _stay(self) -> None:
@@ -162,10 +164,10 @@ class Arriving:
             return ()
 
     async def _living(self) -> Sequence[Announced]:
-        """The others without the dead: a card outlives its process for a while, and may be our predecessor's.
+        """The others without the dead ones: a card outlives its process for a while, and may be our predecessor's.
 
-        Who has renewed its card since we came lives, and who is late for that is dead; it takes a heartbeat at most,
-        and mostly has passed while the model loaded.
+        A process that has renewed its card since we came lives, and one that is late for that is dead. This takes one
+        heartbeat at most, which has usually passed while the model loaded.
         """
         while True:
             cards = await self._others()

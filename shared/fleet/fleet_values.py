@@ -1,16 +1,16 @@
-"""The fleet as plain values: what `status`, `/status` and the page show, so that all say the same. Pure.
+"""The fleet as plain values for `status`, `/status` and the page, so that all show the same. Pure.
 
-Keys, which stay; more may come. None (JSON: null) is what nobody knows, and units are in the names. Speeds are of the
+Keys are stable; new ones may come. Unknown values are None (JSON: null), and units are in the names. Speeds are of the
 last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, however long ago.
-  verdict     what speculation is worth now, or what is missing: a sentence
-  totals      of all verifiers: tokens_per_second, plain_tokens_per_second (what plain decoding would make of the same
-              time and requests), speedup, tokens_per_round, running, slots, waiting (requests that no verifier took
-              yet), cells (tokens whose keys and values fit), cells_used (prefix cache included), cells_running
+  verdict     a sentence: how much speculation helps now, or what is missing
+  totals      of all verifiers: tokens_per_second, plain_tokens_per_second (what plain decoding would give in the
+              same time), speedup, tokens_per_round, running, slots, waiting (requests that no verifier has
+              taken yet), cells (tokens that fit in the KV cache), cells_used (prefix cache included), cells_running
   processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
               tokens_per_second, created (unix seconds), url (a gateway's)
   verifiers   id, host, device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining,
               cache_hit_rate, acceptance_rate, and its share of each of the totals
-    row_ms, row_cost         by rows of a decode: ms, and in single steps
+    row_ms, row_cost         by rows of a decode: ms, and relative to one row
     row_source               where these figures come from: a phrase
     payoff                   whether speculation pays: reason (why not; empty if it pays), sentence, and of the drafter
                              from which most is to be expected width, speedup, expected, ceiling; None: not measured
@@ -24,7 +24,7 @@ last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, 
               tokens_per_round, round_trip_ms, stale, refused, step_ms (what one token takes it)
   requests    those that run: request_id, model, verifier, age_ms, offset, tokens_per_second, tokens_per_round,
               drafters, reason (why it is not speculating; empty if it is)
-  names       what may be asked for: name, model
+  names       what requests may ask for: name, model
   conflicts   aliases without effect: alias, model, winner, note
   deserted    requests whose model has no verifier any more: gateway, model, requests, reason
 """
@@ -43,11 +43,11 @@ from shared.wire.messages import Card, DrafterCard, DrafterCounts, GatewayCard, 
 
 Row = dict[str, Any]
 Fleet = dict[str, Any]
-ENDS: Final = ("accepted", "refused", "plain")  # what a round may have ended with
+ENDS: Final = ("accepted", "refused", "plain")  # how a round may have ended
 
 
 def describe(cards: Sequence[Card]) -> Fleet:
-    """The keys above, of these cards."""
+    """The values above, from these cards."""
     verifiers = [card for card in cards if isinstance(card, VerifierCard)]
     names = resolve(card for card in verifiers if not card.draining)
     waiting = _waiting(cards)
@@ -72,7 +72,7 @@ def describe(cards: Sequence[Card]) -> Fleet:
 
 
 def _waiting(cards: Sequence[Card]) -> dict[str, int]:
-    """Requests that no verifier took yet, by model: every gateway tells of all, some of a moment ago."""
+    """Requests that no verifier has taken yet, by model: every gateway reports all of them, some a moment late."""
     found: dict[str, int] = {}
     for card in cards:
         if isinstance(card, GatewayCard):
@@ -83,7 +83,7 @@ def _waiting(cards: Sequence[Card]) -> dict[str, int]:
 
 def _totals(verifiers: Sequence[VerifierCard], waiting: dict[str, int]) -> Row:
     known = [card for card in verifiers if card.speedup]
-    # Those that decode now count by their plain speed; of a fleet at rest each counts the same.
+    # Verifiers that decode now count by their plain speed; in an idle fleet all count the same.
     weights = [card.plain_tokens_per_second for card in known]
     weights = weights if sum(weights) else [1.0] * len(known)
     return {

@@ -1,6 +1,6 @@
-"""Which processes died, by how long their cards were not renewed, as seen from here without a break.
+"""Finds dead processes by how long their cards were not renewed while this process watched without a break.
 
-Time in which Redis or we ourselves were away does not count, so an outage never makes the living look dead.
+Time in which Redis or this process was away does not count, so an outage never makes a living process look dead.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from shared.fleet.registry import HEARTBEAT_S
 from shared.wire.broker import DISCONNECTED, Reconnect
 
 CHECK_S: Final = 1.0  # how often to ask
-# With a check before and a round after it the requests of a dead gateway are free within 10 s. A process that finds
-# Redis back tries again at the latest after 5 s, which must not be too late.
+# With a check before and a round after it, the requests of a dead gateway are free within 10 s. A process notices after
+# at most 5 s that Redis is back, which must not be too late.
 SILENT_S: Final = 3.5 * HEARTBEAT_S
-AWAY_S: Final = 3 * CHECK_S  # so long without a check: we were stopped, or the whole machine was
+AWAY_S: Final = 3 * CHECK_S  # after so long without a check, this process or its machine was stopped
 
 
 class Liveness:
-    """Which of the processes asked about have been silent for too long. Pure; times are seconds of one clock."""
+    """Which processes have been silent for too long. Pure; times are seconds of one clock."""
 
     def __init__(self, limit_s: float, away_s: float) -> None:
         self._limit_s = limit_s
@@ -28,16 +28,16 @@ class Liveness:
         self._asked = -math.inf
 
     def dead(self, now: float, ages_s: Mapping[str, float]) -> set[str]:
-        """Those not heard of for the limit, given how long ago each was last heard; infinite for an expired card."""
+        """The dead processes, given the age of each one's last sign of life; infinite for an expired card."""
         if now - self._asked > self._away_s:
             self.forget()
         self._asked = now
-        # A process that is new here was perhaps never heard of: its silence begins now.
+        # A process that is new here may never have sent a sign of life, so its silence begins now.
         self._heard = {name: max(self._heard.get(name, now), now - age) for name, age in ages_s.items()}
         return {name for name, heard in self._heard.items() if now - heard >= self._limit_s}
 
     def forget(self) -> None:
-        """What was not heard meanwhile says nothing: every silence begins anew."""
+        """Start every silence again, because signs of life may have been missed."""
         self._heard = {}
 
 

@@ -1,8 +1,8 @@
-"""Which model each name stands for, told from the verifiers' cards. Pure.
+"""Finds the model for each name, from the verifiers' cards. Pure.
 
-A model's own name always means that model. An alias means the model whose verifier has claimed it for longest; another
-model's claim, and one on a served model's own name, is a conflict and has no effect. Names compare exactly, but that
-Ollama's ":latest" behind one means nothing.
+A model's own name always means that model. An alias means the model whose verifier has claimed it for longest. A claim
+of another model, or on a served model's own name, is a conflict and has no effect. Names compare exactly, except that
+Ollama's ":latest" after a name is ignored.
 """
 
 from collections import defaultdict
@@ -14,13 +14,13 @@ from typing import Final
 from shared.errors import StartError
 from shared.wire.messages import MAX_ALIASES, MAX_NAME, VerifierCard
 
-DEFAULT: Final = "default"  # what a request that names no model asks for
+DEFAULT: Final = "default"  # the name for a request that names no model
 LATEST: Final = ":latest"
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The alias that `model` claims in vain; `winner` is what it means."""
+    """An alias that `model` claims but that means `winner`."""
 
     alias: str
     model: str
@@ -43,13 +43,13 @@ class Names:
 
     @property
     def default(self) -> str | None:
-        """The model that answers when none is named: one of that name or alias, else the only one."""
+        """The model for requests that name none: the one with that name or alias, else the only one."""
         if DEFAULT in self.models:
             return DEFAULT
         return self.aliases.get(DEFAULT) or (self.models[0] if len(self.models) == 1 else None)
 
     def find(self, name: str | None) -> str | None:
-        """The model that this name means, None naming none; or None if nobody serves it."""
+        """The model of this name; without a name the default one. None if it is not served."""
         for wanted in (name, name.removesuffix(LATEST)) if name else (DEFAULT,):
             if wanted in self.models:
                 return wanted
@@ -64,7 +64,7 @@ class Names:
         return tuple(alias for alias, target in self.aliases.items() if target == model)
 
     def nearest(self, name: str) -> str | None:
-        """The known name that somebody who wrote this most likely meant, if any is like it."""
+        """The known name that is most like this one, if any is similar."""
         known = {one.lower(): one for one in (*self.aliases, *self.models)}
         close = get_close_matches(name.removesuffix(LATEST).lower()[:MAX_NAME], known, n=1)
         return known[close[0]] if close else None
@@ -79,7 +79,7 @@ class Names:
 
 
 def resolve(cards: Iterable[VerifierCard]) -> Names:
-    """What the names of these verifiers mean."""
+    """The names that these verifiers claim, with their models."""
     oldest: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)  # alias, model: since when it is claimed
     models = set()
     for card in cards:
@@ -107,7 +107,7 @@ def resolve(cards: Iterable[VerifierCard]) -> Names:
 
 
 def check_aliases(aliases: Iterable[str], option: str = "--alias") -> tuple[str, ...]:
-    """Each of them once. Raises `StartError` for a name that no client could ask for."""
+    """The aliases, each once. Raises `StartError` for a name that no client could request."""
     found = tuple(dict.fromkeys(aliases))
     for alias in found:
         if not 0 < len(alias) <= MAX_NAME or not alias.isprintable() or any(one in " =" for one in alias):

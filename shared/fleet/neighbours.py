@@ -1,6 +1,6 @@
-"""What the other processes of this machine compute, read from what they say of themselves. Pure.
+"""What the other processes of this machine compute, read from their cards. Pure.
 
-Containers have host names of their own and their machine in common, so the machine is told by its boot.
+The containers of a machine have host names of their own, so the id of the machine's boot identifies it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ Neighbour = VerifierCard | DrafterCard | Arrival
 
 
 def is_verifier(card: Announced) -> bool:
-    """Whether it is one, or will be."""
+    """Whether it is a verifier, or will be."""
     return isinstance(card, VerifierCard) or (isinstance(card, Arrival) and card.role == "verifier")
 
 
@@ -25,14 +25,14 @@ def beside(own: Arrival, cards: Sequence[Announced]) -> Iterator[Neighbour]:
 
 
 def targets(own: Arrival, cards: Sequence[Announced]) -> list[Device]:
-    """The GPUs on the machine of `own` that other processes' targets lie on."""
+    """The GPUs on the machine of `own` that other processes' targets use."""
     return [device for card in beside(own, cards) if is_verifier(card) for device in card.site.devices]
 
 
 def share(own: Arrival, cards: Sequence[Announced], cores: int, quota: int) -> int:
-    """Threads for `own`, which chooses now, of the `cores` that it may run on, and of no more than its `quota`.
+    """Threads for `own`, which chooses now: part of the `cores` on which it may run, and of its `quota`.
 
-    The cores are divided among all who may run on some of them, the quota among those whom it limits together.
+    All processes that may run on some of the cores share them, and all that the quota limits share it.
     """
     others = [card for card in beside(own, cards) if _mask(card.site.cores) & _mask(own.site.cores)]
     under_quota = [card for card in others if card.site.quota == own.site.quota]

@@ -1,8 +1,8 @@
-"""Who is there: each process keeps one card alive by heartbeat and anyone can list the living.
+"""The registry of processes: each keeps one card alive by heartbeat, and any process can list the living ones.
 
-A card that is not renewed for `CARD_TTL_MS` is gone, whatever became of its process. Vocabularies are stored deflated
-under the digest of their bytes, so that another machine needs nothing but the Redis URL: a target's as a GGUF without
-tensors, a draft model's as its tokens' texts, because nothing that a drafter sent goes through llama.cpp's parser.
+A card that is not renewed for `CARD_TTL_MS` is gone, whatever happened to its process. Vocabularies are stored deflated
+under the digest of their bytes, so that another machine needs only the Redis URL. A target's is a GGUF without tensors,
+a draft model's is its tokens' texts, because llama.cpp's parser must not read data that a drafter sent.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from shared.wire.messages import Announced, Arrival, Card, DrafterCard, GatewayC
 CARD_TTL_MS: Final = 10_000
 HEARTBEAT_S: Final = 2.0
 VOCABULARY_TTL_MS: Final = 3600 * 1000
-SERVED_TTL_MS: Final = 24 * 3600 * 1000  # for how long a name that nobody serves any more is known
+SERVED_TTL_MS: Final = 24 * 3600 * 1000  # how long a name is remembered after it was last served
 MAX_VOCABULARY_BYTES: Final = 256 << 20  # inflated; the largest known vocabulary is about 15 MB
 
 
@@ -44,8 +44,8 @@ class Registry:
         self._redis = redis
 
     async def beat(self, card: Announced) -> None:
-        """Publish the card, or the arrival before it, and keep the process's inbox alive for another while."""
-        pipeline = self._redis.pipeline(transaction=True)  # or the set of cards might be left without its TTL
+        """Publish the card, or the arrival before it, and renew the process's inbox."""
+        pipeline = self._redis.pipeline(transaction=True)  # otherwise the set of cards might keep no TTL
         pipeline.set(keys.card(card.id), codec.encode(card), px=CARD_TTL_MS)
         pipeline.sadd(keys.cards(), card.id)
         pipeline.pexpire(keys.cards(), CARD_TTL_MS * 6)
@@ -60,7 +60,7 @@ class Registry:
         await pipeline.execute()
 
     async def ages_ms(self, instances: Sequence[str]) -> dict[str, int]:
-        """How long ago each of these processes last renewed its card; those whose card has expired are left out."""
+        """How long ago each of these processes last renewed its card; without those whose card has expired."""
         pipeline = self._redis.pipeline(transaction=False)
         for instance in instances:
             pipeline.pttl(keys.card(instance))
@@ -68,9 +68,9 @@ class Registry:
         return {instance: CARD_TTL_MS - ttl for instance, ttl in left if ttl >= 0}
 
     async def announced(self) -> list[Announced]:
-        """Those who serve and those who are about to, ordered by id.
+        """The processes that serve and those about to, ordered by id.
 
-        Cards of an unknown version, or that are another's, are left out.
+        Skips cards of an unknown version, and cards under another process's id.
         """
         members = sorted(await self._redis.smembers(keys.cards()))
         ids = [member.decode(errors="replace") for member in members]
@@ -90,16 +90,17 @@ class Registry:
             if card.id == instance and _is_its_kind(card):
                 cards.append(card)
         if dead:
-            with suppress(NoPermissionError):  # whoever only looks need not tidy
+            with suppress(NoPermissionError):  # a user that may only read need not tidy
                 await self._redis.srem(keys.cards(), *dead)
         return cards
 
     async def list(self) -> list[Card]:
-        """Those of them who serve."""
+        """The processes that serve."""
         return [card for card in await self.announced() if not isinstance(card, Arrival)]
 
     async def remember(self, card: VerifierCard) -> None:
-        """Note that the names of this verifier are served now. A server whose rules know no such note gets none."""
+        """Record that the names of this verifier are served now. Does nothing on a server whose access rules do not
+        allow it."""
         pipeline = self._redis.pipeline(transaction=False)
         for name in (card.model, *card.aliases):
             pipeline.set(keys.served(name), card.model.encode(), px=SERVED_TTL_MS)
@@ -107,7 +108,7 @@ class Registry:
             await pipeline.execute()
 
     async def last_served(self, name: str) -> LastServed | None:
-        """What the name last meant, and when; None if it was not served for a day."""
+        """The model that the name last meant, and when; None if it was not served for a day."""
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.get(keys.served(name))
         pipeline.pttl(keys.served(name))
@@ -123,18 +124,18 @@ class Registry:
         await self._redis.set(key, packed, px=VOCABULARY_TTL_MS)
 
     async def renew(self, key: str) -> bool:
-        """Keep a stored vocabulary; False if it is not there (any more)."""
+        """Renew a stored vocabulary; False if it does not exist."""
         return bool(await self._redis.pexpire(key, VOCABULARY_TTL_MS))
 
     async def fetch_vocabulary(self, digest: str) -> bytes | None:
-        """A target's vocabulary-only GGUF, or None if nobody published it.
+        """A target's vocabulary-only GGUF, or None if it is not published.
 
-        Raises `ValueError` if something else lies in its place.
+        Raises `ValueError` if its key holds something else.
         """
         return await self._fetch(keys.vocabulary(digest), digest)
 
     async def fetch_texts(self, digest: str) -> Sequence[bytes] | None:
-        """The texts of a draft model's tokens, as `fetch_vocabulary` gives a GGUF."""
+        """The texts of a draft model's tokens. Like `fetch_vocabulary`."""
         data = await self._fetch(keys.draft_vocabulary(digest), digest)
         return None if data is None else unpack(data)
 
@@ -150,7 +151,7 @@ class Registry:
         if inflater.unconsumed_tail:
             raise ValueError(f"the vocabulary {digest} inflates beyond {MAX_VOCABULARY_BYTES} bytes")
         if content_digest(inflated) != digest:
-            raise ValueError(f"the vocabulary {digest} is another one than its name says")
+            raise ValueError(f"the vocabulary {digest} has another digest than its name says")
         return inflated
 
 
@@ -160,7 +161,7 @@ def content_digest(data: bytes) -> str:
 
 
 def _is_its_kind(card: Announced) -> bool:
-    """Whether a process of the service that the id begins with may have written the card.
+    """Whether the card is of the service with which its id begins.
 
     A server's access rules let each service write cards only under its own name.
     """
@@ -173,10 +174,10 @@ _KINDS: Final[dict[str, type[Card]]] = {"gateway": GatewayCard, "verifier": Veri
 
 
 class VocabularyKeeper:
-    """Keeps a vocabulary in Redis for as long as somebody calls `keep` now and then."""
+    """Keeps a vocabulary in Redis as long as its owner calls `keep` now and then."""
 
     def __init__(self, registry: Registry, key: Callable[[str], str], make: Callable[[], bytes]) -> None:
-        """`make` gives the same bytes whenever they are wanted; `key` says where they lie, given their digest."""
+        """`make` always returns the same bytes; `key` gives their Redis key from their digest."""
         self._registry = registry
         self._make = make
         self.digest = content_digest(make())

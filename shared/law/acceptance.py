@@ -1,25 +1,25 @@
-"""How likely the target is to agree with a guess: each drafter's confidence, calibrated by what became of its guesses.
+"""How likely the target is to accept a guess: each drafter's confidence, calibrated by the fate of its guesses.
 
 Pure. A logistic curve over the logit of the confidence, fitted online: two numbers generalise from few verdicts, so
-that a good drafter is trusted and a liar found out within some twenty. First guesses, alternatives and copies have
-curves of their own. Only guesses at places where the target drew are judged, so a fully accepted chain counts for what
-it proved and nothing is assumed of what lay beyond. Method: recursive Laplace approximation of Bayesian logistic
-regression (Spiegelhalter and Lauritzen 1990) with exponential forgetting.
+that some twenty suffice to trust a good drafter and to find out a bad one. First guesses, alternatives and copies have
+curves of their own. Only guesses at places where the target drew are judged, so a fully accepted chain says nothing
+about the places after it. Method: recursive Laplace approximation of Bayesian logistic regression (Spiegelhalter and
+Lauritzen 1990) with exponential forgetting.
 """
 
 import math
 from typing import Final
 
-# Confidences beyond this many nats say nothing more; without a bound one outlier would dominate the fit.
+# Larger confidences, in nats, carry no more information; without a bound one outlier would dominate the fit.
 _STEEPEST: Final = 8.0
-# Before the first verdict: confidence counts for more than it says, by how much is quite unknown (a drafter close to
-# its target loses only ties, and then the slope is steep).
+# Before the first verdict: a steep slope with a large variance (a drafter close to its target loses only ties, and then
+# the slope is steep).
 _PRIOR: Final = (0.0, 2.5)
 _PRIOR_VARIANCE: Final = (0.5, 6.0)
 _RANKS: Final = 3  # curves of what a drafter itself guesses; later alternatives share the last one
-COPIED: Final = -1  # the rank of a token that a drafter copied from the context instead of guessing it
-_MAX_VARIANCE: Final = 4.0  # what forgetting may bring back: a silent drafter stays roughly known
-# Old verdicts fade, so that a drafter can become better or worse: about 500 are remembered.
+COPIED: Final = -1  # the rank of a token that a drafter copied from the context instead of predicting it
+_MAX_VARIANCE: Final = 4.0  # the largest variance after forgetting, so that a silent drafter stays roughly known
+# Old verdicts fade, so that a drafter can become better or worse: about the last 500 count.
 _MEMORY: Final = 0.998
 
 
@@ -30,7 +30,7 @@ def _logit(score: float) -> float:
 class _Curve:
     def __init__(self) -> None:
         self._base, self._slope = _PRIOR
-        # Covariance of the two: variances and, off the diagonal, how they move together.
+        # The covariance of intercept and slope.
         (self._vb, self._vs), self._vbs = _PRIOR_VARIANCE, 0.0
 
     def estimate(self, score: float) -> float:
@@ -39,8 +39,8 @@ class _Curve:
     def learn(self, score: float, accepted: bool) -> None:
         x = _logit(score)
         chance = self.estimate(score)
-        weight = max(chance * (1.0 - chance), 0.02)  # even a sure thing is worth a little evidence
-        # Forget evenly, or not at all: a matrix that grew in some entries only would no longer be a covariance.
+        weight = max(chance * (1.0 - chance), 0.02)  # even a certain guess gives a little evidence
+        # Forget in all entries or in none: a matrix that grew only in some would no longer be a covariance.
         growth = 1.0 / _MEMORY if self._vb + self._vs < _MAX_VARIANCE else 1.0
         self._vb, self._vbs, self._vs = self._vb * growth, self._vbs * growth, self._vs * growth
         base, slope = self._vb + self._vbs * x, self._vbs + self._vs * x
@@ -56,13 +56,13 @@ class _Curve:
 class Acceptance:
     """Calibrated acceptance of one drafter. `rank` is 0 for its first guess at a place, 1 for the second, …
 
-    `COPIED` tokens count for themselves alone: what copies are worth says nothing about the drafter's own guesses.
+    `COPIED` tokens have a curve of their own, because they say nothing about the drafter's own guesses.
     """
 
     def __init__(self) -> None:
         self._curves = [_Curve() for _ in range(_RANKS)]
         self._copies = _Curve()
-        self._accepted = 3.0  # the overall rate starts as if three of five had been right
+        self._accepted = 3.0  # the overall rate starts as if three of five guesses had been right
         self._judged = 5.0
 
     def estimate(self, score: float, rank: int = 0) -> float:
@@ -81,5 +81,6 @@ class Acceptance:
 
     @property
     def mean(self) -> float:
-        """The acceptance rate of first guesses over all confidences: what to expect of one that has not arrived."""
+        """The acceptance rate of first guesses over all confidences: the expectation for a guess that has not
+        arrived."""
         return self._accepted / self._judged

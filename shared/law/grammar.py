@@ -1,9 +1,9 @@
 """Grammars over a vocabulary: which tokens may follow a prefix of an answer. The only module that touches llguidance.
 
-Every end-of-generation token counts as the end, so all of them are allowed exactly where the grammar may end. Where it
-forces what comes next, the canonical tokens of the forced text are the only ones allowed. Both depend on the prefix
-alone. Grammars come from outside: their size and the work that they may cause are bounded, and a compilation has a
-time limit and a stack of its own. Library: llguidance (Moskal et al., github.com/guidance-ai/llguidance).
+Every end-of-generation token counts as the end, so all of them are allowed exactly where the grammar may end. Where the
+grammar forces a text, only the canonical tokens of that text are allowed. Both depend on the prefix alone. Clients send
+grammars, so their size and work are bounded, and a compilation has a time limit and a stack of its own. Library:
+llguidance (Moskal et al., github.com/guidance-ai/llguidance).
 """
 
 import re
@@ -18,8 +18,8 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from shared.law.sampling import Mask
 
 MAX_GRAMMAR_BYTES: Final = 1 << 20
-COMPILE_S: Final = 3.0  # ordinary grammars take milliseconds; what takes this long has no end in sight
-STEPS_AHEAD: Final = 32  # forced tokens told at once, as many as a round may take
+COMPILE_S: Final = 3.0  # ordinary grammars take milliseconds; one that takes this long may never end
+STEPS_AHEAD: Final = 32  # forced tokens returned at once: as many as a round may take
 
 # Recursion over a chain of rules or references takes some 10 KB a link; pages of a stack count only once touched.
 _STACK_BYTES: Final = 512 << 20
@@ -40,7 +40,8 @@ class GrammarError(ValueError):
 
 
 class Lexemes(Protocol):
-    """What a grammar needs of a vocabulary. `special` tokens stand for no text: a grammar names them as `<name>`."""
+    """What a grammar needs of a vocabulary. `special` tokens stand for no text: a grammar refers to them as
+    `<name>`."""
 
     @property
     def n_tokens(self) -> int: ...
@@ -55,8 +56,8 @@ class Lexemes(Protocol):
 class Matcher:
     """A position in a grammar: tokens are pushed and popped again.
 
-    `failed` means that the grammar's limits were exceeded or a token was pushed that it does not allow; what is asked
-    after that has no meaning.
+    `failed` means that the grammar's limits were exceeded or a token was pushed that it does not allow; results after
+    that have no meaning.
     """
 
     def __init__(self, matcher: LLMatcher, n_tokens: int) -> None:
@@ -69,16 +70,16 @@ class Matcher:
 
     @property
     def complete(self) -> bool:
-        """The grammar is satisfied and nothing but an end may follow."""
+        """Whether the grammar is satisfied and only an end may follow."""
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
     @property
     def forced(self) -> list[int]:
-        """The next tokens, if only these may come; the first is certain, and the others nearly."""
+        """The next tokens, if only these may come; the first is certain, the others almost."""
         return self._matcher.compute_ff_tokens()[:STEPS_AHEAD]
 
     def allows(self, tokens: Sequence[int]) -> int:
-        """How many of these may come next, one after the other."""
+        """How many of these tokens may come next, one after the other."""
         return self._matcher.validate_tokens(list(tokens))
 
     def push(self, token: int) -> bool:
@@ -90,7 +91,7 @@ class Matcher:
         self._matcher.rollback(count)
 
     def mask(self) -> Mask:
-        """Which tokens may come next, of the vocabulary's size; none if the grammar is at a dead end."""
+        """Which tokens may come next, of the vocabulary's size; none at a dead end of the grammar."""
         bits = np.zeros((self._n_tokens + 31) // 32, np.uint32)
         self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
         if self._matcher.is_error():
@@ -103,7 +104,7 @@ class Matcher:
 
 
 class Grammars:
-    """Compiles grammars for one vocabulary. Thread-safe; what it keeps of the vocabulary is made at the first use."""
+    """Compiles grammars for one vocabulary. Thread-safe; prepares the vocabulary at the first use."""
 
     def __init__(self, vocabulary: Lexemes) -> None:
         self._vocabulary = vocabulary
@@ -114,7 +115,7 @@ class Grammars:
         """The start of a grammar in Lark or in llguidance's JSON form. Raises `GrammarError`.
 
         Takes milliseconds, at the first call some tenths of a second, at most `within_s` more: call it off the event
-        loop. What takes longer is given up.
+        loop. A longer compilation is given up.
         """
         check_size(grammar)
         with self._making:
@@ -134,7 +135,8 @@ def check_size(grammar: str) -> None:
 
 
 def refusal(grammar: str) -> str:
-    """Why a grammar cannot be built for any vocabulary, in llguidance's words; empty if it can. To be `bounded`."""
+    """Why a grammar cannot be compiled for any vocabulary, in llguidance's words; empty if it can. Run it in
+    `bounded`."""
     failed, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=_LIMITS)
     return messages[0] if failed else ""
 
@@ -164,10 +166,10 @@ T = TypeVar("T")
 
 
 def bounded(task: Callable[[], T], within_s: float = COMPILE_S) -> T:
-    """Do what llguidance may take long for, or recurse deeply. Raises `GrammarError` after `within_s`.
+    """Run work of llguidance that may take long or recurse deeply. Raises `GrammarError` after `within_s`.
 
-    It runs in a thread whose stack holds any recursion that a grammar of our size can cause. Native code cannot be
-    interrupted: what is given up goes on by itself, without the interpreter's lock. What the task raises is raised.
+    It runs in a thread whose stack is large enough for any grammar of our size. Native code cannot be interrupted: work
+    that is given up continues without the interpreter's lock. Raises what the task raises.
     """
     results: list[T] = []
     failures: list[BaseException] = []
@@ -197,12 +199,12 @@ def bounded(task: Callable[[], T], within_s: float = COMPILE_S) -> T:
     return results[0]
 
 
-_starting: Final = threading.Lock()  # the stack size is the process's for as long as a thread starts
-_running: Final = threading.Semaphore(4)  # what was given up counts until it ends
+_starting: Final = threading.Lock()  # the stack size is set for the whole process while the thread starts
+_running: Final = threading.Semaphore(4)  # work that was given up counts until it ends
 
 
 class _Encoder:
-    """A vocabulary as llguidance takes it: bytes per token, and canonical tokens of a text."""
+    """A vocabulary in llguidance's form: bytes per token, and canonical tokens of a text."""
 
     bos_token_id: Final = None
     is_tokenizer_wrapper: Final = True
@@ -218,7 +220,7 @@ class _Encoder:
         self.greedy: LLTokenizer | None = None
 
     def __call__(self, data: str | bytes) -> list[int]:
-        """The tokens of a text that stands in the middle of other text; their bytes are exactly the text's."""
+        """The tokens of a text in the middle of other text; their bytes are exactly the text's."""
         text = data.encode() if isinstance(data, str) else data
         for before in ("", "\n"):
             tokens = self._without(before.encode(), self._tokenize(before + text.decode(errors="replace")))
@@ -231,7 +233,7 @@ class _Encoder:
         return self._vocabulary.tokenize(text, parse_special=False)
 
     def _without(self, before: bytes, tokens: list[int]) -> list[int] | None:
-        """What is left behind the tokens that end with `before`: sentence-piece puts a space before a text's start."""
+        """The tokens after those that end with `before`, because SentencePiece puts a space before a text's start."""
         count, text = 0, b""
         while before and not text.endswith(before):
             if count == len(tokens):

@@ -1,6 +1,6 @@
-"""A 64-bit rolling hash names every prefix of a request, so that one number says where a proposal hangs.
+"""A 64-bit rolling hash names every prefix of a request, so that one number says where a proposal attaches.
 
-Pure: integers in, integers out. A collision costs acceptance, never correctness, since only the target decides.
+Pure: integers in, integers out. A collision costs acceptance, never correctness, because only the target decides.
 """
 
 from collections.abc import Iterable

@@ -21,8 +21,8 @@ Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# Ids further below the maximum than this many nats are drawn as one lump, which is split only when it wins:
-# exact, and seldom enough (the lump holds at most n_vocab * e^-12 of the head's mass) not to cost anything.
+# Ids further below the maximum than this many nats are drawn as one lump, which is split only when it wins: this is
+# exact, and so rare (the lump holds at most n_vocab * e^-12 of the head's mass) that it costs nothing.
 HEAD_NATS: Final = 12.0
 MIN_TEMPERATURE: Final = 1e-3
 _POOL_NATS: Final = (3.0, 6.0, 12.0, 24.0, 48.0)
@@ -36,7 +36,7 @@ _INSIDE: Final = np.array([-2])
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A distribution over token ids: the head one by one, the improbable rest as a lump.
+    """A distribution over token ids: the head one by one, and the improbable rest as one lump.
 
     `ids` ascend; `logp` are their float64 log-probabilities and `lump_logp` is the lump's (-inf: there is none).
     `weights`, float32 of the vocabulary's size, are proportional to every id's probability.
@@ -97,7 +97,7 @@ _NO_IDS: Final[Ids] = np.empty(0, np.int64)
 
 
 def needs_history(sampling: Sampling) -> bool:
-    """Whether the law depends on earlier tokens, so that a caller without penalties can skip counting."""
+    """Whether the law depends on earlier tokens, so that callers without penalties can skip counting."""
     return bool(sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1.0)
 
 
@@ -109,7 +109,7 @@ def is_greedy(sampling: Sampling) -> bool:
 def law(logits: Logits, sampling: Sampling, history: History | None = None, mask: Mask | None = None) -> Law:
     """The distribution of the next token given its float32 `logits` of shape [n_vocab].
 
-    A `mask` leaves only the ids where it is true, of which there must be one; the rest have probability 0.
+    A `mask` leaves only the ids where it is true, at least one; the rest have probability 0.
 
     Presence and frequency penalties count output tokens (OpenAI), the repetition penalty prompt and output (Keskar et
     al. 2019). Temperature 0 is a point mass on the largest logit, the lowest id on a tie, and so is one below 0.001,
@@ -178,7 +178,8 @@ def _best(logits: Logits, pool: Ids, k: int) -> Ids:
 
 
 def _pool(logits: Logits, top: float, enough: Callable[[Ids], bool]) -> Ids:
-    """A set of the best ids that is large enough, or all that are not banned: comparing leaves a handful to sort."""
+    """A set of the best ids that is large enough, or all that are not banned: a comparison leaves only a few to
+    sort."""
     for nats in _POOL_NATS:
         pool = _within(logits, top, nats)
         if enough(pool):
@@ -187,12 +188,12 @@ def _pool(logits: Logits, top: float, enough: Callable[[Ids], bool]) -> Ids:
 
 
 def _top_k(logits: Logits, top: float, k: int) -> Ids:
-    """The k best ids, best first; fewer if so many are not left."""
+    """The k best ids, best first; fewer if fewer are left."""
     return _best(logits, _pool(logits, top, lambda pool: pool.size >= k), k)
 
 
 def _top_p(logits: Logits, top: float, p: float, ids: Ids | None) -> Ids:
-    """The fewest best ids whose probability reaches p; the one that crosses it belongs to them."""
+    """The fewest best ids whose probability reaches p; includes the one that crosses it."""
     if ids is not None:
         bar = p * float(_weights(logits[ids], top).sum())
         pool = ids
@@ -217,7 +218,7 @@ def _untruncated(logits: Logits, temperature: float) -> Law:
     head = _within(scaled, 0.0, HEAD_NATS)
     weights = np.exp(scaled)
     mass = float(weights.sum(dtype=np.float64))
-    # The sums run over the same float32 values in float64, so their difference is the lump to the last digit.
+    # The sums run over the same float32 values in float64, so their difference is exactly the lump.
     beyond = np.count_nonzero(weights) - head.size
     lump = mass - float(weights[head].sum(dtype=np.float64)) if beyond else 0.0
     log_mass = math.log(mass)
@@ -265,7 +266,7 @@ def ranked(
     """The draw at `offset` and the `count` - 1 tokens that came closest to being drawn, with their scores in nats.
 
     Scores are log-probabilities plus noise, or logits where the law is greedy; only their differences mean anything.
-    Fewer come back where the law leaves fewer.
+    Returns fewer if the law leaves fewer.
     """
     if is_greedy(sampling):
         logits = _adjusted(logits, sampling, history)
@@ -301,7 +302,8 @@ def log_probabilities(logits: Logits, token: int, top: int) -> tuple[float, tupl
 
 
 def choice_seed(seed: int, index: int) -> int:
-    """The seed of choice `index` of a request; choice 0 keeps the request's own, so that n=1 and n>1 agree on it."""
+    """The seed of choice `index` of a request; choice 0 has the request's own seed, so that its answer is the same
+    for n=1 and n>1."""
     return seed if index == 0 else _mix((seed + index * _GOLDEN) & _MASK)
 
 

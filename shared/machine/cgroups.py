@@ -1,7 +1,7 @@
-"""What control groups leave to this process: cores and memory, by its own group and every group around it.
+"""The limits of control groups on this process: cores and memory, by its own group and every group around it.
 
-Both versions of Linux's control groups, mounted as containers, pods and services have them: the tightest limit on the
-way up counts. Nothing is limited where there are none. `read` gives a file's text, so that tests need no kernel.
+Reads both versions of Linux's control groups, as mounted in containers, pods and services; the tightest limit counts.
+Without control groups there is no limit. `read` gives a file's text, so that tests need no kernel.
 """
 
 import math
@@ -16,7 +16,7 @@ _MOUNTS: Final = "/proc/self/mountinfo"
 
 
 def read_file(path: str) -> str:
-    """The text of a file, empty if there is none or it cannot be read."""
+    """The text of a file; empty if it cannot be read."""
     try:
         return Path(path).read_text()
     except (OSError, UnicodeDecodeError):
@@ -39,7 +39,7 @@ def cpu_quota(read: Read = read_file) -> tuple[float, str]:
 
 
 def memory_left(read: Read = read_file) -> float:
-    """Bytes that this process may still take; infinity without a limit. File pages that nobody needs count as free."""
+    """Bytes that this process may still take; infinity without a limit. Unused file pages count as free."""
     left = [math.inf]
     for folder in _groups("", read):
         limit, used, idle = f"{folder}/memory.max", f"{folder}/memory.current", "inactive_file"
@@ -64,7 +64,7 @@ def _left(limit: str, used: str, statistics: str, idle: str) -> list[float]:
 
 
 def _number(text: str) -> int:
-    """-1 for "max", for -1, which is no limit too, and for anything that is no number."""
+    """The number; -1 (no limit) for "max", for -1, and for anything that is not a number."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() else -1
 
@@ -92,7 +92,7 @@ def _own_group(controller: str, membership: str) -> PurePosixPath | None:
 
 
 def _mount(controller: str, mounts: str) -> tuple[PurePosixPath, str] | None:
-    """Which group the controller's mount begins at, and where it lies."""
+    """The group at which the controller's mount begins, and the mount's folder."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()

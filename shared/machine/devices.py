@@ -1,9 +1,9 @@
-"""Device names as people write them, and which device to take: each name means exactly one device, or an error says
-what is there.
+"""Device names as people write them, and the choice of a device: each name means exactly one device, or an error lists
+the devices.
 
 ggml's own names differ by backend and release ("CUDA0", "ROCm0", "MTL0", "Metal", "RPC[host:port]"); ours are a kind
 and an index: `cpu`, `cuda:0`, `rocm:0`, `vulkan:0`, `metal`, `rpc:0`. `cuda` alone is `cuda:0`. Two backends may list
-the same card: both names are good, and where devices are counted or chosen it counts once. Pure.
+the same card: both names are valid, and the card counts once. Pure.
 """
 
 import math
@@ -32,11 +32,11 @@ class Device:
     kind: str  # "cpu", "gpu", "igpu", "accel"
     memory_free: int
     memory_total: int
-    id: str = ""  # where the card sits, as a PCI address; empty if the backend cannot tell
+    id: str = ""  # the card's PCI address; empty if the backend does not know it
 
 
 class NamedDevice(Protocol):
-    """What a name of ours is made from."""
+    """The parts of a device from which we make its name."""
 
     @property
     def name(self) -> str: ...
@@ -46,12 +46,12 @@ class NamedDevice(Protocol):
 
 N = TypeVar("N", bound=NamedDevice)
 
-_ADDABLE: Final = ("cuda", "vulkan")  # kinds whose backend can be fetched
+_ADDABLE: Final = ("cuda", "vulkan")  # kinds whose backend can be downloaded
 _RANK: Final = {"gpu": 0, "igpu": 1}  # an integrated GPU reports the machine's whole memory as its own
 _BACKEND: Final = re.compile(r"([A-Za-z]+?)(?::?\d+|\[.*\])?")
 _KINDS: Final = {"mtl": "metal", "hip": "rocm"}
 _GENERAL: Final = frozenset({"vulkan", "opencl", "webgpu"})  # backends for cards of any maker, slower than the maker's
-_ALIKE: Final = 0.1  # two backends count the memory of one card differently by less than this
+_ALIKE: Final = 0.1  # two backends' figures for the memory of one card differ by less than this
 
 
 def named(devices: Sequence[N]) -> dict[str, N]:
@@ -77,7 +77,7 @@ def find(name: str, devices: Sequence[N]) -> N | None:
 
 
 def kind_of(name: str) -> str:
-    """The kind in our names, from a name of ours or of ggml's."""
+    """The kind in our terms, from our name or ggml's."""
     match = _BACKEND.fullmatch(name)
     kind = match[1].lower() if match else name.lower()
     return _KINDS.get(kind, kind)
@@ -94,7 +94,7 @@ def names_of(some: Sequence[N], devices: Sequence[N]) -> str:
 
 
 def listing(devices: Sequence[Device]) -> str:
-    """What is there, on one line: `cpu, cuda:0 (NVIDIA L4, 22.1 of 24.0 GB free)`."""
+    """The devices on one line: `cpu, cuda:0 (NVIDIA L4, 22.1 of 24.0 GB free)`."""
     return ", ".join(
         name if name == CPU else f"{name} ({device.description}, {memory(device)})"
         for name, device in named(devices).items()
@@ -112,8 +112,8 @@ def memory(device: Device) -> str:
 def same_card(one: Device, other: Device) -> bool:
     """Whether two devices, as any processes of one machine list them, are one card.
 
-    The card's place tells. A backend that does not know it is believed by its own name for the device, and another
-    backend's device is the same one if description and memory are alike; so of two equal cards both count as the same.
+    Compares the PCI addresses. Without an address, devices of one backend are compared by its names, and devices of two
+    backends by description and memory; so two equal cards count as the same.
     """
     if one.kind not in _RANK or other.kind not in _RANK:
         return False
@@ -126,12 +126,12 @@ def same_card(one: Device, other: Device) -> bool:
 
 
 def among(device: Device, others: Iterable[Device]) -> bool:
-    """Whether the device's card is one of the others'."""
+    """Whether the device is the same card as one of the others."""
     return any(same_card(device, other) for other in others)
 
 
 def distinct(devices: Sequence[Device]) -> list[Device]:
-    """The devices with each card once: the device of its maker's backend (CUDA, ROCm, Metal) rather than Vulkan's."""
+    """The devices with each card once: its maker's backend (CUDA, ROCm, Metal) wins over Vulkan."""
     kept: list[Device] = []
     for device in sorted(devices, key=lambda device: kind_of(device.name) in _GENERAL):
         if not among(device, kept):
@@ -146,7 +146,8 @@ def by_preference(devices: Sequence[Device]) -> list[Device]:
 
 
 def for_a_split(devices: Sequence[Device]) -> list[Device]:
-    """The cards that share a target unless devices are named, in ggml's order: an integrated GPU only holds them up."""
+    """The cards that share a target unless devices are named, in ggml's order: without integrated GPUs, which slow
+    the others."""
     gpus = by_preference(devices)
     return [device for device in devices if any(device is gpu for gpu in gpus if gpu.kind == gpus[0].kind)]
 
@@ -157,7 +158,7 @@ def for_a_split(devices: Sequence[Device]) -> list[Device]:
 def choose(name: str, devices: Sequence[Device], option: str = TARGET_OPTION) -> Device:
     """The device that `name` means; `auto` is the GPU with most memory free, discrete before integrated, else the CPU.
 
-    Raises `StartError` naming `option` for anything that is not there.
+    Raises `StartError` naming `option` for a device that does not exist.
     """
     wanted = name.strip().lower()
     if wanted == AUTO:
@@ -169,11 +170,11 @@ def choose(name: str, devices: Sequence[Device], option: str = TARGET_OPTION) ->
 
 
 def refuse(name: str, devices: Sequence[Device], option: str, broken: Mapping[str, str] | None = None) -> NoReturn:
-    """Say that there is no such device, why if its backend is `broken`, and what is there. Raises `StartError`."""
+    """Raises the `StartError` of a missing device: why, if its backend is `broken`, and which devices there are."""
     kind = kind_of(name.strip().lower())
     reasons = [reason for backend, reason in (broken or {}).items() if kind_of(backend) == kind]
     addable = not reasons and kind in _ADDABLE and all(kind_of(device.name) != kind for device in devices)
-    ways = [f"`draftmesh backend add {kind}` may bring it"] if addable else []
+    ways = [f"`draftmesh backend add {kind}` may add it"] if addable else []
     here = f"here: {listing(devices) or 'none'}; or auto"
     raise StartError(option, name, "; ".join(["no such device", *reasons, here, *ways]))
 
@@ -181,8 +182,8 @@ def refuse(name: str, devices: Sequence[Device], option: str, broken: Mapping[st
 def parse_target(name: str, split: str, option: str = TARGET_OPTION) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """The names in `cuda:0,cuda:1` and their shares from `3,1`; no shares leave the division to llama.cpp.
 
-    Raises `StartError` for what no machine can have: shares that are not one per name, a list with the CPU or `auto`
-    in it, a name twice.
+    Raises `StartError` for what is wrong on any machine: not one share per name, a list with the CPU or `auto`, a name
+    twice.
     """
     names = tuple(part.strip().lower() for part in name.split(","))
     shares = parse_tensor_split(split)
@@ -205,7 +206,7 @@ def choose_target(
     """The devices of a target; of one more target, if devices of others are `beside` it.
 
     `auto` is the best GPU of those with the fewest others, or, with shares, every card in ggml's order. Raises
-    `StartError` as `choose` and `parse_target` do, and if the names or shares do not suit the cards that are here.
+    `StartError` as `choose` and `parse_target` do, and if the names or shares do not suit the cards of this machine.
     """
     names, shares = parse_target(name, split, option)
     if names == (AUTO,) and shares:
@@ -232,8 +233,8 @@ def choose_draft(
 ) -> Device:
     """A drafter's device beside the devices of `targets` and of other `drafts`.
 
-    `auto` is the GPU with the fewest drafters that is no target's, or the CPU: a drafter that shares a target's card
-    slows the decode it is meant to save. Raises `StartError` as `choose` does.
+    `auto` is the GPU with the fewest drafters that no target uses, or the CPU: a drafter on a target's card would slow
+    the target's decodes. Raises `StartError` as `choose` does.
     """
     if name.strip().lower() != AUTO:
         return choose(name, devices, option)

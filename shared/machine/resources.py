@@ -1,4 +1,4 @@
-"""What the system tells of this machine: which one it is, and the cores and the memory that this process may use."""
+"""What the system reports about this machine: its identity, and the cores and the memory that this process may use."""
 
 import math
 import os
@@ -13,13 +13,13 @@ from typing import Final
 
 from shared.machine import cgroups
 
-# The same for all processes under one kernel, in containers too, and another one after every boot.
+# The same for all processes under one kernel, containers included, and new after every boot.
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 
 
 @cache
 def identity() -> str:
-    """What only processes of this machine say: its boot's id where there is one, else its name."""
+    """The machine's identity: the id of its boot if there is one, else its name."""
     return cgroups.read_file(_BOOT).strip() or socket.gethostname()
 
 
@@ -41,7 +41,7 @@ class Quota:
 
 
 def quota() -> Quota:
-    """The tightest limit that this process is under."""
+    """The tightest limit on this process."""
     found, folder = cgroups.cpu_quota()
     if math.isinf(found):
         return Quota()
@@ -56,7 +56,7 @@ def available_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that processes may still take without swapping, as far as the system tells: Linux does."""
+    """Bytes that processes may still take without swapping, if the system says so, as Linux does."""
     left = cgroups.memory_left()
     match = re.search(r"^MemAvailable:\s+(\d+) kB", cgroups.read_file("/proc/meminfo"), re.MULTILINE)
     amounts = [sys.maxsize if math.isinf(left) else int(left), int(match[1]) * 1024 if match else sys.maxsize]

@@ -1,4 +1,4 @@
-"""What it means that a signal ended a process, for people. Pure."""
+"""Explains to people that a signal ended a process. Pure."""
 
 import signal
 from contextlib import suppress
@@ -15,7 +15,7 @@ _NAMES: Final = {
     "SIGINT": "interrupted",
 }
 _CAUSES: Final = {
-    "SIGILL": "llama.cpp was built for another processor or compiled wrongly; `make llama` builds it anew",
+    "SIGILL": "llama.cpp was built for another processor or compiled wrongly; `make llama` rebuilds it",
     "SIGSEGV": "a crash in native code, most likely llama.cpp's",
     "SIGABRT": "a failed check in native code, most likely llama.cpp's",
     "SIGBUS": "most likely a model file that was cut short, or a full disk",
@@ -26,18 +26,18 @@ _CRASHES: Final = frozenset({"SIGILL", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE"}
 
 
 def in_words(number: int) -> str:
-    """What the signal is called: `illegal instruction` for 4."""
+    """The name of the signal: `illegal instruction` for 4."""
     name = _name(number)
     return _NAMES.get(name, name or f"signal {number}")
 
 
 def cause(number: int) -> str:
-    """Why a process most likely got it; empty if nothing can be said."""
+    """The likely cause of the signal; empty if unknown."""
     return _CAUSES.get(_name(number), "")
 
 
 def is_crash(number: int) -> bool:
-    """Whether the process got it for what it did itself, so that the next one would do the same."""
+    """Whether the process caused the signal itself, so that the next one would do the same."""
     return _name(number) in _CRASHES
 
 

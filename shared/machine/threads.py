@@ -6,8 +6,8 @@ from collections.abc import Sequence
 def divide(cores: int, targets: int, drafters: int) -> tuple[list[int], list[int]]:
     """Threads for each target and each drafter on the CPU, so that they do not fight for cores.
 
-    Beside a target all drafters together get a quarter, or a thread each up to half: a draft model is small, and it is
-    the target whose decodes are waited for. Nobody gets less than one thread, so more processes than that overlap.
+    Beside a target all drafters together get a quarter, or one thread each up to half: a draft model is small, and
+    clients wait for the target's decodes. Each process gets at least one thread, so with too many of them they overlap.
     """
     drafts = for_drafters(cores, targets, drafters)
     return evenly(cores - drafts, targets), evenly(drafts, drafters)
@@ -21,7 +21,7 @@ def for_drafters(cores: int, targets: int, drafters: int) -> int:
 
 
 def evenly(cores: int, count: int) -> list[int]:
-    """The cores for `count` processes alike, the first ones getting what is left over; at least one each."""
+    """The cores for `count` processes in equal parts, the first ones with one more; at least one each."""
     if not count:
         return []
     each, rest = divmod(max(0, cores), count)
@@ -31,9 +31,9 @@ def evenly(cores: int, count: int) -> list[int]:
 def share(cores: int, target: bool, place: int, targets: Sequence[int], drafters: Sequence[int]) -> int:
     """Threads for a process that starts now, a target or a drafter, among all `targets` and `drafters` on the cores.
 
-    The sequences have the threads that each of the processes took, 0 for one that is choosing now, as this one is:
-    `place` is its place among those of its kind that are choosing. What was taken stays taken, but drafters that
-    started earlier never hold more against a target than what they would get beside it.
+    The sequences have the threads that each of the processes took, 0 for one that is choosing now, like this one:
+    `place` is its place among the choosing ones of its kind. Taken threads stay taken, except that earlier drafters
+    count against a target at most with what they would get beside it.
     """
     choosing_targets, choosing_drafters = targets.count(0), drafters.count(0)
     if choosing_targets:

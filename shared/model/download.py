@@ -1,7 +1,7 @@
-"""A file fetched over HTTP: goes on where an earlier try ended, and is whole and the right one, or is not there.
+"""Downloads a file over HTTP: continues an earlier try, and delivers the whole and correct file or none.
 
-The bytes that have come stay in a part file after Ctrl-C, a crash or a lost connection, and are not fetched again.
-Their digest is computed as they come. Ranges: RFC 9110 §14.
+After Ctrl-C, a crash or a lost connection the downloaded bytes stay in a part file and are not downloaded again. Their
+digest is computed as they come. Ranges: RFC 9110 §14.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from filelock import FileLock
 if TYPE_CHECKING:
     from httpx2 import Client, Response
 
-Report = Callable[[int, int], None]  # bytes that are here, bytes in all
+Report = Callable[[int, int], None]  # bytes so far, bytes in all
 
-_TRIES: Final = 5  # without a new byte: hubs are back within seconds, or gone for longer than anyone waits
-_TIMEOUT_S: Final = 20.0  # a silence that long is a dead connection
+_TRIES: Final = 5  # tries without new data: a hub is back within seconds, or away for longer than users wait
+_TIMEOUT_S: Final = 20.0  # a connection that is silent for so long is dead
 _CHUNK: Final = 1 << 20
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class DownloadError(RuntimeError):
-    """The file could not be had; one line says why."""
+    """The download failed; the message is one line."""
 
 
 class _Busy(Exception):
@@ -44,13 +44,13 @@ class Download:
     size: int
     digest: str = ""  # in hexadecimal; empty: none is known, and only the size is checked
     algorithm: str = "sha256"  # as hashlib names it
-    refused: Callable[["Response"], None]  # raises for a status that no further try will mend
+    refused: Callable[["Response"], None]  # raises for a status that another try would not change
     pause: Callable[[float], Any] = field(default=time.sleep)
 
     def run(self, client: "Client", report: Report) -> None:
-        """Fetch what is missing. Raises `DownloadError`, what `refused` raises, and `OSError` of the disk.
+        """Download the missing part. Raises `DownloadError`, what `refused` raises, and `OSError` of the disk.
 
-        Of several processes that want the same file one fetches it, and the others wait for it.
+        If several processes want the same file, one downloads it and the others wait.
         """
         for place in (self.part, self.lock):
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -82,13 +82,13 @@ class Download:
             if file.tell() < self.size:
                 if tries == _TRIES:
                     raise DownloadError(
-                        f"given up after {_TRIES} tries without a new byte ({problem}); what has come is kept"
+                        f"gave up after {_TRIES} tries without new data ({problem}); the downloaded part is kept"
                     )
                 self.pause(2.0**tries)
         return digest
 
     def _kept(self, file: BinaryIO) -> "hashlib._Hash":
-        """The digest of what an earlier try left; what is longer than the file can only be something else."""
+        """The digest of an earlier try's part; a part longer than the file is discarded."""
         if file.tell() > self.size:
             file.truncate(0)
         file.seek(0)
@@ -98,7 +98,7 @@ class Download:
         return digest
 
     def _attempt(self, client: "Client", file: BinaryIO, digest: "hashlib._Hash", report: Report) -> "hashlib._Hash":
-        """One request; the bytes it brings are appended. The digest of all that is there then."""
+        """Make one request, append its bytes, and return the digest of the whole part."""
         have = file.tell()
         headers = {**self.headers, "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
         with client.stream("GET", self.url, headers=headers, timeout=_TIMEOUT_S, follow_redirects=True) as response:
@@ -125,7 +125,7 @@ class Download:
         if self.digest and found != self.digest:
             self.part.unlink()
             raise DownloadError(
-                f"what came has the {self.algorithm.upper()} {found[:16]}… and should have {self.digest[:16]}…;"
+                f"the download has the {self.algorithm.upper()} {found[:16]}… instead of {self.digest[:16]}…;"
                 " the bad copy is removed, so try again"
             )
 

@@ -1,4 +1,4 @@
-"""What stands before the weights in a GGUF file: metadata, and where each tensor lies, in a tenth of a second.
+"""Reads the part of a GGUF file before the weights in a tenth of a second: metadata, and the place of each tensor.
 
 gguf's own reader makes several array objects per token: nine seconds for a vocabulary of 50,000. Format: ggml's
 `docs/gguf.md`, v2 and v3, little-endian.
@@ -21,9 +21,9 @@ _SCALARS: Final = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # G
 _MAGIC: Final = int.from_bytes(b"GGUF", "little")
 _STRING: Final = 8
 _ARRAY: Final = 9
-_ALIGNMENT: Final = 32  # unless general.alignment says otherwise
+_ALIGNMENT: Final = 32  # default of general.alignment
 _VOCABULARY: Final = "tokenizer."
-_MOST: Final = 1 << 24  # values of an array, and tensors: far more than any model has
+_MOST: Final = 1 << 24  # most values of an array, and most tensors: far more than any model has
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class ValueLocation:
 class Header:
     """All metadata by key, and all tensors in the order of the file. Texts in arrays are bytes.
 
-    The metadata ends at byte `end` of the file; `places` says where in it the values are.
+    The metadata ends at byte `end` of the file; `places` says where the values are.
     """
 
     metadata: dict[str, Value]
@@ -66,7 +66,7 @@ class Header:
 
     @property
     def alignment(self) -> int:
-        """The start of every tensor is a multiple of it."""
+        """The number of which every tensor's start is a multiple."""
         return self.number("general.alignment", _ALIGNMENT)
 
     def number(self, key: str, default: int = 0) -> int:
@@ -75,7 +75,7 @@ class Header:
         return value if isinstance(value, int) else default
 
     def numbers(self, key: str, count: int, default: int = 0) -> list[int]:
-        """`count` integers under `key`, where a single one stands for all."""
+        """`count` integers under `key`; a single one stands for all."""
         value = self.metadata.get(key)
         if isinstance(value, list) and len(value) >= count and all(isinstance(one, int) for one in value):
             return [int(one) for one in value[:count]]
@@ -93,12 +93,12 @@ class Header:
 
 
 def read(path: Path) -> Header:
-    """The header of `path`. Raises `NotGGUF` for anything else than a GGUF, `OSError` if it cannot be read."""
+    """The header of `path`. Raises `NotGGUF` for anything but a GGUF, `OSError` if it cannot be read."""
     return _read(path, _Reader.header)
 
 
 def read_opening(path: Path) -> dict[str, Value]:
-    """The metadata before the vocabulary, in a millisecond: what kind of model it is. Raises as `read` does."""
+    """The metadata before the vocabulary, in a millisecond: enough to tell the kind of model. Raises as `read` does."""
     return _read(path, _Reader.opening)
 
 
@@ -108,7 +108,7 @@ def _read(path: Path, part: "Callable[[_Reader], T]") -> T:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return part(_Reader(data))
         except (struct.error, ValueError, UnicodeDecodeError, KeyError, OverflowError) as error:
-            raise NotGGUF(f"{path} is no GGUF file that can be read ({error})") from None
+            raise NotGGUF(f"{path} is not a GGUF file that can be read ({error})") from None
 
 
 class _Reader:
@@ -158,7 +158,7 @@ class _Reader:
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError("a bad alignment")
         start = -(-self._at // alignment) * alignment
-        # A tensor ends where the next one begins, so quantisations newer than this release have sizes too.
+        # A tensor ends where the next one begins, so even unknown quantisations have a size.
         ends = sorted({*offsets, max(0, len(self._data) - start)})
         following = dict(pairwise(ends))
         return tuple(

@@ -1,8 +1,8 @@
-"""Which devices this machine and build have, found out by a process of its own.
+"""Lists the devices of this machine and build in a process of its own.
 
-Asking a GPU for its memory takes some hundreds of megabytes there for as long as the asking process lives. So a child
-asks, whoever chooses does it on the child's answer, and a process opens only what it uses. A driver that crashes takes
-only the child along. Starting it costs about as much as starting Python with llama.cpp: half a second to a second.
+A process that asks a GPU for its memory takes some hundreds of megabytes there until it ends. So a child asks, others
+choose from its answer, and each process opens only the devices that it uses. A driver that crashes ends only the child.
+Starting the child takes half a second to a second, like starting Python with llama.cpp.
 """
 
 import subprocess
@@ -16,19 +16,19 @@ import msgspec
 from shared.errors import StartError
 from shared.machine.devices import Device
 
-_TIMEOUT_S: Final = 60  # a driver that wakes sleeping cards may take half a minute; one that hangs must not hang us
+_TIMEOUT_S: Final = 60  # waking sleeping cards may take half a minute; a driver that hangs must not hang us
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Devices in ggml's order, and of each backend that was added and cannot be used, why."""
+    """Devices in ggml's order, and the reason for each added backend that cannot be used."""
 
     devices: tuple[Device, ...]
     broken: Mapping[str, str] = field(default_factory=dict)
 
 
 def look() -> Hardware:
-    """Ask a child process. Raises `StartError` if llama.cpp cannot be loaded at all."""
+    """List the devices in a child process. Raises `StartError` if llama.cpp cannot be loaded."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "shared.model.llama.hardware_child"],

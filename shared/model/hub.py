@@ -1,7 +1,7 @@
-"""The model hub behind `hf:`: what a repository holds, what of it is here, and the rest of it fetched.
+"""The model hub behind `hf:`: lists a repository, finds its local files, and downloads the others.
 
-Files go into the cache that all of Hugging Face's tools share (`HF_HOME`), laid out by their client; the bytes come
-through `shared.model.download`, because since release 2 that client starts an interrupted file anew.
+Files go into the cache that all of Hugging Face's tools share (`HF_HOME`), in their client's layout.
+`shared.model.download` downloads them, because since release 2 that client starts an interrupted file again.
 """
 
 import os
@@ -18,30 +18,30 @@ from shared.model.download import Download, DownloadError, Report
 if TYPE_CHECKING:
     from huggingface_hub import CachedRevisionInfo, HFCacheInfo
 
-_LIST_S: Final = 10.0  # a hub that is slower than this is asked again later, and the cache is used
+_LIST_S: Final = 10.0  # a hub that is slower than this counts as away, and the cache is used
 _PAGES: Final = 100  # of a thousand files each
-OFFLINE: Final = "HF_HUB_OFFLINE"  # by which all of Hugging Face's tools are told to stay off the network
+OFFLINE: Final = "HF_HUB_OFFLINE"  # keeps all of Hugging Face's tools off the network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile:
-    """A file of a repository and what of it is on this machine."""
+    """A file of a repository, and the part of it on this machine."""
 
     path: str
     size: int
-    sha256: str = ""  # as the hub names it; empty if it does not
+    sha256: str = ""  # as the hub gives it; empty if it does not
     kept: int = 0  # bytes of it that are here
     local: Path | None = None  # the whole file, if it is here
 
 
 class _Lfs(msgspec.Struct, frozen=True):
-    """How the hub names the bytes of a big file."""
+    """The hub's identity for the bytes of a big file."""
 
     oid: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One line of the hub's listing, as far as it is used."""
+    """One entry of the hub's listing, with the fields that we use."""
 
     type: str
     path: str
@@ -51,34 +51,34 @@ class _Entry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The GGUF files of a repository; or, if `unasked` says why the hub was not heard, those in the cache."""
+    """The GGUF files of a repository; or, if `unasked` says why the hub did not answer, those in the cache."""
 
     files: Sequence[RemoteFile]
     unasked: str = ""
 
 
 class Hub(Protocol):
-    """What is needed of a model hub. Either call may raise `HubError`."""
+    """What we need from a model hub. Both calls may raise `HubError`."""
 
     @property
     def folder(self) -> Path:
-        """Where downloads go; it need not exist yet."""
+        """The folder for downloads; it may not exist yet."""
 
     def list_files(self, repository: str) -> Listing:
-        """What the repository holds."""
+        """The files of the repository."""
 
     def download(self, repository: str, file: RemoteFile, report: Report) -> Path:
-        """The local copy of one file, fetched as far as it is not there yet."""
+        """The local copy of one file, after downloading the missing part."""
 
 
 class HubError(RuntimeError):
-    """The hub refused or cannot be reached; one line says which."""
+    """The hub refused or cannot be reached; the message is one line."""
 
 
 class HuggingFace:
-    """The Hugging Face hub, or one that speaks as it does (`HF_ENDPOINT`). Offline it answers from the cache alone."""
+    """The Hugging Face hub, or a compatible one (`HF_ENDPOINT`). Offline it answers only from the cache."""
 
-    # The imports are inside: they cost a third of a second, and most starts name a file.
+    # The imports are local, because they take a third of a second and most starts name a file.
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class HuggingFace:
         offline: bool | None = None,
         pause: Callable[[float], object] | None = None,
     ) -> None:
-        """What is None is taken from the environment. `pause` waits between tries."""
+        """Arguments that are None come from the environment. `pause` waits between tries."""
         from huggingface_hub import constants
 
         self._endpoint = endpoint or constants.ENDPOINT
@@ -114,7 +114,7 @@ class HuggingFace:
             return Listing(self._cached(repository), f"the hub cannot be reached ({_one_line(error)})")
 
     def download(self, repository: str, file: RemoteFile, report: Report) -> Path:
-        """The file's place in the cache, after fetching what is missing of it."""
+        """The file's path in the cache, after downloading the missing part."""
         from httpx2 import HTTPError
         from huggingface_hub import constants, hf_hub_download
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
@@ -122,7 +122,7 @@ class HuggingFace:
         if file.local:
             return file.local
         try:
-            # Beyond this size plain HTTP is not served, and the hub's own protocol cannot go on where it ended.
+            # The hub does not serve larger files over plain HTTP, and its own protocol cannot continue a download.
             if file.sha256 and file.size <= constants.MAX_HTTP_DOWNLOAD_SIZE:
                 self._fetch(repository, file, report)
             # Finds the blob in place and adds what makes it a file of the repository.
@@ -133,7 +133,7 @@ class HuggingFace:
             raise HubError(_one_line(error)) from error
 
     def _entries(self, repository: str) -> Iterator[_Entry]:
-        """What the hub lists of GGUF files; the client's own call would try for half a minute."""
+        """The hub's list of GGUF files; the client's own call would retry for half a minute."""
         from huggingface_hub import get_session, hf_raise_for_status
 
         url: str | None = f"{self._endpoint}/api/models/{repository}/tree/main?recursive=true"
@@ -161,7 +161,7 @@ class HuggingFace:
         return RemoteFile(path=path, size=size, sha256=sha256, kept=min(kept, size))
 
     def _blob(self, repository: str, sha256: str) -> Path:
-        """Where the cache keeps the bytes of a file: by their SHA-256."""
+        """The cache's path for a file's bytes, named by their SHA-256."""
         from huggingface_hub.file_download import repo_folder_name
 
         return self._folder / repo_folder_name(repo_id=repository, repo_type="model") / "blobs" / sha256
@@ -183,7 +183,7 @@ class HuggingFace:
         ).run(get_session(), report)
 
     def _cached(self, repository: str) -> list[RemoteFile]:
-        """What the cache holds of the repository's branch."""
+        """The cache's files of the repository's branch."""
         cache = scan(self._folder)
         revisions = [
             revision
@@ -207,7 +207,7 @@ class HuggingFace:
 
 
 def scan(folder: Path | None = None) -> "HFCacheInfo | None":
-    """What the cache in `folder` (None: the usual one) holds, or None if there is none."""
+    """The contents of the cache in `folder` (None: the usual one); None without a cache."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
@@ -218,7 +218,7 @@ def scan(folder: Path | None = None) -> "HFCacheInfo | None":
 
 
 def branch(revisions: Iterable["CachedRevisionInfo"]) -> "CachedRevisionInfo":
-    """The one of a repository's cached `revisions` that its name means: its branch as it was last seen.
+    """The cached revision that a repository's name means: its branch as last seen.
 
     A revision that was fetched by its hash has no branch, and counts if there is no other.
     """
@@ -226,22 +226,22 @@ def branch(revisions: Iterable["CachedRevisionInfo"]) -> "CachedRevisionInfo":
 
 
 def go_offline() -> None:
-    """Keep this process and those that it starts off the network, as far as models are concerned.
+    """Keep this process and its children from downloading models.
 
-    Has to come before anything asks for a hub: its client reads the variable once.
+    Call it before anything asks for a hub, because its client reads the variable once.
     """
     os.environ[OFFLINE] = "1"
 
 
 def is_offline() -> bool:
-    """Whether the hub must not be asked."""
+    """Whether the hub must not be used."""
     from huggingface_hub import constants
 
     return constants.is_offline_mode()
 
 
 def _headers() -> dict[str, str]:
-    """Who we are, and the user's token if there is one."""
+    """Our name, and the user's token if there is one."""
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
     return dict(build_hf_headers())
@@ -254,7 +254,7 @@ def _is(path: Path, size: int, sha256: str) -> bool:
 
 
 def _part(blob: Path) -> Path:
-    """Where the hub's tools look for, and clean up, what has not come whole."""
+    """The path where the hub's tools look for incomplete downloads, and clean them up."""
     return blob.with_name(f"{blob.name}.incomplete")
 
 

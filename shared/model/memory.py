@@ -1,7 +1,7 @@
-"""What a model takes of a device's memory, and which part of it fits: arithmetic on sizes, pure.
+"""How much of a device's memory a model takes, and how much of the model fits: arithmetic on sizes, pure.
 
-What is counted: the weights, the cache of keys and values, and the space that one decode computes in. All are estimates
-from the files, as llama.cpp lays them out (`llama-kv-cache.cpp`, `llama-context.cpp`); llama.cpp has the last word.
+It counts the weights, the cache of keys and values, and the work space of one decode. All are estimates from the files,
+as llama.cpp lays them out (`llama-kv-cache.cpp`, `llama-context.cpp`); llama.cpp has the last word.
 """
 
 from bisect import bisect_right
@@ -11,17 +11,17 @@ from typing import Final, Protocol
 from shared.model.rows import BRANCH_CELLS, MAX_LEAVES
 
 NUMBER_BYTES: Final = 2.0  # of keys and values in 16 bits, our default in every exactness
-ROWS: Final = 512  # most rows of one decode, by which llama.cpp sizes what it computes in
+ROWS: Final = 512  # most rows of one decode, for which llama.cpp sizes its work space
 RESERVE: Final = 256 << 20  # for the backend itself, and for what else runs on the device
 USUAL_CONTEXT: Final = 4096  # tokens of a request unless --ctx says otherwise
-LEAST_CONTEXT: Final = 512  # a model that holds shorter conversations only does not fit
-_VECTORS: Final = 8  # of the embedding's width that are alive at once in a layer, roughly
-_MASK_BYTES: Final = 2  # of what says whether a row sees a cell
-_WINDOW_STEP: Final = 256  # cells of a window's cache are rounded up to that
+LEAST_CONTEXT: Final = 512  # a model with room only for shorter conversations does not fit
+_VECTORS: Final = 8  # vectors of the embedding's width that a layer holds at once, roughly
+_MASK_BYTES: Final = 2  # bytes of the mask that says whether a row sees a cell
+_WINDOW_STEP: Final = 256  # a window's cells are rounded up to a multiple of this
 
 
 class Sizes(Protocol):
-    """What is needed of a model; `shared.model.model_sizes.ModelSizes` has it."""
+    """What the arithmetic needs of a model, such as a `shared.model.model_sizes.ModelSizes`."""
 
     @property
     def context(self) -> int: ...
@@ -60,11 +60,11 @@ class Layout:
 
     @property
     def cells(self) -> int:
-        """Of a layer that sees everything."""
+        """The cells of a layer with full attention."""
         return (self.context + (self.branches * BRANCH_CELLS if self.unified else 0)) * self.parallel
 
     def window_cells(self, window: int) -> int:
-        """Of a layer that sees a sliding window; without `swa_full` there are no branches."""
+        """The cells of a layer with a sliding window; without `swa_full` there are no branches."""
         if self.swa_full:
             return self.cells
         streams = 1 if self.unified else self.parallel
@@ -92,7 +92,8 @@ class Need:
 class Fit:
     """`layers` of `of` fit, and every request may then have `context` tokens.
 
-    Layers are counted as `--gpu-layers` counts them: what follows the last one is a layer too, and goes first.
+    Layers are counted as `--gpu-layers` counts them: the output after the last layer counts as a layer too, and goes to
+    the device first.
     """
 
     layers: int
@@ -115,7 +116,7 @@ def gb(amount: float) -> str:
 
 
 def number_of_layers(model: Sizes) -> int:
-    """As `--gpu-layers` counts them."""
+    """The number of layers, as `--gpu-layers` counts them."""
     return len(model.layers) + 1
 
 
@@ -130,7 +131,7 @@ def cache_bytes(model: Sizes, layout: Layout, layers: int) -> int:
 
 
 def compute_bytes(model: Sizes, layout: Layout) -> int:
-    """What one decode computes in: the vectors of all rows and which cells they see, and after that the logits."""
+    """The work space of one decode: the vectors of all rows and their masks, and then the logits."""
     streams = 1 if layout.unified else layout.parallel
     seen = layout.cells + (layout.window_cells(model.window) if any(model.windowed) else 0)
     vectors = layout.rows * (_VECTORS * model.embedding * 4 + seen // streams * _MASK_BYTES)
@@ -138,10 +139,9 @@ def compute_bytes(model: Sizes, layout: Layout) -> int:
 
 
 def need(model: Sizes, layout: Layout, layers: int, *, on_cpu: bool) -> Need:
-    """What a device takes that computes `layers` layers, as `--gpu-layers` counts them.
+    """The memory of a device that computes `layers` layers, as `--gpu-layers` counts them.
 
-    The table of the input's vectors stays with the CPU. Where it also stands for the output's weights, a GPU that holds
-    these has a second one.
+    The input embeddings stay with the CPU. If they are also the output's weights, a GPU with these has a second copy.
     """
     if not layers:
         return Need(0, 0, 0)
@@ -152,7 +152,7 @@ def need(model: Sizes, layout: Layout, layers: int, *, on_cpu: bool) -> Need:
 
 
 def need_of_rest(model: Sizes, layout: Layout, layers: int) -> Need:
-    """What the CPU takes beside a GPU that computes `layers` layers; beside one that has them all, next to nothing."""
+    """The CPU's memory beside a GPU that computes `layers` layers; almost nothing beside one that computes all."""
     first = number_of_layers(model) - layers
     if first <= 0:
         return Need(0, 0, 0)
@@ -181,8 +181,8 @@ def context_within(model: Sizes, layout: Layout, free: int, layers: int, *, on_c
 def fit(model: Sizes, free: int, *, on_cpu: bool, parallel: int) -> Fit:
     """How much of `model` fits in `free` bytes for `parallel` requests at once.
 
-    On a GPU layers may stay outside (`--gpu-layers`); the CPU holds a model or does not. Of a model with sliding
-    windows all is kept if that leaves the usual context, else the windows alone.
+    Part of the layers may stay off a GPU (`--gpu-layers`), but the CPU holds all or none. Of a model with sliding
+    windows it keeps all tokens if that leaves the usual context, else only the windows.
     """
     count = number_of_layers(model)
     usual = min(model.context or USUAL_CONTEXT, USUAL_CONTEXT)
@@ -195,12 +195,12 @@ def fit(model: Sizes, free: int, *, on_cpu: bool, parallel: int) -> Fit:
     context = context_within(model, layout, free, count, on_cpu=on_cpu)
     if context >= min(usual, LEAST_CONTEXT):
         return Fit(count, count, context)
-    # With all layers it would be whole, but for its context.
+    # All layers fit, but not the context.
     return Fit(0 if on_cpu else min(count - 1, layers_within(model, layout, free)), count, usual)
 
 
 def windows_alone(layout: Layout) -> Layout:
-    """The layout that keeps no more of a sliding window than must be; requests then share no cells."""
+    """The layout that keeps only what a sliding window needs; requests then share no cells."""
     return replace(layout, swa_full=False, branches=0)
 
 

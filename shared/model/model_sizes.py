@@ -1,4 +1,4 @@
-"""How large a model is, part by part, and what of it is cached: what its memory is reckoned by. Pure.
+"""The sizes of a model's parts and of its cache, from which its memory is estimated. Pure.
 
 Read from the headers of all its shards. Metadata keys: ggml's `docs/gguf.md` and llama.cpp's `llama-arch.cpp`.
 """
@@ -17,8 +17,8 @@ _INPUT: Final = "token_embd.weight"
 _OUTPUT: Final = "output.weight"
 _TOKENS: Final = "tokenizer.ggml.tokens"
 _MOST_LAYERS: Final = 4096  # the deepest known models have some 130
-# Which layers see a sliding window where the file does not say: all of so many but the last, or but the first. From
-# `set_swa_pattern` in llama.cpp's models; of others all are taken to see everything, which only counts too much.
+# Which layers have a sliding window if the file does not say: of each group, all but the last, or all but the first.
+# From `set_swa_pattern` in llama.cpp's models; for other models all layers count as full, which only overestimates.
 _LAST_SEES_ALL: Final = {
     "afmoe": 4,
     "cohere2": 4,
@@ -41,10 +41,10 @@ class ModelSizes(msgspec.Struct, frozen=True, kw_only=True):
     """A model's parts; sizes in bytes."""
 
     architecture: str
-    context: int  # tokens it was trained for; 0: it does not say
+    context: int  # tokens that it was trained for; 0: the file does not say
     embedding: int  # width of a token's vector
     layers: tuple[int, ...]  # weights of each layer
-    output: int  # weights behind the last layer
+    output: int  # weights after the last layer
     input: int  # the table of the tokens' vectors
     tied: bool  # the table also stands for the output's weights
     cache: tuple[int, ...]  # numbers that each layer caches for a token, keys and values together
@@ -60,7 +60,7 @@ class ModelSizes(msgspec.Struct, frozen=True, kw_only=True):
 def measure(shards: Sequence[Header]) -> ModelSizes:
     """The sizes of a model from the headers of its files, the first of which holds the metadata.
 
-    Raises `NotGGUF` for what cannot be one.
+    Raises `NotGGUF` for impossible values.
     """
     head = shards[0]
     architecture = head.text("general.architecture")
@@ -95,7 +95,7 @@ def measure(shards: Sequence[Header]) -> ModelSizes:
 
 
 def _windowed(head: Header, architecture: str, count: int) -> list[bool]:
-    """Which layers see a sliding window."""
+    """Which layers have a sliding window."""
     key = f"{architecture}.attention.sliding_window_pattern"
     given = head.metadata.get(key)
     if isinstance(given, list):

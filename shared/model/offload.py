@@ -1,4 +1,4 @@
-"""Which layers of a model a device computes, and in one sentence why that cannot be. Pure."""
+"""How many layers of a model a device computes, or one sentence that says why it cannot. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ AUTO: Final = "auto"
 ALL: Final = "all"
 _FOR_MEMORY: Final = re.compile(r"alloc|memory")
 _UNKNOWN: Final = 1 << 62
-_CONTEXT_STEP: Final = 256  # contexts that are proposed are multiples of it
+_CONTEXT_STEP: Final = 256  # proposed contexts are multiples of it
 
 
 def is_layer_count(text: str) -> bool:
-    """Whether `--gpu-layers` may be that: auto, all or a number."""
+    """Whether the text is a value of `--gpu-layers`: auto, all or a number."""
     return text in (AUTO, ALL) or (text.isascii() and text.isdigit())
 
 
@@ -50,12 +50,12 @@ class Offload:
 
     @property
     def need(self) -> Need:
-        """What the device takes."""
+        """The memory that the device needs."""
         return memory.need(self.model, self.layout, self.layers, on_cpu=self.on_cpu)
 
     @property
     def rest(self) -> Need:
-        """What the CPU's memory takes beside a GPU."""
+        """The CPU's memory that is needed beside a GPU."""
         if self.on_cpu:
             return Need(0, 0, 0)
         return memory.need_of_rest(self.model, self.layout, self.layers)
@@ -63,16 +63,16 @@ class Offload:
     def __str__(self) -> str:
         share = f"all {self.of} layers" if self.layers == self.of else f"{self.layers} of {self.of} layers"
         rest = "" if self.layers == self.of else f", the rest on {CPU}"
-        windows = "" if self.layout.swa_full else "; sliding windows alone are kept"
+        windows = "" if self.layout.swa_full else "; the cache keeps only sliding windows"
         free = f", and {gb(self.free)} are free" if self.free < _UNKNOWN else ""
         return f"{share} on {self.name}{rest}: {self.need}{free}{windows}"
 
     def failure(self, error: str) -> str:
-        """What llama.cpp refused after all, with our figures where it did so for want of memory."""
-        return f"{error}; by our reckoning it takes {self}" if _FOR_MEMORY.search(error) else error
+        """The message for llama.cpp's refusal, with our figures if it lacked memory."""
+        return f"{error}; draftmesh estimates {self}" if _FOR_MEMORY.search(error) else error
 
     def shortage(self) -> str:
-        """Why it cannot be, with figures and with what would help; empty where it can."""
+        """Why it does not fit, with figures and what would help; empty if it fits."""
         if self.need.total > self.free:
             return self._sentence(self.need, self.name, self.free)
         if self.rest.total > self.free_here:
@@ -85,7 +85,7 @@ class Offload:
         return f"it needs {gb(need.total)} {where}{beside} ({need}), and {gb(free)} are free; {self._help(name)}"
 
     def _help(self, name: str) -> str:
-        """What would fit instead, each by itself."""
+        """What would fit instead; each change suffices alone."""
         ways = []
         if name != CPU and (layers := memory.layers_within(self.model, self.layout, self.free)):
             ways.append(f"--gpu-layers {layers} (the CPU computes the rest)")
@@ -98,7 +98,7 @@ class Offload:
             if parallel:
                 ways.append(f"--parallel {parallel}")
             room = self.free - RESERVE - self.need.cache - self.need.compute
-            if room > self.need.weights / 8:  # fewer bits than two there are not
+            if room > self.need.weights / 8:  # no quantisation has fewer than two bits
                 ways.append(f"a quantisation of at most {gb(room)}")
         return f"what would fit: {', or '.join(ways)}" if ways else "it takes a smaller model"
 
@@ -108,14 +108,14 @@ class Offload:
 
 
 def room(devices: Sequence[Device]) -> int:
-    """Bytes that are free on `devices` together; endless where one does not say how much memory it has."""
+    """Bytes that are free on `devices` together; practically infinite if one does not report its memory."""
     return sum(device.memory_free if device.memory_total else _UNKNOWN for device in devices)
 
 
 def place(model: Sizes, layout: Layout, wanted: str, name: str, free: int, free_here: int) -> Offload:
     """Where the layers of `model` go if `--gpu-layers` is `wanted` and the device `name` has `free` bytes left.
 
-    `auto` puts as many layers on a GPU as fit with their cache and what is computed in. `free_here` is the CPU's.
+    `auto` puts as many layers on a GPU as fit with their cache and work space. `free_here` is the CPU's memory.
     """
     layers = count = memory.number_of_layers(model)
     if name != CPU and wanted == AUTO:
@@ -126,9 +126,9 @@ def place(model: Sizes, layout: Layout, wanted: str, name: str, free: int, free_
 
 
 def windows_or_all(model: Sizes, layout: Layout, name: str, free: int) -> Layout:
-    """`layout`, or where that does not fit the device whole, the one that keeps sliding windows alone.
+    """`layout`, or if the device cannot hold all of it, the layout that keeps only sliding windows.
 
-    What has left a window is worth keeping only for requests that start from earlier points, and for trees.
+    Tokens outside a window help only requests that start from earlier points, and trees.
     """
     whole = memory.need(model, layout, memory.number_of_layers(model), on_cpu=name == CPU)
     alone = memory.windows_alone(layout)

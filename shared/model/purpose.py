@@ -1,9 +1,9 @@
-"""What a model file is made for, by its metadata: whether it can answer, or guess answers, at all. Pure."""
+"""Checks from a file's metadata whether the model can write text at all. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
 
-# Architectures of llama.cpp (`llama-arch.cpp`) whose attention looks both ways.
+# Architectures of llama.cpp (`llama-arch.cpp`) with bidirectional attention.
 _ENCODERS: Final = frozenset(
     {
         "bert",
@@ -20,7 +20,7 @@ _ENCODERS: Final = frozenset(
     }
 )
 _DIFFUSION: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
-_RANK: Final = 4  # llama_pooling_type in llama.h; 1 to 3 make one vector of a text's
+_RANK: Final = 4  # llama_pooling_type in llama.h; 1 to 3 make one vector from a text's vectors
 
 
 def unfit(metadata: Mapping[str, object]) -> str:
@@ -29,15 +29,15 @@ def unfit(metadata: Mapping[str, object]) -> str:
     kind = metadata.get("general.type", "model")
     pooling = metadata.get(f"{architecture}.pooling_type", 0)
     if kind not in ("", "model"):
-        return f"it is no model but a part of one ({kind})"
+        return f"it is only a part of a model ({kind})"
     if architecture == "clip":
-        return "it is no model but the part of one that sees or hears"
+        return "it is only the image or audio part of a model"
     if pooling == _RANK:
-        return "it is a rerank model: it judges texts and writes none"
+        return "it is a reranking model, which rates texts and writes none"
     if architecture in _ENCODERS or pooling in (1, 2, 3):
-        return "it is an embedding model: it makes vectors of texts and writes none"
+        return "it is an embedding model, which turns texts into vectors and writes none"
     if architecture == "t5":
-        return "it is an encoder and a decoder, and only models of one part are served"
+        return "it is an encoder-decoder model, and draftmesh serves decoder-only models"
     if architecture in _DIFFUSION or metadata.get(f"{architecture}.attention.causal") is False:
-        return "it writes all of a text at once, and only models that write token by token are served"
+        return "it is a diffusion model, and draftmesh serves models that write token by token"
     return ""

@@ -1,4 +1,4 @@
-"""Which files of a repository make up one model, and which of its models a quantisation names. Pure.
+"""Groups a repository's files into models, and finds the model for a quantisation. Pure.
 
 A model is one GGUF file or its shards (`…-00001-of-00003.gguf`, as llama.cpp's gguf-split names them).
 """
@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from rich.filesize import decimal
 
-DEFAULT_QUANT: Final = "Q4_K_M"  # the usual balance of size and quality; most repositories have it
+DEFAULT_QUANT: Final = "Q4_K_M"  # a common balance of size and quality; most repositories have it
 _SUFFIX: Final = ".gguf"
 _SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})$")
 _QUANT: Final = re.compile(
@@ -32,7 +32,7 @@ F = TypeVar("F", bound=SizedFile)
 
 
 class NoChoice(ValueError):
-    """No model, or more than one, is meant; one line says what there is."""
+    """No model matches, or more than one; the message lists them in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Group(Generic[F]):
 
 
 def groups(files: Iterable[F]) -> list[Group[F]]:
-    """The models among `files`, by name; projectors of images, which are no language models, left out."""
+    """The models among `files`, by name; without image projectors, which are not language models."""
     found: dict[str, list[F]] = {}
     for file in sorted(files, key=lambda file: file.path):
         name = PurePosixPath(file.path).name.lower()
@@ -84,7 +84,7 @@ def _expected(files: Sequence[SizedFile]) -> int:
 
 
 def pick(models: Sequence[Group[F]], quant: str) -> Group[F]:
-    """The one of `models` that `quant` names: a quantisation, or a part of the name; empty: the usual one.
+    """The model that `quant` names: a quantisation, or a part of the name; empty: the usual one.
 
     Raises `NoChoice`, also for a model that lacks shards.
     """
@@ -104,10 +104,10 @@ def pick(models: Sequence[Group[F]], quant: str) -> Group[F]:
 
 
 def matching(models: Sequence[Group[F]], wanted: str) -> list[Group[F]]:
-    """Those of `models` that `wanted` may mean, whatever its case."""
+    """The `models` that `wanted` may mean, ignoring case."""
     wanted = wanted.lower().removesuffix(_SUFFIX)
     matches = [model for model in models if wanted in model.name.lower()]
-    # "Q4_K" also lies in Q4_K_M and Q4_K_S: whoever names a quant in full means that one.
+    # "Q4_K" is also part of Q4_K_M and Q4_K_S, so an exact match wins.
     exact = [model for model in matches if wanted in {found.lower() for found in _QUANT.findall(model.name)}]
     named = [model for model in matches if model.name.lower() == wanted]
     return named or exact or matches

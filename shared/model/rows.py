@@ -1,4 +1,4 @@
-"""The rows of one decode, as verifier and drafters fill them; `shared.model.llama` makes a batch of them. Pure."""
+"""The rows of one decode, which verifier and drafters fill; `shared.model.llama` makes a batch of them. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -8,7 +8,7 @@ MAX_LEAVES: Final = 8  # sequence ids one row may carry; seq_cp and seq_rm scan 
 
 
 class LlamaError(RuntimeError):
-    """llama.cpp refused; the message says what was asked of it."""
+    """llama.cpp refused; the message says what we asked for."""
 
 
 class Rows:

@@ -1,22 +1,22 @@
-"""Where a long text may be cut so that its pieces' tokens are the whole text's tokens. Pure.
+"""Where to cut a long text so that its pieces' tokens are the whole text's tokens. Pure.
 
 llama.cpp finds special tokens first and tokenises what lies between them; the first takes time quadratic in how many
-there are. A text is therefore cut behind special tokens that nothing else can claim a character of: llama.cpp would
-separate it there too.
+there are. So this cuts after special tokens that no other special token can overlap: llama.cpp would separate the text
+there too.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-PIECE: Final = 4096  # characters; so short a text takes a millisecond, whatever it is
+PIECE: Final = 4096  # characters; any text this short takes a millisecond
 
 
 class CutMarks:
     """The marks of one vocabulary."""
 
     def __init__(self, special: Iterable[str], marks: Iterable[str]) -> None:
-        """`special` are the texts of all tokens that are looked for first, `marks` those of them to cut behind."""
+        """`special` are the texts of all tokens that llama.cpp finds first, `marks` those after which to cut."""
         known = {text for text in special if text}
         heads = {text[:end] for text in known for end in range(1, len(text))}
         tails = {text[start:] for text in known for start in range(1, len(text))}
@@ -46,7 +46,7 @@ class CutMarks:
         yield text[start:]
 
     def _end(self, text: str, start: int) -> int | None:
-        """Where the first mark ends that ends behind `start`."""
+        """The end of the first mark that ends after `start`."""
         for match in self._ends.finditer(text, start):
             end = match.end()
             if any(text[end - length : end] in self._marks for length in self._lengths):
@@ -55,7 +55,7 @@ class CutMarks:
 
 
 def _inner(text: str, longest: int) -> Iterator[str]:
-    """Every part of the text up to that length."""
+    """Every substring of the text up to that length."""
     for start in range(len(text)):
         for end in range(start + 1, min(len(text), start + longest) + 1):
             yield text[start:end]

@@ -1,9 +1,9 @@
-"""Which tokens lie in which sequence of the KV cache, and which of them a new request can start from.
+"""Which tokens each sequence of the KV cache holds, and from which of them a new request can start.
 
 Finished sequences stay resident until their place is needed, least recently used first; a request starts from the
 longest common prefix with any of them, busy ones included. At least the last prompt token is always computed again,
-since its logits are needed. Where a sliding window has forgotten what a prefix attends to, the prefix is read anew. All
-methods that touch the target must run in the thread that owns it.
+because its logits are needed. If a sliding window has lost tokens to which a prefix attends, the prefix is computed
+again. All methods that touch the target must run in the thread that owns it.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Sequences:
         self._clock = count(1)
 
     def spares(self, slot: Slot) -> range:
-        """The sequence ids for other continuations of the slot's tokens; whoever uses one empties it."""
+        """The sequence ids for other continuations of the slot's tokens; their user empties them."""
         first = len(self.slots) + slot.id * self._target.branches
         return range(first, first + self._target.branches)
 
@@ -78,7 +78,7 @@ class Sequences:
         return slot
 
     def _usable(self, slot: Slot, tokens: Sequence[int]) -> int:
-        """How much of the prefix of `tokens` the slot can give."""
+        """How much of the prefix of `tokens` the slot can provide."""
         shared = common_prefix(slot.tokens, tokens)
         return shared if shared >= self._target.floor(slot.id) else 0
 
@@ -102,22 +102,22 @@ class Sequences:
         del slot.tokens[length:]
 
     def keep(self, slot: Slot, tokens: Sequence[int]) -> None:
-        """Cut the slot to what it has in common with `tokens`, or to nothing where it could not go on from there."""
+        """Cut the slot to its common prefix with `tokens`, or to nothing if it cannot continue from there."""
         shared = common_prefix(slot.tokens, tokens)
         if shared < len(slot.tokens):
             self._cut(slot, shared)
 
     def accept(self, slot: Slot, tokens: Sequence[int]) -> None:
-        """After a decode: `tokens` were accepted into the slot, whatever else the decode put there is dropped."""
+        """After a decode: add the accepted `tokens` to the slot, and drop the decode's other tokens."""
         slot.tokens.extend(tokens)
         if self._target.can_roll_back:
             self.rewind(slot)
 
     def rewind(self, slot: Slot) -> None:
-        """Drop from the cache what lies behind the slot's tokens; it is emptied where it could not go on from there."""
+        """Drop the cache's tokens after the slot's; empty the slot if it cannot continue from there."""
         del slot.tokens[self._target.truncate(slot.id, len(slot.tokens)) :]
 
     def release(self, slot: Slot) -> None:
-        """The request is over; what it computed stays for others."""
+        """The request has ended; its tokens stay in the cache for others."""
         slot.busy = False
         slot.used = next(self._clock)

@@ -1,6 +1,6 @@
-"""What verifier and drafters need of a model: rows in, logits out, sequences that can be cut and copied.
+"""The interface of a model for verifier and drafters: rows in, logits out, sequences that can be cut and copied.
 
-`shared.model.llama.context.Context` is the real one; tests use toys.
+`shared.model.llama.context.Context` implements it; tests use toys.
 """
 
 from typing import Protocol
@@ -18,11 +18,11 @@ class Target(Protocol):
     branches: int  # spare sequence ids for each sequence, to hold other continuations of it; 0: chains only
     max_rows: int  # rows per decode
     can_roll_back: bool  # False: tokens cannot be dropped (recurrent and hybrid models)
-    can_copy: bool  # False: a sequence cannot start from what another one holds
+    can_copy: bool  # False: a sequence cannot start from another one's tokens
     unified: bool  # one KV cache for all sequences; False: a stream for each
 
     def decode(self, rows: Rows) -> None:
-        """Compute all rows and return when they are computed, so that a clock around the call tells their cost.
+        """Compute all rows and return when they are computed, so that timing the call gives their cost.
 
         Raises `LlamaError` and changes nothing if it cannot.
         """
@@ -35,7 +35,7 @@ class Target(Protocol):
     def floor(self, sequence: int) -> int:
         """The least length to which the sequence can be cut and then be continued, beside 0.
 
-        0 where everything is still there, which a model with a sliding window may have forgotten.
+        0 if all tokens are still there; a model with a sliding window may have lost some.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Vocabularies as other machines see them: a GGUF without tensors, a fingerprint, and the first difference of two.
+"""Vocabularies in the form for other machines: a GGUF without tensors, a fingerprint, and the first difference of two.
 
 Pure but for reading the model file. The format is GGUF v2 and v3, little-endian (ggml's `docs/gguf.md`).
 """
@@ -26,7 +26,7 @@ class NotGGUF(ValueError):
 def vocabulary_gguf(path: str | Path) -> bytes:
     """The file's metadata as a GGUF with no tensors: loads with `vocab_only`, keeps tokeniser and chat template.
 
-    Raises `NotGGUF` for anything else than a little-endian GGUF, `OSError` if it cannot be read.
+    Raises `NotGGUF` for anything but a little-endian GGUF, `OSError` if it cannot be read.
     """
     with open(path, "rb") as file:
         head = file.read(24)
@@ -76,11 +76,11 @@ def pack(texts: Sequence[bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> list[bytes]:
-    """Texts that were packed elsewhere. Raises `ValueError` if they were not, or are too many."""
+    """The texts that `pack` packed. Raises `ValueError` for other data, or too many texts."""
     try:
         return _texts.decode(data)
     except msgspec.MsgspecError:
-        raise ValueError("these are no texts of tokens") from None
+        raise ValueError("the data is not a list of token texts") from None
 
 
 def fingerprint(texts: Sequence[bytes]) -> str:
@@ -92,7 +92,8 @@ def fingerprint(texts: Sequence[bytes]) -> str:
 
 
 def first_difference(one: Sequence[bytes], other: Sequence[bytes]) -> int | None:
-    """The first id whose bytes differ within the common range, or None. Sizes may differ: padded tails are common."""
+    """The first id whose bytes differ within the common range, or None. Sizes may differ, because many models pad
+    the end."""
     for token, (text, counterpart) in enumerate(zip(one, other, strict=False)):
         if text != counterpart:
             return token

@@ -1,7 +1,7 @@
-"""API keys as they are kept: digests with names in a file, from which no key can be recovered; and who needs one.
+"""API keys on disk: digests with names in a file, from which no key can be recovered; and when keys are required.
 
-A key is 256 random bits, so its bare SHA-256 cannot be searched and needs no slow hash. A line of the file is the
-digest in 64 hexadecimal digits, a space and a name; empty lines and those that begin with # mean nothing.
+A key is 256 random bits, so its plain SHA-256 cannot be searched and needs no slow hash. A line of the file is the
+digest in 64 hexadecimal digits, a space and a name; empty lines and those that begin with # are ignored.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from shared.errors import StartError
 
 OPTION: Final = "--api-keys-file"
 VARIABLE: Final = "DRAFTMESH_API_KEY"  # holds keys themselves
-PREFIX: Final = "dm-"  # so that scanners for leaked secrets, and people, know one when they see it
+PREFIX: Final = "dm-"  # so that people and scanners for leaked secrets recognise a key
 _LINE: Final = re.compile(r"([0-9a-f]{64}) ([\w.@-]{1,64})")
 _NAME: Final = re.compile(r"[\w.@-]{1,64}")
 
 
 def digest(key: str) -> bytes:
-    """What is kept of a key: 32 bytes."""
+    """The digest that we store of a key: 32 bytes."""
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
@@ -39,28 +39,29 @@ def read(path: str | Path) -> dict[str, bytes]:
         if not line or line.startswith("#"):
             continue
         match = _LINE.fullmatch(line)
-        if match is None:  # whoever put a key there by mistake must not find it in a log
+        if match is None:  # a key that was put there by mistake must not get into a log
             raise StartError(OPTION, path, f"line {number} is not a SHA-256 digest in hexadecimal, a space and a name")
         if match[2] in found:
-            raise StartError(OPTION, path, f"line {number}: the name {match[2]} was there before")
+            raise StartError(OPTION, path, f"line {number}: the name {match[2]} occurs twice")
         found[match[2]] = bytes.fromhex(match[1])
-    if not found:  # an empty file would open the gateway that it was to close
+    if not found:  # an empty file would open the gateway that it should protect
         raise StartError(OPTION, path, "holds no key; `draftmesh keys new` makes one")
     return found
 
 
 def new() -> str:
-    """A key that nobody has yet."""
+    """A new key."""
     return f"{PREFIX}{secrets.token_urlsafe(32)}"
 
 
 def add(path: str | Path, name: str) -> str:
-    """Make a key, append its digest to the file under `name` ("": one is made up) and return it: nothing else has it.
+    """Make a key, append its digest to the file under `name` ("": a random one) and return the key, which is stored
+    nowhere.
 
     A new file is readable by its owner only. Raises `StartError`.
     """
     if not str(path):
-        raise StartError(OPTION, "(empty)", "the file that keeps digests of keys; a new one is made")
+        raise StartError(OPTION, "(empty)", "name the file for digests of keys; it may be new")
     file = Path(path).expanduser()
     known = read(file) if file.exists() and file.stat().st_size else {}
     name = name or f"key-{secrets.token_hex(4)}"
@@ -78,7 +79,7 @@ def add(path: str | Path, name: str) -> str:
 
 
 def require(host: str, keys: bool, no_auth: bool, option: str = "--host") -> None:
-    """Raise `StartError` if a gateway at `host` would serve other machines and asks nobody for a key."""
+    """Raise `StartError` if a gateway at `host` would serve other machines without asking for a key."""
     if not keys and not no_auth and not on_loopback(host):
         raise StartError(
             option, host, f"other machines can reach it, so it needs keys ({OPTION}, DRAFTMESH_API_KEY), or --no-auth"
@@ -86,7 +87,7 @@ def require(host: str, keys: bool, no_auth: bool, option: str = "--host") -> Non
 
 
 def on_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`. One that means nothing here cannot be listened on either."""
+    """Whether only this machine can reach `host`. False for an unknown host, on which no server can listen."""
     try:
         found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):

@@ -1,7 +1,7 @@
 """How a service lives: it runs until asked to stop, then drains; if one of its loops dies, the process ends.
 
-A process that lost a loop must not stand there looking healthy, so loops run in `Loops`. The first SIGINT or SIGTERM
-sets `stop`; a second one ends the process at once.
+A process that lost a loop must not look healthy, so loops run in `Loops`. The first SIGINT or SIGTERM sets `stop`; a
+second one ends the process at once.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from shared.wire.messages import Announced
 
 logger = structlog.get_logger()
 
-DRAIN_S: Final = 20.0  # how long a service finishes what runs; orchestrators kill after 30
-GRACE_S: Final = DRAIN_S + 5.0  # from the wish to stop to SIGKILL: the drain, and the closing of what it left
+DRAIN_S: Final = 20.0  # how long a service finishes running work; orchestrators kill after 30 s
+GRACE_S: Final = DRAIN_S + 5.0  # from the request to stop to SIGKILL: the drain, and closing what remains
 
 
 def instance_name(service: str) -> str:
@@ -33,13 +33,14 @@ def instance_name(service: str) -> str:
 
 
 class LoopEnded(RuntimeError):
-    """A loop that should run as long as its service returned or was cancelled."""
+    """A loop that should run as long as its service has ended or was cancelled."""
 
 
 class Loops:
-    """A task group of loops. Until `let_end` none of them may end: whichever does, in whatever way, ends all.
+    """A task group of loops.
 
-    A plain TaskGroup goes on when one of its tasks returns, or is cancelled by a library that lost its way.
+    Until `let_end`, the end of any loop ends all. A plain TaskGroup continues if one of its tasks returns, or is
+    cancelled by a faulty library.
     """
 
     def __init__(self) -> None:
@@ -57,21 +58,21 @@ class Loops:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._may_end = True  # the group cancels what is left
+            self._may_end = True  # the group cancels the rest
         await self._group.__aexit__(kind, error, trace)
 
     def start(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
-        """Run a loop. Awaiting the task gives what the loop raises, or `LoopEnded`."""
+        """Run a loop. Awaiting the task raises what the loop raises, or `LoopEnded`."""
         task = self._group.create_task(self._watch(loop, name), name=name)
         self._tasks.append(task)
         return task
 
     def let_end(self) -> None:
-        """From now on loops may return and be cancelled; an exception still ends all."""
+        """Let loops return and be cancelled from now on; an exception still ends all."""
         self._may_end = True
 
     def cancel(self) -> None:
-        """End them all, and mean it."""
+        """End all loops."""
         self.let_end()
         for task in self._tasks:
             task.cancel()
@@ -92,7 +93,7 @@ class Loops:
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run `main(stop)` to its end. Raises the `StartError` of whichever loop had one; exits with 1 if one died."""
+    """Run `main(stop)` to its end. Raises the `StartError` of a loop that had one; exits with 1 if a loop died."""
     try:
         import uvloop
 
@@ -123,7 +124,7 @@ async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
     def ask() -> None:
         if stop.is_set():
-            os._exit(1)  # asked twice: someone is in a hurry, and nothing committed can be lost
+            os._exit(1)  # a second signal: the user is in a hurry, and no committed token can be lost
         stop.set()
 
     loop = asyncio.get_running_loop()
@@ -133,7 +134,7 @@ async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
 
 async def insist(what: str, action: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
-    """Do it, again and again while Redis is away, until it is done or `stop` is set; it may be repeated."""
+    """Retry the action while Redis is away, until it succeeds or `stop` is set; it must be repeatable."""
     reconnect = Reconnect(what)
     while not stop.is_set():
         try:
@@ -145,13 +146,13 @@ async def insist(what: str, action: Callable[[], Awaitable[None]], stop: asyncio
 
 
 async def nothing() -> None:
-    """What a heartbeat does besides, unless told otherwise."""
+    """Do nothing: the default for `besides`."""
 
 
 async def heartbeat(
     registry: Registry, card: Callable[[], Announced], besides: Callable[[], Awaitable[None]] = nothing
 ) -> None:
-    """Publish `card()` and do what comes `besides`, for ever; Redis going away is survived and logged once."""
+    """Publish `card()` and call `besides`, for ever; survives the absence of Redis and logs it once."""
     reconnect = Reconnect("heartbeat")
     while True:
         try:

@@ -1,8 +1,7 @@
 """Structured logs on standard error: readable on a terminal, JSON elsewhere. No prompt, answer or key is ever logged.
 
-Events say what happened in words of ours and in numbers. What would not is taken out here once more: fields by their
-names, passwords and keys by their shapes, the messages of exceptions, which quote whatever was at fault, and what
-libraries have to say beyond the first line.
+Events consist of our own words and numbers. As a second safeguard, this removes fields by their names, passwords and
+keys by their shapes, the messages of exceptions, which may quote data, and libraries' messages after the first line.
 """
 
 import logging
@@ -21,7 +20,7 @@ REDACTED: Final = "[redacted]"
 _SECRET: Final = re.compile(
     r"(^|_)(authorization|api_?keys?|messages?|prompts?|texts?|contents?|tokens|password|secret|cookie|headers|body)$"
 )
-# Credentials in an address, keys of ours and of others, and what follows the names of schemes.
+# Credentials in an address, our keys and others', and the text after the names of authorisation schemes.
 _SHAPES: Final = re.compile(
     r"(?<=://)[^/\s@]*@|\b(?:dm|sk)-[\w-]{8,}|(?<=\bBearer )\S+|(?<=[?&]password=)[^&#\s]*", re.IGNORECASE
 )
@@ -30,7 +29,7 @@ _MAX_FRAMES: Final = 12  # the innermost ones of an exception
 
 
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The event without what a log should not hold."""
+    """The event without secrets and data."""
     for name in event:
         event[name] = _clean(name, event[name])
     return event
@@ -38,7 +37,7 @@ def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[s
 
 def _clean(name: str, value: Any) -> Any:
     if isinstance(value, bool | int | float) or value is None:
-        return value  # a count of tokens is no secret
+        return value  # a count of tokens is not a secret
     if _SECRET.search(name.lower()):
         return REDACTED
     if isinstance(value, dict):
@@ -50,7 +49,7 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def tell_exception(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """`exc_info` as `exception`: types and places, outermost first, and messages only where they are ours."""
+    """`exc_info` as `exception`: types and places, outermost first, and only our own messages."""
     error = event.pop("exc_info", None)
     if error is True:
         error = sys.exc_info()[1]
@@ -83,19 +82,19 @@ def _message(error: BaseException) -> str:
 
 
 class _Libraries(logging.Handler):
-    """What libraries log, as events of ours."""
+    """Turns libraries' log records into our events."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()
-        first = str(record.msg).partition("\n")[0]  # not its arguments: a server's quote the bytes that they got
+        first = str(record.msg).partition("\n")[0]  # without arguments: a server's quote the bytes that it got
         level = logging.WARNING if record.levelno < logging.ERROR else logging.ERROR
-        logger.log(level, "library_said", library=record.name, said=first, exc_info=record.exc_info)
+        logger.log(level, "library_message", library=record.name, message=first, exc_info=record.exc_info)
 
 
 def configure(service: str, level: str = "info", cached: bool = True) -> None:
     """Send this process's logs to standard error, every line carrying `service`.
 
-    Standard output is left to what the process prints. Loggers that are `cached` cannot be configured again.
+    Standard output stays free for results. `cached` loggers cannot be configured again.
     """
     terminal = sys.stderr.isatty()
     structlog.configure(

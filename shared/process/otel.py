@@ -1,4 +1,4 @@
-"""Spans through OpenTelemetry's SDK; needs the extra `otel`. `tracing` imports this where traces are wanted.
+"""Spans through OpenTelemetry's SDK; needs the extra `otel`. `tracing` imports this if traces are on.
 
 Endpoint, headers, sampling and further resource attributes are taken from OpenTelemetry's own variables (`OTEL_…`).
 """
@@ -19,7 +19,7 @@ from shared.settings.options import Traces
 _CONTEXT: Final = TraceContextTextMapPropagator()
 _FIELD: Final = "traceparent"
 _CLOSE_MS: Final = 3000  # of the time between a service's drain and its SIGKILL
-_NOWHERE: Final = api.set_span_in_context(api.INVALID_SPAN)  # no ambient span is anybody's parent here
+_NOWHERE: Final = api.set_span_in_context(api.INVALID_SPAN)  # no ambient span is a parent here
 
 
 class SdkSpan:
@@ -39,7 +39,7 @@ class SdkSpan:
 
 
 class SdkTracer:
-    """Tells spans to a provider of the SDK, and shuts it down at the end."""
+    """Sends spans to a provider of the SDK, and shuts it down at the end."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider

@@ -1,4 +1,5 @@
-"""What services tell of where time goes, whoever listens. Times are nanoseconds since 1970 by this machine's clock."""
+"""Spans: the services' reports of where time goes, independent of the exporter. Times are nanoseconds since 1970 by
+this machine's clock."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -9,24 +10,24 @@ NO_ATTRIBUTES: Final[Attributes] = {}
 
 
 class Span(Protocol):
-    """Something that takes time."""
+    """A timed operation."""
 
     @property
     def traceparent(self) -> str:
-        """For what happens within it; empty where there is no trace."""
+        """The trace context for operations within it; empty without a trace."""
 
     def end(self, at_ns: int | None = None, attributes: Attributes = NO_ATTRIBUTES, *, failed: bool = False) -> None:
-        """It ended, now or then, with what is known by now."""
+        """End the span, now or at a given time, with attributes."""
 
 
 class Tracer(Protocol):
-    """Tells the spans of one process; leaving it sends what is left, for some seconds at most.
+    """Sends the spans of one process; leaving it sends the rest, within some seconds.
 
     Times are nanoseconds since 1970 by this machine's clock.
     """
 
     def span(self, name: str, parent: str = "", at_ns: int | None = None, *, serves: bool = False) -> Span:
-        """Begin a span, now or then, below the `traceparent` of its parent. `serves`: it answers a client."""
+        """Begin a span, now or at a given time, below its parent's `traceparent`. `serves`: it answers a client."""
 
     def __enter__(self) -> Self: ...
 

@@ -1,7 +1,7 @@
-"""Traces for OpenTelemetry where they are switched on; where they are not, nothing of it is imported.
+"""Traces for OpenTelemetry, if they are switched on; otherwise none of it is imported.
 
-A trace begins with a client's `traceparent` (W3C Trace Context), or in the gateway, and goes on in `Job.traceparent`.
-With traces off a client's own `traceparent` still travels along, so that services which trace hang theirs below it.
+A trace begins with a client's `traceparent` (W3C Trace Context), or in the gateway, and continues in `Job.traceparent`.
+With traces off, a client's `traceparent` is still passed on, so that tracing services can attach their spans to it.
 """
 
 import re
@@ -12,7 +12,7 @@ from shared.errors import StartError
 from shared.process.spans import NO_ATTRIBUTES, Attributes, Span, Tracer
 from shared.settings.options import Traces
 
-# Later versions may append fields; those are left out, as their specification allows.
+# Later versions may append fields; we drop them, as the specification allows.
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?=-|$)")
 
 
@@ -25,7 +25,7 @@ class _Untold:
 
 
 class NoTracer:
-    """Tells nothing; its spans hand on what they were given."""
+    """Sends nothing; its spans pass on the context that they got."""
 
     def span(self, name: str, parent: str = "", at_ns: int | None = None, *, serves: bool = False) -> Span:
         return _Untold(parent)
@@ -40,7 +40,7 @@ class NoTracer:
 
 
 def tracer(traces: Traces, service: str, instance: str) -> Tracer:
-    """The tracer of a service's process. Raises `StartError` if OpenTelemetry is wanted and not installed."""
+    """The tracer of a service's process. Raises `StartError` if traces are on and OpenTelemetry is not installed."""
     if traces is Traces.OFF:
         return NoTracer()
     try:
@@ -52,6 +52,6 @@ def tracer(traces: Traces, service: str, instance: str) -> Tracer:
 
 
 def traceparent(header: str | None) -> str:
-    """What a client sent as `traceparent`; nothing if it is none."""
+    """The client's `traceparent`; empty if it is not valid."""
     match = _TRACEPARENT.match(header or "")
     return match[0] if match else ""

@@ -1,4 +1,4 @@
-"""Options: their declarations, `draftmesh.toml`, and how a command line ends that cannot be followed.
+"""Options: their declarations, `draftmesh.toml`, and how a command ends whose options are wrong.
 
 Nothing here serves.
 """

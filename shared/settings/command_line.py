@@ -15,9 +15,9 @@ from shared.errors import StartError
 from shared.settings.command_settings import PROGRAM, CommandSettings
 from shared.settings.settings_file import Known
 
-BAD_OPTION = 2  # the exit status by which every command says that its options are wrong
-SHOW = "--show-settings"  # a service's first argument: say what the others come to, as JSON, and end
-INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
+BAD_OPTION = 2  # the exit status of every command for wrong options
+SHOW = "--show-settings"  # a service's first argument: print the effective options as JSON, and end
+INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended
 
 
 def command(main: Callable[..., object]) -> typer.Typer:
@@ -30,7 +30,7 @@ def command(main: Callable[..., object]) -> typer.Typer:
 def run(app: typer.Typer, name: str, elsewhere: Known | None = None) -> NoReturn:
     """Run this process's command line and exit: with what the command returns, or 2 and one line for a bad option.
 
-    Programs called `draftmesh ...` read `draftmesh.toml`; `elsewhere` are the keys in it that are other programs'.
+    Programs called `draftmesh ...` read `draftmesh.toml`; `elsewhere` are the file's keys for other programs.
     """
     root = get_command(app)
     settings = CommandSettings(root, name, elsewhere)
@@ -69,7 +69,7 @@ def explain(
         context = getattr(error, "ctx", None)
         return f"{message} (see {context.command_path} --help)" if context else message
     name = max(names, key=len)
-    # "Invalid value for '--port': Input should be ..." says everything but the value.
+    # "Invalid value for '--port': Input should be ..." lacks only the value.
     allowed = str(getattr(error, "message", message)).removeprefix("Value error, ")
     entry = settings.origin(str(getattr(parameter, "name", "")))
     if entry:

@@ -1,7 +1,6 @@
-"""A command line whose options may also stand in `draftmesh.toml`: every command gets `--config`, and reads it first.
+"""Lets `draftmesh.toml` hold the options of a command line: every command gets `--config`, and reads it first.
 
-Works on the parsers that typer builds, through their own `default_map`, so that a value of the file is checked as one
-of the command line is.
+It uses the `default_map` of typer's parsers, so that a value of the file is checked like one of the command line.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -36,10 +35,10 @@ class EffectiveSetting:
 
 @dataclass(slots=True)
 class CommandSettings:
-    """The file of one process, once its command has been told apart, and which options took their values from it.
+    """The file of one process, once its command is known, and the options that took their values from it.
 
-    `name` is how the program is called, such as "draftmesh gateway". `elsewhere` are the keys of commands that other
-    programs parse; None: this program knows its own command only, and leaves the rest of a file unread.
+    `name` is the name of the program, such as "draftmesh gateway". `elsewhere` are the keys of commands that other
+    programs parse; None: this program knows only its own command, and ignores the rest of a file.
     """
 
     root: Parser
@@ -83,11 +82,12 @@ class CommandSettings:
             self.file.check(self.known(), self.general())
         context.default_map = {}
         for key, entry in self.file.entries(command, _general(parameters)).items():
-            if key in parameters:  # or else it is a service's, which reads the file itself
+            if key in parameters:  # otherwise it belongs to a service, which reads the file itself
                 self._take(context, parameters[key], entry, key in self.file.tables.get(command, {}))
 
     def _take(self, context: Any, parameter: Parser, entry: FileEntry, insist: bool) -> None:
-        """Let `parameter` have the entry's value; a top-level list passes by what takes one value, unless `insist`."""
+        """Give `parameter` the entry's value; skips a top-level list for an option that takes one value, unless
+        `insist`."""
         values = entry.value if isinstance(entry.value, list) else [entry.value]
         if not all(isinstance(value, str | int | float) for value in values):
             raise StartError(f"{entry.place}:", entry.key, "a text or a number, or a list of them")
@@ -101,7 +101,7 @@ class CommandSettings:
         self.used[parameter.name] = entry
 
     def effective(self, command: Command, arguments: Sequence[str]) -> list[EffectiveSetting]:
-        """Every option of a command as it would be with `arguments`. Raises what the command's own start would."""
+        """Every option of a command with `arguments`. Raises what the command's start would raise."""
         parser = self.commands()[command]
         context = parser.context_class(parser, info_name=" ".join((PROGRAM, *command)))
         given, _, _ = parser.make_parser(context).parse_args(list(arguments))
@@ -130,7 +130,7 @@ class CommandSettings:
         return self.used.get(parameter) if source is not None and source.name == "DEFAULT_MAP" else None
 
     def place(self, option: str) -> str:
-        """Where in the file the value of an option, named as on the command line, stands; empty if it is not there."""
+        """The place in the file of an option's value, named as on the command line; empty if it is not there."""
         for parameter in self.used:
             entry = self.origin(parameter)
             if entry and option == f"--{entry.key.replace('_', '-')}":
@@ -149,7 +149,7 @@ class CommandSettings:
                     envvar=settings_file.VARIABLE,
                     show_envvar=True,
                     metavar="FILE",
-                    help=f"File of options; else ./{settings_file.NAME} or the user's own; {settings_file.OFF}: none.",
+                    help=f"File of options; else ./{settings_file.NAME} or the user's own. {settings_file.OFF}: none.",
                     is_eager=True,
                     expose_value=False,
                     callback=read,
@@ -164,7 +164,7 @@ class CommandSettings:
 
 
 def _shown(key: str, value: Any) -> Any:
-    """A value for people and JSON; of a secret only that there is one."""
+    """A value for people and JSON; of a secret only whether it is set."""
     match value:
         case list() | tuple():
             return [_shown(key, part) for part in value]
@@ -196,7 +196,7 @@ def keys(command: Parser) -> dict[str, Parser]:
 
 
 def _general(parameters: Mapping[str, Parser]) -> list[str]:
-    """Those that have environment twins: other options, such as --json, are of one command only."""
+    """The keys that have environment twins; other options, such as --json, belong to one command."""
     return [key for key, parameter in parameters.items() if parameter.envvar]
 
 

@@ -13,7 +13,7 @@ DEFAULT_PORT = 7071
 
 
 class Exactness(StrEnum):
-    """How exact answers must be: bit for bit, in law, or bit for bit where that costs nothing."""
+    """How exact answers must be: bit for bit, in law, or bit for bit if that costs nothing."""
 
     AUTO = "auto"
     STRICT = "strict"
@@ -21,7 +21,7 @@ class Exactness(StrEnum):
 
 
 class Switch(StrEnum):
-    """An option that the product can also decide by itself."""
+    """An option that draftmesh can also decide by itself."""
 
     AUTO = "auto"
     ON = "on"
@@ -71,7 +71,7 @@ ApiKeysFile = Annotated[
     _option("--api-keys-file", env="API_KEYS_FILE", help="Digests of clients' keys; `draftmesh keys new` adds one."),
 ]
 NoAuth = Annotated[
-    bool, _option("--no-auth", env="NO_AUTH", help="Serve anyone who reaches it where no keys are given.")
+    bool, _option("--no-auth", env="NO_AUTH", help="Serve everyone who can reach the gateway, if it has no keys.")
 ]
 
 
@@ -81,7 +81,7 @@ def _offline(wanted: bool) -> bool:
     return wanted
 
 
-# The switch is thrown while the command line is read, for this process and its children: nothing needs the value.
+# Takes effect while the command line is read, for this process and its children, so nothing needs the value.
 Offline = Annotated[
     bool,
     _option(
@@ -149,11 +149,11 @@ DraftModel = Annotated[
 DraftDevices = Annotated[
     list[str],
     _option(
-        "--draft-device", env="DRAFT_DEVICE", help="Device per --draft-model, in order; auto: none of the target's."
+        "--draft-device", env="DRAFT_DEVICE", help="Device per --draft-model, in order; auto: one that no target uses."
     ),
 ]
 DraftDevice = Annotated[
-    str, _option("--draft-device", env="DRAFT_DEVICE", help="Device of the draft model; auto: none of the target's.")
+    str, _option("--draft-device", env="DRAFT_DEVICE", help="Device of the draft model; auto: one that no target uses.")
 ]
 ContextSize = Annotated[
     int, _option("--ctx", env="CTX", help="Tokens that one request may use; 0: the model's own, at most 4096.", min=0)
@@ -166,7 +166,8 @@ CacheTypeK = Annotated[CacheType, _option("--cache-type-k", env="CACHE_TYPE_K", 
 CacheTypeV = Annotated[CacheType, _option("--cache-type-v", env="CACHE_TYPE_V", help="Type of cached values.")]
 FlashAttention = Annotated[Switch, _option("--flash-attn", env="FLASH_ATTN", help="Flash attention.")]
 ExactnessLevel = Annotated[
-    Exactness, _option("--exactness", env="EXACTNESS", help="Bit for bit (strict), in law, or what costs nothing.")
+    Exactness,
+    _option("--exactness", env="EXACTNESS", help="Answers bit for bit (strict), in law, or auto: what costs nothing."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`draftmesh.toml`: options written down once, for every command that has them.
+"""`draftmesh.toml`: options for every command, written once.
 
 A key is an option's long name, with dashes or underscores. In a table named after a command (`[up]`, `[gateway]`,
 `[keys.new]`) it holds for that command. At the top level stand options that have environment twins; they hold for every
@@ -34,7 +34,7 @@ VARIABLE: Final = "DRAFTMESH_CONFIG"
 OFF: Final = "off"
 SECRETS: Final = frozenset({"api_key", "token", "join_token"})
 _PATHS: Final = frozenset({"target_model", "draft_model", "api_keys_file"})
-_LARGEST: Final = 1 << 20  # bytes; a file beyond it is not one of ours
+_LARGEST: Final = 1 << 20  # bytes; a larger file is not one of ours
 
 Command = tuple[str, ...]  # ("up",), ("keys", "new"); (): the top level of a file
 Known = Mapping[Command, Collection[str]]  # keys by command
@@ -42,7 +42,7 @@ Known = Mapping[Command, Collection[str]]  # keys by command
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One value of the file, and where it stands there."""
+    """One value of the file, and its place there."""
 
     key: str
     value: Any
@@ -58,14 +58,14 @@ class ConfigFile:
     headers: Mapping[Command, str]  # file:line of each table
 
     def entries(self, command: Command, general: Collection[str]) -> dict[str, FileEntry]:
-        """What holds for `command`, which takes `general` keys from the top level; its own table wins over that."""
+        """The entries for `command`: its own table, and below it the `general` keys of the top level."""
         top = {key: entry for key, entry in self.tables.get((), {}).items() if key in general}
         return top | dict(self.tables.get(command, {}))
 
     def check(self, known: Known, general: Collection[str]) -> None:
-        """Raise `StartError` for the first table that `known` has not, and the first key that is not where it may be.
+        """Raise `StartError` for the first table that is not in `known`, and the first misplaced key.
 
-        `general` are the keys that may stand at the top level.
+        `general` are the keys that the top level may have.
         """
         groups = {command[:-1] for command in known}
         for command, entries in self.tables.items():
@@ -84,7 +84,8 @@ class ConfigFile:
 def find(chosen: str) -> Path | None:
     """The file to read: `chosen`, else `./draftmesh.toml`, else the user's own. None for "off", or if there is none.
 
-    Raises `StartError` for a `chosen` that is not there, and for a file here that somebody else could have put here.
+    Raises `StartError` for a `chosen` that is not there, and for a file in this folder that another user could have
+    written.
     """
     if chosen == OFF:
         return None
@@ -102,7 +103,8 @@ def find(chosen: str) -> Path | None:
 
 
 def read(path: Path) -> ConfigFile:
-    """The file's entries. Raises `StartError` for what cannot be read, is no TOML, or tells secrets to everybody."""
+    """The file's entries. Raises `StartError` for a file that cannot be read, is not TOML, or shows secrets to every
+    user."""
     try:
         raw = path.read_bytes()
         if len(raw) > _LARGEST:
@@ -121,7 +123,7 @@ def read(path: Path) -> ConfigFile:
 
 
 def is_secret(key: str, value: object) -> bool:
-    """Whether nobody but the owner may see it: a key, a token, an address with a password."""
+    """Whether only the owner may see it: a key, a token, an address with a password."""
     if key in SECRETS:
         return bool(value)
     return isinstance(value, str) and "://" in value and ("@" in value or "password=" in value)
@@ -130,7 +132,7 @@ def is_secret(key: str, value: object) -> bool:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a home that a sandbox keeps from us
+    except OSError:  # a home folder that a sandbox hides
         return False
 
 
@@ -142,7 +144,7 @@ def _check_ours(path: Path) -> None:
         raise StartError(
             OPTION,
             path,
-            f"others than you can write it; {OPTION} {NAME} reads it nevertheless, {OPTION} {OFF} does not",
+            f"other users can write this file; {OPTION} {NAME} uses it all the same, {OPTION} {OFF} ignores it",
         )
 
 
@@ -153,7 +155,9 @@ def _check_closed(file: ConfigFile) -> None:
         for entry in entries.values():
             if is_secret(entry.key, entry.value):
                 raise StartError(
-                    f"{entry.place}:", entry.key, f"is a secret that everybody here can read; chmod 600 {file.path}"
+                    f"{entry.place}:",
+                    entry.key,
+                    f"is a secret that every user here can read; run chmod 600 {file.path}",
                 )
 
 
@@ -191,7 +195,8 @@ def _file(path: Path, content: Mapping[str, Any], lines: Mapping[Command, int]) 
 
 
 def _lines(text: str) -> dict[Command, int]:
-    """The line of every key. A statement is TOML by itself, so each one is read alone, from its first line on."""
+    """The line of every key. A statement is valid TOML by itself, so each one is parsed alone, from its first line
+    on."""
     found: dict[Command, int] = {}
     table: Command = ()
     statement, begin = "", 1
@@ -221,7 +226,7 @@ def _paths(content: Mapping[str, Any], above: Command = ()) -> Iterator[Command]
 
 
 def _misplaced(entry: FileEntry, command: Command, known: Known, general: Collection[str]) -> StartError:
-    """The error for a key that `command` does not have, or that may not stand at the top level."""
+    """The error for a key that `command` does not have, or that the top level may not have."""
     problem = f"{' '.join(command)} has no such option" if command else "no command has this option"
     if others := sorted(".".join(other) for other, keys in known.items() if entry.key in keys):
         problem = problem if command else "means something else to each command"

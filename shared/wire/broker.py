@@ -31,13 +31,13 @@ from shared.wire.commands import Redis
 logger = structlog.get_logger()
 
 _FORM: Final = "an address such as redis://host:6379/0"
-# Of an address's parameters: anything else would change how a client of ours behaves, or switch off what TLS is for.
+# The only allowed parameters of an address: others would change our clients' behaviour, or turn off TLS's checks.
 _CREDENTIAL_PARAMETERS: Final = frozenset({"db", "username", "password"})
 _FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _CREDENTIALS: Final = re.compile(r"^([\w+.-]*://)?.*@")  # greedy: a password may hold an @ that should be %40
 _PASSWORD: Final = re.compile(r"([?&]password=)[^&#]*", re.IGNORECASE)
-BLOCK_MS = 2000  # how long one blocking read waits; bounds how late a stop is noticed
-# Full or demoted counts as away too: what cannot be written now is tried again until it can.
+BLOCK_MS = 2000  # how long one blocking read waits, and so how late a stop is noticed
+# A full or demoted server counts as away too: a write that fails now is retried until it succeeds.
 DISCONNECTED = (
     RedisConnectionError,
     RedisTimeoutError,
@@ -60,7 +60,7 @@ class Broker:
 async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Broker]:
     """Both clients for `url`, closed at the end.
 
-    Raises `BrokerError` if `url` is no address, or if the server does not answer now.
+    Raises `BrokerError` if `url` is not an address, or if the server does not answer now.
     """
     check(url)
     redis = Client(
@@ -111,7 +111,7 @@ def check(url: str) -> None:
     """
     try:
         parsed: Mapping[str, Any] = parse_url(url)
-        sound = "://" in url  # redis-py takes `redis:host` for a host that is missing, and goes to localhost
+        sound = "://" in url  # redis-py reads `redis:host` as an address without a host, and connects to localhost
         given = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
     except ValueError:
         sound = False
@@ -121,7 +121,7 @@ def check(url: str) -> None:
         if name in _CREDENTIAL_PARAMETERS:
             continue
         if name not in _FILES:
-            raise BrokerError(url, f"of parameters it may have {', '.join(_FILES)}, and not {name}")
+            raise BrokerError(url, f"its parameters may be {', '.join(_FILES)}, not {name}")
         if parsed.get("connection_class") is not SSLConnection:
             raise BrokerError(url, f"{name} is for TLS: write rediss://")
         if not Path(value).exists():
@@ -134,10 +134,10 @@ def redacted(url: str) -> str:
 
 
 class _Cancellable:
-    """Mixed into a connection class: a write that is cancelled ends, on every Python.
+    """A mix-in for connection classes: a cancelled write ends, on every Python.
 
-    redis-py bounds writes with `asyncio.wait_for`, which on Python 3.11 may swallow a cancellation (cpython#86296):
-    the cancelled task then goes on for ever.
+    redis-py bounds writes with `asyncio.wait_for`, which on Python 3.11 may swallow a cancellation (cpython#86296): the
+    cancelled task then runs for ever.
     """
 
     socket_timeout: float | None

@@ -1,4 +1,4 @@
-"""Messages to bytes and back: one version byte, then MessagePack, checked against the type before anyone sees it.
+"""Messages to bytes and back: one version byte, then MessagePack, checked against its type before it is used.
 
 Anything that is not exactly such a message raises `CodecError`; nothing is executed, guessed or repaired.
 """
@@ -10,7 +10,7 @@ import msgspec
 from shared.wire.messages import Announced, Chunk, Hint, Job, Proposal, Reply
 
 VERSION: Final = 1
-# The largest honest message is a job: a million prompt tokens at five bytes each, and some room.
+# The largest real message is a job: a million prompt tokens at five bytes each, with some reserve.
 MAX_BYTES: Final = 8 << 20
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def decode_reply(data: bytes) -> Reply:
 
 
 def decode_card(data: bytes) -> Announced:
-    """What a process says of itself, or `CodecError`."""
+    """A process's card, or `CodecError`."""
     return _decode(_card, data)
 
 

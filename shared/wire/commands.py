@@ -1,7 +1,7 @@
 """The Redis commands we use, typed as our clients return them: bytes, lists, no decoding.
 
-redis-py types every reply as a union over protocols and decoding modes; ours are fixed in `broker.connect`, and this
-is the one place that says so.
+redis-py types every reply as a union over protocols and decoding modes; ours are fixed in `broker.connect`, and only
+this module says so.
 """
 
 from collections.abc import Collection, Mapping, Sequence

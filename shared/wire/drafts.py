@@ -1,4 +1,4 @@
-"""The hint plane: inboxes that may lose, repeat or delay anything at the cost of speed alone.
+"""The hint plane: inboxes that may lose, repeat or delay messages, which costs only speed.
 
 A drafter's inbox carries `Open`, `Commit` and `Close`; a verifier's carries `Proposal` and `Hello`. No acks, bounded
 length, a TTL that the owner renews. Messages that do not decode are counted and skipped.
@@ -27,11 +27,11 @@ class Inbox(Generic[M]):
         self._redis = blocking
         self._key = keys.inbox(instance)
         self._decode = decode
-        self._cursor = ""  # "$" would skip what arrives between two reads; the id of the last entry does not
+        self._cursor = ""  # "$" would skip entries that arrive between two reads; the id of the last entry does not
         self.undecodable = 0
 
     async def open(self) -> None:
-        """Fix where reading starts: what is sent from now on is seen, what lies there already is not."""
+        """Start reading here: later messages are read, earlier ones are not."""
         entries = await self._redis.xrevrange(self._key, count=1)
         self._cursor = entries[0][0].decode() if entries else "0-0"
 
@@ -57,7 +57,7 @@ class Inbox(Generic[M]):
         return messages
 
     async def run(self, deliver: Callable[[list[M]], None]) -> None:
-        """Read for ever and deliver what comes, each message once; survives Redis going away and coming back."""
+        """Read for ever and deliver each message once; survives Redis going away and coming back."""
         reconnect = Reconnect("inbox")
         while True:
             try:
@@ -73,10 +73,11 @@ class Inbox(Generic[M]):
 
 
 def burst(lead: int, want: int) -> int:
-    """How many tokens a drafter's next message carries when it is `lead` tokens ahead and `want` are waited for.
+    """How many tokens a drafter's next message carries when it is `lead` tokens ahead and the verifier waits for
+    `want`.
 
-    What is waited for comes at once. Otherwise near the committed end each token may be the one that makes a round
-    worth starting, and further out fewer messages do: each costs both ends more than half a token's time.
+    It sends the wanted tokens at once. Otherwise, near the committed end each token may make a round worth starting, so
+    messages are short. Further out they are longer, because each costs both ends more than half a token's time.
     """
     return want - lead if lead < want else min(1 + lead // 3, 6)
 
@@ -89,17 +90,17 @@ async def send(redis: Redis, messages: Iterable[tuple[str, Hint | Reply]]) -> No
 
 
 def queue(pipeline: Pipeline, messages: Iterable[tuple[str, Hint | Reply]]) -> int:
-    """Add what sends the messages to a pipeline; returns how many commands that are.
+    """Add the commands that send the messages to a pipeline, and return their number.
 
-    The pipeline should be a transaction: one that breaks halfway might leave an inbox that never expires.
+    The pipeline should be a transaction: a partial one might leave an inbox that never expires.
     """
     commands = 0
-    inboxes: dict[str, None] = {}  # in order, so that equal messages make equal commands
+    inboxes: dict[str, None] = {}  # sorted, so that equal messages make equal commands
     for instance, message in messages:
         key = keys.inbox(instance)
         pipeline.xadd(key, {"m": codec.encode(message)}, maxlen=INBOX_MAXLEN, approximate=True)
         inboxes[key] = None
         commands += 1
     for key in inboxes:
-        pipeline.pexpire(key, INBOX_TTL_MS)  # an inbox whose owner is gone must not outlive it for long
+        pipeline.pexpire(key, INBOX_TTL_MS)  # so that an inbox does not outlive its owner for long
     return commands + len(inboxes)

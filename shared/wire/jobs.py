@@ -21,13 +21,11 @@ logger = structlog.get_logger()
 
 _DEADLINE = codec.encode(Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed."))
 _POISON = codec.encode(
-    Chunk(tokens=(), finish=Finish.ERROR, detail="The request was given up after several verifiers failed on it.")
+    Chunk(tokens=(), finish=Finish.ERROR, detail="Several verifiers failed on this request, so it was given up.")
 )
-_UNREADABLE = Chunk(tokens=(), finish=Finish.ERROR, detail="The request as it lies in Redis cannot be read.")
+_UNREADABLE = Chunk(tokens=(), finish=Finish.ERROR, detail="The record of this request in Redis is damaged.")
 _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
-_UNREAD = codec.encode(
-    Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway that asked for this gave no sign of life for too long.")
-)
+_UNREAD = codec.encode(Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway of this request has stopped."))
 
 
 _REMEMBERED_ENTRIES = 4096
@@ -63,7 +61,7 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Jobs that no verifier took yet, and for how long the first of them has waited."""
+    """The jobs that no verifier has taken yet, and how long the oldest of them has waited."""
 
     waiting: int
     oldest_ms: int
@@ -71,9 +69,9 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Who asks, in letters and digits, and how much is let in; 0: as much as fits. "" are all who cannot be told apart.
+    """The caller, in letters and digits, and its limits; 0: as much as fits. "" stands for all callers without a key.
 
-    A job's tokens are those that it may come to occupy: its prompt and the longest answer that it allows.
+    A job's tokens are those that it may occupy: its prompt and its longest possible answer.
     """
 
     caller: str = ""
@@ -98,7 +96,8 @@ class JobStore:
         """Admit and queue a job: `OK`, or `DUPLICATE` if its id was submitted before.
 
         `FULL` above `limit` live jobs or the tokens that `admission` allows, `OVER` if the caller has its share.
-        `reader` is the gateway that follows the log: once it is dead the job may be abandoned. "" is never missed.
+        `reader` is the gateway that follows the log: once it is dead, the job may be abandoned. A job with "" is never
+        abandoned.
         """
         asked = admission or Admission()
         arguments = [job.request_id, keys.GROUP, codec.encode(job), limit, job.timeout_ms, reader]
@@ -108,7 +107,7 @@ class JobStore:
     async def cancel(self, request_id: str) -> ScriptOutcome:
         """End a request now; its verifier learns at its next commit. A request that ended before is left as it is.
 
-        One that does not exist (`GONE`) is not submitted either, should its submission have been overtaken.
+        If the cancellation overtakes the submission (`GONE`), the request will not be submitted.
         """
         return await self._cancel(request_id, _CANCELLED)
 
@@ -117,14 +116,14 @@ class JobStore:
         return scripts.outcome(await scripts.CANCEL.run(self._redis, self._names(request_id), arguments))
 
     async def queue(self) -> Queue:
-        """What waits now. Jobs of a verifier that died are not among it: they were taken once."""
+        """The queue now. It does not count the jobs of a verifier that died, because they were taken once."""
         waiting, oldest_ms = await scripts.QUEUE.run(self._redis, [keys.lanes(self._model)], [])
         return Queue(int(waiting), int(oldest_ms))
 
     # ------------------------------------------------------------ verifier
 
     async def next_job(self, owner: str, block_ms: int) -> str | None:
-        """The id of a job that nobody was given yet, waiting up to `block_ms` for one."""
+        """The id of a job that no verifier was given yet, waiting up to `block_ms` for one."""
         stream = keys.jobs(self._model)
         try:
             reply = await self._blocking.xreadgroup(keys.GROUP, owner, {stream: ">"}, count=1, block=block_ms)
@@ -141,7 +140,7 @@ class JobStore:
     async def ensure_group(self) -> None:
         """Make the consumer group if it is missing and keep the stream alive."""
         stream = keys.jobs(self._model)
-        pipeline = self._redis.pipeline(transaction=True)  # or a stream might be made that never expires
+        pipeline = self._redis.pipeline(transaction=True)  # otherwise a stream could be made that never expires
         pipeline.xgroup_create(stream, keys.GROUP, id="0", mkstream=True)
         pipeline.pexpire(stream, scripts.STREAM_TTL_MS)
         try:
@@ -151,9 +150,9 @@ class JobStore:
                 raise
 
     async def orphans(self, owner: str, count: int = 64) -> list[str]:
-        """Ids of jobs that some verifier was given and that have not ended; most are still held.
+        """Ids of jobs that a verifier was given and that have not ended; most are still held.
 
-        Whatever their idle time: asking resets it, so one verifier that asks in step could starve another for ever.
+        Ignores their idle time, because asking resets it, so that one verifier could starve another for ever.
         """
         try:
             reply = await self._redis.xautoclaim(
@@ -169,9 +168,9 @@ class JobStore:
         return await self._delivered(reply[1])
 
     async def _delivered(self, entries: Entries) -> list[str]:
-        """The request ids of stream entries; one that was trimmed away comes without fields.
+        """The request ids of stream entries; a trimmed entry has no fields.
 
-        What names no request would be delivered for ever, so it is taken off.
+        An entry without a request would be delivered for ever, so this removes it.
         """
         ids = {}
         for entry_id, fields in entries:
@@ -182,7 +181,7 @@ class JobStore:
                 logger.error("job_entry_dropped", entry=entry_id.decode())
                 await self._take_off(entry_id)
         if len(self._entries) > _REMEMBERED_ENTRIES:
-            self._entries.clear()  # a later orphan check brings back what still matters
+            self._entries.clear()  # a later orphan check finds the jobs that still matter
         self._entries.update(ids)
         return list(ids)
 
@@ -195,14 +194,14 @@ class JobStore:
         return [name.decode() for name in await self._redis.zrange(keys.admitted(self._model), 0, -1)]
 
     async def readers(self, request_ids: Sequence[str]) -> list[str]:
-        """The reader of each of these jobs; "" for one that has none or is gone."""
+        """The reader of each of these jobs; "" for a job that has none or is gone."""
         pipeline = self._redis.pipeline(transaction=False)
         for request_id in request_ids:
             pipeline.hget(keys.job(request_id), "reader")
         return [(value or b"").decode() for value in await pipeline.execute()]
 
     async def abandon(self, request_id: str) -> ScriptOutcome:
-        """End a request that nobody reads any more, as `cancel` does; whoever reads it after all gets an error."""
+        """End a request whose reader is gone, as `cancel` does; a late reader gets an error."""
         return await self._cancel(request_id, _UNREAD)
 
     async def claim(self, request_id: str, owner: str) -> Claim | ScriptOutcome:
@@ -226,7 +225,7 @@ class JobStore:
                 return claim
             result = ScriptOutcome.DAMAGED
         if result is not ScriptOutcome.HELD and entry is not None:
-            # It has ended, expired or is no job, and maybe no script will ever take the entry off the stream.
+            # It has ended, expired or is not a job, and perhaps no script will remove the entry from the stream.
             await self._take_off(entry)
         if result is ScriptOutcome.DAMAGED:
             logger.error("job_damaged", request=request_id)
@@ -235,7 +234,7 @@ class JobStore:
         return result
 
     async def give_up(self, request_id: str, epoch: int, committed: int) -> None:
-        """End a claimed job whose payload or log cannot be read, if that much of it can be written."""
+        """End a claimed job whose payload or log cannot be read, if its keys can still be written."""
         with suppress(ResponseError, codec.CodecError):
             await self.commit([Append(request_id=request_id, epoch=epoch, base=committed, chunk=_UNREADABLE)])
 
@@ -247,13 +246,13 @@ class JobStore:
     ) -> list[ScriptOutcome]:
         """Send a round's commits, renewals and hints (drafter, message) in one round trip.
 
-        Returns one outcome per append, then one per renewal. `DUPLICATE` means that an earlier try got through.
-        Hints go first: a drafter that hears sooner drafts sooner, and nothing depends on it.
+        Returns one outcome per append, then one per renewal. `DUPLICATE` means that an earlier try succeeded. Hints go
+        first, so that drafters start sooner; nothing depends on them.
         """
         try:
             return await self._commit(appends, renewals, hints)
         except NoScriptError:
-            # Redis has restarted. It may do so again, so nothing relies on what it was just taught.
+            # Redis has restarted. It may restart again, so this sends the whole scripts.
             return await self._commit(appends, renewals, (), known=False)
 
     async def _commit(
@@ -263,7 +262,7 @@ class JobStore:
         hints: Sequence[tuple[str, Hint]],
         known: bool = True,
     ) -> list[ScriptOutcome]:
-        pipeline = self._redis.pipeline(transaction=True)  # or an inbox might be left without its TTL
+        pipeline = self._redis.pipeline(transaction=True)  # otherwise an inbox might keep no TTL
         first = drafts.queue(pipeline, hints)
         for append in appends:
             chunk = append.chunk
@@ -302,7 +301,7 @@ def _group_is_missing(error: ResponseError) -> bool:
 
 
 def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
-    """What the script gave; None if it is no job of that id."""
+    """The script's claim; None if there is no job of that id."""
     try:
         _, epoch, committed, payload, remaining_ms = reply  # Lua ends a reply at the first nil
         job = codec.decode_job(payload or b"")
@@ -313,7 +312,7 @@ def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
 
 
 def _is_of_another_shape(error: ResponseError) -> bool:
-    """Whether a script failed because what lies under a job's keys is none, and not for the server's own reasons.
+    """Whether a script failed because a job's keys hold something else, not because of the server.
 
     Those have a code before the text (`MISCONF`, `NOREPLICAS`, `BUSY`), which redis-py keeps but for `ERR`, or a class
     of their own, for which it drops the code (`OOM`, `READONLY`, `NOPERM`).
@@ -323,7 +322,7 @@ def _is_of_another_shape(error: ResponseError) -> bool:
 
 
 def _request_id(fields: dict[bytes, bytes]) -> str:
-    """The request that an entry of a job stream names; empty if it names none that could be."""
+    """The request that an entry of a job stream names; empty if it names no possible id."""
     try:
         request_id = fields.get(b"r", b"").decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Every Redis key, in one place. Each key that these functions name is given a TTL by whoever writes it."""
+"""Every Redis key, in one place. Every writer gives its keys a TTL."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ def log(request_id: str) -> str:
 
 
 def jobs(model: str) -> str:
-    """Stream: request ids held by a verifier of this model, or next to be: of each caller's lane the first."""
+    """Stream: request ids that a verifier of this model holds or may take next: the first of each caller's lane."""
     return f"{PREFIX}:jobs:{model}"
 
 
@@ -27,17 +27,17 @@ def admitted(model: str) -> str:
 
 
 def lanes(model: str) -> str:
-    """Sorted set, all scores 0: "<caller> <microseconds> <request id>" of every job that no verifier took yet."""
+    """Sorted set, all scores 0: "<caller> <microseconds> <request id>" of every job that no verifier has taken yet."""
     return f"{PREFIX}:lanes:{model}"
 
 
 def shares(model: str) -> str:
-    """Hash: live request ids with "<tokens> <caller> <microseconds>": whose they are, since when and how large."""
+    """Hash: live request ids with "<tokens> <caller> <microseconds>": their caller, time and size."""
     return f"{PREFIX}:shares:{model}"
 
 
 def dead(model: str) -> str:
-    """Stream: jobs of this model that were given up after several verifiers failed on them, for people to look at."""
+    """Stream: jobs of this model that were given up after several verifiers failed on them, for people to inspect."""
     return f"{PREFIX}:dead:{model}"
 
 
@@ -62,7 +62,7 @@ def cards() -> str:
 
 
 def served(name: str) -> str:
-    """String: the model that was last served under this name; its age is told by its TTL."""
+    """String: the model that was last served under this name; its TTL gives its age."""
     return f"{PREFIX}:served:{name}"
 
 
@@ -72,7 +72,7 @@ def turn(call_id: str) -> str:
 
 
 def response(caller: str, response_id: str) -> str:
-    """String: a stored response with its conversation. Callers are told apart by a digest of their key."""
+    """String: a stored response with its conversation. A digest of the key identifies the caller."""
     return f"{PREFIX}:response:{caller}:{response_id}"
 
 
@@ -82,7 +82,7 @@ def attempt(digest: str) -> str:
 
 
 def responses() -> str:
-    """Sorted set: the keys of the stored responses, scored by where they end in the count of all bytes ever stored."""
+    """Sorted set: the keys of the stored responses, scored by their end in the count of all bytes ever stored."""
     return f"{PREFIX}:responses"
 
 
@@ -92,7 +92,7 @@ def responses_size() -> str:
 
 
 def record(caller: str, response_id: str) -> str:
-    """Stream: the events of a response in the background; the entry id is the sequence number and one."""
+    """Stream: the events of a background response; the entry id is the sequence number plus one."""
     return f"{PREFIX}:record:{caller}:{response_id}"
 
 

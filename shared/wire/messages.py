@@ -14,17 +14,17 @@ from shared.machine.devices import Device
 # Ids come from outside: a negative or huge one must fail in the codec, not inside llama.cpp.
 TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Count = Annotated[int, Meta(ge=0)]
-Rows = Annotated[int, Meta(ge=0, le=1 << 16)]  # what counts rows of a decode is looped over
+Rows = Annotated[int, Meta(ge=0, le=1 << 16)]  # code loops over the rows of a decode
 Hash64 = Annotated[int, Meta(ge=0)]  # MessagePack itself ends at 64 bits
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
-Figure = Annotated[float, Meta(ge=0.0, le=1e9)]  # what is told of a process: neither negative nor infinite nor NaN
+Figure = Annotated[float, Meta(ge=0.0, le=1e9)]  # a figure about a process: neither negative nor infinite nor NaN
 MAX_NAME: Final = 256
 MAX_ALIASES: Final = 64  # of one verifier
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
 class Speculation(StrEnum):
-    """Whether drafts are verified: where they pay, whatever there is, or never."""
+    """Whether to verify drafts: where they pay, always, or never."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -43,7 +43,7 @@ class Finish(StrEnum):
 
 
 class Sampling(Struct, frozen=True, array_like=True, kw_only=True):
-    """The parameters of the law and the seed of its noise; defaults leave the model's distribution unchanged."""
+    """The sampling parameters and the seed of the noise; defaults leave the model's distribution unchanged."""
 
     seed: Hash64
     temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 1.0  # below 0.001 counts as 0
@@ -84,7 +84,7 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True, tag="job"):
     top_logprobs: Annotated[int, Meta(ge=-1, le=20)] = -1  # -1: no logprobs; 0: the chosen token's only
     cache_prompt: bool = True  # reuse resident prefixes; never changes the answer under strict exactness
     timeout_ms: Annotated[int, Meta(gt=0)] = 3_600_000
-    grammar: str = ""  # what the answer must match, as llguidance reads it; empty: anything
+    grammar: str = ""  # the grammar of the answer, in llguidance's form; empty: none
     thinking: ThinkingLimit | None = None
     traceparent: Annotated[str, Meta(max_length=64)] = ""  # W3C Trace Context; empty: no trace
 
@@ -100,24 +100,25 @@ class Chunk(Struct, frozen=True, array_like=True, kw_only=True, tag="chunk"):
     """One commit in the output log. The entry id carries its end offset, so the chunk itself has none."""
 
     tokens: tuple[TokenId, ...]
-    sources: tuple[str, ...] = ()  # per token: the drafter that guessed it, "" where the target drew it unaided
+    sources: tuple[str, ...] = ()  # per token: the drafter that guessed it; "" if the target drew it alone
     drafted: Rows = 0  # draft rows verified in this round
-    accepted: Rows = 0  # of which the target agreed with
+    accepted: Rows = 0  # of these, those that the target accepted
     reason: str = ""  # why no draft was verified, empty if some were
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: Finish = Finish.NONE
     detail: str = ""  # a fixed sentence for people when finish is an error
     cached: Count = 0  # prompt tokens taken from the prefix cache; in the first chunk of each claim
-    tried: Rows = 0  # offsets of this round, from the first on, at which a draft was compared with the target's draw
+    tried: Rows = 0  # the number of this round's offsets at which a draft was compared with the target's draw
 
 
 # ---------------------------------------------------------------- hints: verifier to drafter
 
 
 class Open(Struct, frozen=True, array_like=True, kw_only=True, tag="open"):
-    """A request to draft for. The prompt is in the job; `committed` is what was already decided.
+    """A request to draft for.
 
-    Guesses that the target gets to with less than the probability `worth` are not worth drafting.
+    The prompt is in the job; `committed` holds the tokens decided so far. Guesses that the target reaches with less
+    than the probability `worth` are not worth drafting.
     """
 
     request_id: Name
@@ -133,7 +134,7 @@ class Open(Struct, frozen=True, array_like=True, kw_only=True, tag="open"):
 class Commit(Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
     """The target decided `tokens` after offset `base`; keep `lead` tokens beyond.
 
-    `want` tokens will be waited for, so they should come in one message; 0: nobody waits.
+    The verifier waits for `want` tokens, so they should come in one message; 0: it does not wait.
     """
 
     request_id: Name
@@ -158,7 +159,7 @@ class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal
 
     `parents` names for each token the earlier one of this proposal that it follows, -1 for the prefix; empty: a chain.
     Tokens that follow the same one are alternatives, likeliest first. `scores` are the drafter's confidence per token
-    in [0, 1]; the verifier calibrates them per drafter. `step_us` is what one more step costs the drafter now, in
+    in [0, 1]; the verifier calibrates them per drafter. `step_us` is the time of one more step of the drafter now, in
     microseconds (0: nothing worth waiting for), and its next message brings `batch` steps. The last `copied` tokens are
     copies of earlier text that the drafter appended to its own guesses; they are calibrated apart from these.
     """
@@ -198,7 +199,7 @@ class RequestStatus(Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
-    """What one drafter's proposals were worth to one verifier since it started."""
+    """The counts of one drafter's proposals at one verifier since it started."""
 
     drafter: Name
     drafted: Count
@@ -206,7 +207,7 @@ class DrafterCounts(Struct, frozen=True, array_like=True, kw_only=True):
     rounds: Count
     stale: Count
     added: Count = 0  # accepted tokens that no other drafter of the request had guessed
-    round_trip_ms: Figure = 0.0  # from a commit to the drafter's answer, its steps not counted; 0: not known
+    round_trip_ms: Figure = 0.0  # from a commit to the drafter's answer, without its steps; 0: not known
     asked: Count = 0  # rounds of the requests that it drafted for, with drafts of its own or without
 
 
@@ -216,19 +217,19 @@ class RoundStarts(Struct, frozen=True, array_like=True, kw_only=True):
     after: str  # "plain" (no drafts), "accepted" (all of them) or "refused"
     offset: Count  # of the refusal in that round; 0 otherwise
     rounds: Count
-    ready: Count  # of which found drafts waiting
+    ready: Count  # of these, those that found drafts ready
 
 
 class Site(Struct, frozen=True, array_like=True, kw_only=True):
-    """Where a process computes, in terms that mean the same to all processes of one machine, in containers too."""
+    """Where a process computes, in terms that are the same for all processes of one machine, containers included."""
 
-    machine: str = ""  # as `shared.machine.resources` tells it; empty: it computes nowhere that others would notice
+    machine: str = ""  # from `shared.machine.resources`; empty: it computes nowhere that affects others
     quota: str = ""  # the control group whose share of time it uses, if any
     devices: Annotated[tuple[Device, ...], Meta(max_length=256)] = ()  # GPUs
     cores: Annotated[str, Meta(pattern="^[0-9a-f]*$", max_length=4096)] = (
-        ""  # a mask of those it may compute on, if any
+        ""  # a mask of the cores on which it may compute, if any
     )
-    threads: Count = 0  # that it took of these; 0: it is choosing
+    threads: Count = 0  # threads that it took on these; 0: it is still choosing
 
 
 NOWHERE: Final = Site()
@@ -242,7 +243,7 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     pid: Count
     model: Name
     fingerprint: Name  # of the token ids' texts
-    vocabulary: Name  # where the vocabulary-only GGUF lies, chat template included
+    vocabulary: Name  # the key of the vocabulary-only GGUF, which has the chat template
     n_vocab: Count
     n_ctx: Count  # tokens one request may use, prompt and answer
     slots: Annotated[int, Meta(ge=0, le=4096)]
@@ -262,12 +263,12 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     created: Count = 0  # unix seconds, stable for the life of the process
     starts: tuple[RoundStarts, ...] = ()
     aliases: Annotated[tuple[Name, ...], Meta(max_length=MAX_ALIASES)] = ()  # other names that it claims for its model
-    plain_tokens_per_second: Figure = 0.0  # what plain decoding would make of the same time and requests
+    plain_tokens_per_second: Figure = 0.0  # what plain decoding would give in the same time for the same requests
     speedup: Figure = 0.0  # over plain decoding, of the last rounds, however long ago; 0: none yet
     tokens_per_round: Figure = 0.0  # per request, of the same rounds
-    cells: Count = 0  # tokens whose keys and values fit
-    cells_used: Count = 0  # of which are held, for running requests and as prefix cache
-    cells_running: Count = 0  # of which for running requests
+    cells: Count = 0  # tokens that fit in the KV cache
+    cells_used: Count = 0  # how many of these are held, for running requests and as prefix cache
+    cells_running: Count = 0  # how many of these are for running requests
     site: Site = NOWHERE
     can_roll_back: bool = True  # False: a recurrent or hybrid model, which takes no drafts
 
@@ -298,7 +299,7 @@ class Deserted(Struct, frozen=True, array_like=True, kw_only=True):
 
     model: Name
     requests: Count
-    reason: str  # for people: what they wait for, and how long they will
+    reason: str  # for people: why they wait, and how long they will
 
 
 class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gateway"):
@@ -311,7 +312,7 @@ class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gatew
     streams: Count
     created: Count = 0  # as a verifier's
     deserted: tuple[Deserted, ...] = ()
-    waiting: tuple[tuple[str, Count], ...] = ()  # by model, the requests that no verifier took yet
+    waiting: tuple[tuple[str, Count], ...] = ()  # by model, the requests that no verifier has taken yet
 
 
 class Arrival(Struct, frozen=True, array_like=True, kw_only=True, tag="arrival"):

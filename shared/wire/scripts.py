@@ -5,14 +5,14 @@ so two hosts' clocks are never compared. All keys of a script are declared, for 
 slots, so Redis Cluster is not supported.
 
 A job's `state` is `running`, `cancelled` or `finished`; its `epoch` counts claims and fences zombies. `silent` names
-the claims since the last commit whose verifiers were never heard of again, as `<epoch>` each: a job with several has
-probably killed them. One that was only late, frozen or parted from Redis is heard of when its commit comes too late.
+the claims since the last commit whose verifiers have not reported again, as `<epoch>` each: a job with several has
+probably killed them. A verifier that was only late, frozen or disconnected reports when its commit comes too late.
 
-Waiting jobs stand in lanes, one per caller, and of each lane only the first is in the job stream; when it is claimed or
-ends, the caller's next goes to the stream's end. So callers take turns: between two of a caller's claims every other
-caller that waits has one, however many anybody queued. And nobody takes all places: a caller is refused once it has
-`SHARE` times as many as are free, so that some are left for whoever comes next (dynamic thresholds: Choudhury and
-Hahne 1998). Callers that cannot be told apart share one lane and may fill everything.
+Waiting jobs are in lanes, one per caller, and only the first job of each lane is in the job stream. When it is claimed
+or ends, the caller's next job goes to the stream's end. So callers take turns: between two claims of a caller, every
+other waiting caller has one, whatever the lengths of their lanes. No caller can take all places: a caller is refused
+once it has `SHARE` times the free places, so that some are left for others (dynamic thresholds: Choudhury and Hahne
+1998). Callers without keys share one lane and may take every place.
 """
 
 import hashlib
@@ -24,21 +24,21 @@ from redis.exceptions import NoScriptError
 from shared.wire import keys
 from shared.wire.commands import Pipeline, Redis
 
-STREAM_TTL_MS: Final = 24 * 3600 * 1000  # idle model streams vanish after a day; every submit renews it
+STREAM_TTL_MS: Final = 24 * 3600 * 1000  # idle model streams expire after a day; every submit renews them
 ENDED_TTL_MS: Final = 600 * 1000  # an ended log stays readable for resumption
-OVERTAKEN_TTL_MS: Final = 60 * 1000  # longer than a submit that was sent can be on its way
-DEAD_LETTERS: Final = 100  # given up jobs that are kept
+OVERTAKEN_TTL_MS: Final = 60 * 1000  # longer than a sent submit can be on its way
+DEAD_LETTERS: Final = 100  # how many given-up jobs are kept
 DEAD_TTL_MS: Final = 7 * 24 * 3600 * 1000
-MAX_SILENT: Final = 3  # claims of which nothing was heard before a job counts as poison
+MAX_SILENT: Final = 3  # silent claims after which a job counts as poison
 SHARE: Final = 7  # one caller alone gets seven eighths of everything, two get seven fifteenths each
 
 
 class ScriptOutcome(StrEnum):
-    """What a script did, or why it refused."""
+    """The result of a script, or why it refused."""
 
     OK = "ok"
-    DUPLICATE = "duplicate"  # this exact change was made before; as good as ok
-    FULL = "full"  # not admitted: nobody would be now
+    DUPLICATE = "duplicate"  # this exact change was made before, so it counts as ok
+    FULL = "full"  # not admitted: there is no place for any caller
     OVER = "over"  # not admitted: this caller has its share
     GONE = "gone"  # the job does not exist or has expired
     STALE = "stale"  # another verifier claimed it since
@@ -48,7 +48,7 @@ class ScriptOutcome(StrEnum):
     FINISHED = "finished"
     DEADLINE = "deadline"
     POISON = "poison"
-    DAMAGED = "damaged"  # what lies in Redis under its name is no job that this release can read
+    DAMAGED = "damaged"  # its key in Redis is not a job that this release can read
 
 
 _NOW = "local time = redis.call('TIME'); local now = time[1] * 1000 + math.floor(time[2] / 1000)\n"
@@ -105,7 +105,7 @@ local function finish(state, entry_id, payload)
 end
 """
 )
-# A claim that came to nothing, but not because its verifier died of it.
+# A claim that failed, but did not kill its verifier.
 _STALE = """
 local function stale()
   local silent = redis.call('HGET', KEYS[1], 'silent')
@@ -143,7 +143,7 @@ def names(request_id: str, model: str) -> list[str]:
 
 
 # ARGV: request id, group, payload, limit, timeout ms, reader, caller, tokens, the caller's limit, limit of tokens,
-# chunk for a passed deadline. Nobody else may ever look at a job that waits in a lane, so its end is written here.
+# chunk for a passed deadline. No other script may ever look at a job that waits in a lane, so this one writes its end.
 SUBMIT: Final = Script(
     _NOW
     + _FINISH
@@ -186,7 +186,7 @@ return 'ok'
 )
 
 # ARGV: request id, group, owner, lease ms, chunk for a passed deadline, chunk for a poison job; KEYS[7]: dead letters
-# An owner that asks again never heard that it got the job: it gets a new epoch at once, and no attempt has failed.
+# An owner that asks again did not get the reply: it gets a new epoch at once, and this counts as no failure.
 CLAIM: Final = Script(
     _NOW
     + _FINISH
@@ -281,7 +281,7 @@ return 'ok'
 """
 )
 
-# ARGV: request id, group, terminal chunk. A cancel may overtake its submit on the way, which then must not begin.
+# ARGV: request id, group, terminal chunk. A cancel may overtake its submit, which then must not begin.
 CANCEL: Final = Script(
     _FINISH
     + f"""
@@ -297,7 +297,7 @@ return 'ok'
 """
 )
 
-# KEYS: lanes. How many jobs no verifier took yet, and for how many ms the first of them has waited.
+# KEYS: lanes. Returns how many jobs no verifier has taken yet, and how many ms the oldest of them has waited.
 QUEUE: Final = Script(
     """
 local time = redis.call('TIME'); local now = time[1] * 1000000 + time[2]

@@ -171,7 +171,7 @@ async def test_records_of_dead_gateways_end(broker: Broker) -> None:
     event = told(last.frame)
     assert (last.number, event["sequence_number"], event["type"]) == (4, 4, "response.failed")
     assert (event["response"]["status"], event["response"]["output"]) == ("failed", [item])
-    assert "no sign of life" in event["response"]["error"]["message"]
+    assert "has stopped" in event["response"]["error"]["message"]
     await recorders.check(8.0)
     assert record["own"] in await store.growing()  # it may have ended just now
     await recorders.check(9.0)

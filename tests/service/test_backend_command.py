@@ -232,7 +232,7 @@ async def test_stopped_while_fetching_it_goes_on_from_there(machine: Machine, nu
         _, errors = await process.communicate()
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert b"stopped; nothing was installed, what has come is kept" in errors
+        assert b"stopped; nothing was installed; the downloaded part is kept" in errors
     assert machine.installed() == [".lock"]
     kept = machine.downloads()[f"{_TARBALL}.incomplete"]
     assert kept > 1_000_000
@@ -247,7 +247,7 @@ async def test_bytes_that_are_not_the_pinned_ones_are_refused(machine: Machine) 
     machine.storage.lies = {_TARBALL: data[:-1] + bytes((data[-1] ^ 1,))}
     done = await machine.run("backend", "add", "stub")
     assert done.code == 2
-    assert error(done).startswith("error: backend add stub: what came has the SHA512 ")
+    assert error(done).startswith("error: backend add stub: the download has the SHA512 ")
     assert machine.installed() == [".lock"]
     assert machine.downloads() == {}
 
@@ -308,7 +308,8 @@ async def test_offline_nothing_is_asked(machine: Machine) -> None:
     done = await machine.run("backend", "add", "stub", "--offline")
     assert (done.code, error(done)) == (
         2,
-        f"error: backend add stub: offline, and {_TARBALL} is not here; with the network, or from a folder by --from",
+        f"error: backend add stub: offline, and {_TARBALL} is not here; use the network, or name its folder with"
+        " --from",
     )
     assert machine.storage.served == []
 
@@ -327,7 +328,8 @@ async def test_a_package_that_wants_a_login_is_fetched_by_its_own_client(machine
     done = await machine.run("backend", "add", "stub")
     assert (done.code, error(done)) == (
         2,
-        f"error: backend add stub: the registry answers 401 for {_TARBALL}; its client has your login:"
+        f"error: backend add stub: the registry answers 401 for {_TARBALL} without your login, which only its"
+        " client has:"
         " `npm pack @stub/backend@1.0.0 --pack-destination FOLDER` may fetch it, and --from FOLDER uses it",
     )
 
@@ -343,7 +345,7 @@ async def test_names_that_mean_nothing_are_refused(machine: Machine) -> None:
     removed = await machine.run("backend", "remove", "stub")
     assert (removed.code, error(removed)) == (
         2,
-        "error: backend remove stub: not a backend that was added; there are: none",
+        "error: backend remove stub: no such backend was added; added are: none",
     )
 
 

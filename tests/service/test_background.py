@@ -150,7 +150,7 @@ async def test_only_what_runs_in_the_background_can_be_cancelled(
 ) -> None:
     async with stack(valkey_url, vocabulary, speaking(model, "Blue.")) as s, s.openai as client:
         plain = await client.responses.create(model=MODEL, input="Hi")
-        with pytest.raises(openai.BadRequestError, match="Only responses in the background"):
+        with pytest.raises(openai.BadRequestError, match="Only background responses"):
             await client.responses.cancel(plain.id)
         with pytest.raises(openai.NotFoundError):
             await client.responses.cancel("resp_0")

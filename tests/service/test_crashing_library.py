@@ -68,7 +68,7 @@ def test_the_install_says_what_is_left_out_and_what_it_costs_and_tests_once() ->
     sentence = (
         "llama.cpp failed its self-test on this processor (illegal instruction at 2 rows of f16 weights, strict"
         " settings), so it runs without the kernels for rearranged weights: prompts take 1.5 times as long, or up to 5"
-        " times on a processor with AMX. To have them, build it anew for this processor with `make llama`, or take the"
+        " times on a processor with AMX. To have them, rebuild it for this processor with `make llama`, or use the"
         " container image, which runs on any"
     )
     assert (first.returncode, second.returncode) == (3, 3)
@@ -111,7 +111,7 @@ def test_a_verifier_that_cannot_work_at_all_says_why_in_one_line(valkey_url: str
     assert found.returncode == 2
     assert found.stderr.splitlines()[-1] == (
         "error: --target-model default: llama.cpp does not work on this processor (illegal instruction at 2 rows of f32"
-        " weights, strict settings); build it anew for this processor with `make llama`, or take the container image,"
+        " weights, strict settings); rebuild it for this processor with `make llama`, or use the container image,"
         " which runs on any"
     )
 
@@ -121,6 +121,6 @@ def test_a_library_for_another_processor_is_refused_before_it_ends_the_process(e
     assert found.returncode == 1
     assert found.stderr == (
         f"error: llama.cpp {environment['LLAMA_CPP_LIB_PATH']}: it does not start on this processor (illegal"
-        " instruction at its start); build it anew for this processor with `make llama`, or take the container image,"
+        " instruction at its start); rebuild it for this processor with `make llama`, or use the container image,"
         " which runs on any\n"
     )

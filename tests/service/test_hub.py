@@ -82,7 +82,7 @@ async def test_a_lost_connection_is_resumed_where_it_broke(hub: FakeHub, cache: 
 async def test_a_later_try_goes_on_with_what_an_earlier_one_left(hub: FakeHub, cache: Path) -> None:
     hub.cuts = [1_000_000, 0, 0, 0, 0, 0]
     failed = await fetch("hf:user/repo", hub, cache)
-    assert "given up after 5 tries without a new byte" in failed.error
+    assert "gave up after 5 tries without new data" in failed.error
     hub.cuts = []
     done = await fetch("hf:user/repo", hub, cache)
     assert done.path.read_bytes() == BIG
@@ -95,7 +95,7 @@ async def test_a_busy_server_is_asked_again(hub: FakeHub, cache: Path) -> None:
     assert (await fetch("hf:user/repo", hub, cache)).path.read_bytes() == BIG
     hub.busy = 5
     failed = await fetch("hf:user/repo:Q2_K", hub, cache)
-    assert "given up after 5 tries without a new byte (the server answers 503)" in failed.error
+    assert "gave up after 5 tries without new data (the server answers 503)" in failed.error
 
 
 async def test_a_server_without_ranges_sends_it_all_again(hub: FakeHub, cache: Path) -> None:
@@ -141,8 +141,8 @@ async def test_a_disk_without_room_is_told_before_anything_is_fetched(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=model_source.SPARE_BYTES + 210_005))
     failed = await fetch("hf:user/repo:Q8_0", hub, cache)
     assert failed.error == (
-        f"210.0 kB are to be fetched, 268.6 MB are free at {cache}, and 268.4 MB shall stay so;"
-        " make room, or set HF_HOME to a folder on another disk"
+        f"210.0 kB must be downloaded; 268.6 MB is free at {cache}, of which 268.4 MB must stay free;"
+        " free some space, or set HF_HOME to a folder on another disk"
     )
     assert hub.served == []
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=model_source.SPARE_BYTES + 210_006))

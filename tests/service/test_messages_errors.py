@@ -182,7 +182,7 @@ async def test_what_is_left_out_is_told_in_a_header(valkey_url: str, vocabulary:
                 assert response.status == 200
                 warning = response.headers["x-draftmesh-warning"]
             assert "'claude-haiku-4-5' is not served here" in warning
-            assert "tool 'web_search' cannot be offered" in warning
+            assert "tool 'web_search' is not supported" in warning
             assert "tool 'b?sh??'" in warning
 
 

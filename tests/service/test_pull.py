@@ -136,7 +136,7 @@ async def test_ctrl_c_keeps_what_has_come_and_the_next_pull_goes_on(machine: Mac
         process.send_signal(signal.SIGINT)
         _, errors = await process.communicate()
     assert process.returncode == 130
-    assert b"the same command goes on from there" in errors
+    assert b"the same command continues" in errors
     (kept,) = machine.sizes("*.incomplete")
     assert kept > 1_800_000
     machine.hub.stall_after = None
@@ -156,14 +156,14 @@ async def test_the_list_says_what_drafts_for_what(machine: Machine) -> None:
     listed = await machine.models("--folder", str(folder), "--folder", str(folder), "--parallel", "2")
     half = str(folder / "half-00001-of-00002.gguf")
     assert set(listed) == {"default", "hf:user/tiny:Q8_0", "hf:user/tiny:F32", "hf:user/other:F16", str(mine), half}
-    assert listed[half]["problem"] == "not all of its shards are here"
+    assert listed[half]["problem"] == "some of its shards are missing"
     big = listed["hf:user/tiny:F32"]
     assert big["drafters"] == [str(mine), "hf:user/tiny:Q8_0"]
     assert big["facts"]["parameters"] == 8 * (32 * 32 + 32) + 9 * 32 + 32
     assert big["fits"]["cpu"] == {"whole": True, "layers": 9, "of": 9, "context": 2048}
     assert listed["hf:user/tiny:Q8_0"]["drafters"] == []
     told = await machine.run("models", "--folder", str(folder))
-    assert f"could be drafted for by {mine}, hf:user/tiny:Q8_0" in told.output
+    assert f"possible drafters: {mine}, hf:user/tiny:Q8_0" in told.output
     assert "cpu whole, 2048 tokens" in told.output
 
 
@@ -182,7 +182,7 @@ async def test_what_came_in_part_is_listed_as_such(machine: Machine) -> None:
     listed = await machine.models()
     assert {name for name, model in listed.items() if not model["complete"]} == {"hf:user/blob", "hf:user/split:Q8_0"}
     assert listed["hf:user/blob"]["size"] == 1000
-    assert all("goes on with it" in model["problem"] for model in listed.values() if not model["complete"])
+    assert all("continues the download" in model["problem"] for model in listed.values() if not model["complete"])
     removed = await machine.run("models", "rm", "--yes", "hf:user/blob", "hf:user/split:Q8_0")
     assert removed.code == 0
     assert machine.sizes("*.incomplete") == []

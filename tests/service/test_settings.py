@@ -57,7 +57,7 @@ def test_up_starts_what_setup_wrote_and_the_user_added(tmp_path: Path) -> None:
             "verifier": settings_file.OFF,
             "drafter": settings_file.OFF,
         }
-        assert "host of [gateway] is not used: it is up's to say" in log.read_text()
+        assert "host of [gateway] is not used: `up` sets it" in log.read_text()
         with urllib.request.urlopen(ready.split()[-1] + "/models", timeout=20) as answer:
             assert answer.status == 200
         process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Counts the tokens of a request's prompt, exactly as the request itself would have them, and generates nothing."""
+"""Counts the tokens of the prompt that a request would have, and generates nothing."""
 
 from aiohttp import web
 
@@ -11,14 +11,14 @@ from shared.wire.broker import DISCONNECTED
 
 
 class TokenCount:
-    """The handler of the route beside a dialect's that tells `{"input_tokens": n}`, with `head` before it."""
+    """The handler of a dialect's counting route: answers `{"input_tokens": n}`, with `head` before it."""
 
     def __init__(self, dialect: Dialect, **head: str) -> None:
         self._dialect = dialect
         self._head = head
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Tools, instructions and messages count, also where they would not fit. Raises `ApiError`."""
+        """Counts tools, instructions and messages, even if they would not fit. Raises `ApiError`."""
         gateway = request.app[GATEWAY]
         with gateway.activity.enter():
             exchange = self._dialect.parse(await read_body(request))

@@ -1,4 +1,5 @@
-"""What OpenAI's two older APIs have in common: one head for every object, and what may be asked for beside the text."""
+"""What OpenAI's two older APIs have in common: one head for every object, and what a request may ask for beside the
+text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -27,7 +28,7 @@ def head(identity: Identity, prefix: str, kind: str) -> dict[str, object]:
 
 
 def traces(fields: GenerationFields, pieces: Sequence[CommittedToken]) -> dict[str, Any]:
-    """The tokens' ids and sources, as far as they were asked for."""
+    """The tokens' ids and sources, if the request asked for them."""
     asked: dict[str, Any] = {}
     if fields.return_token_ids:
         asked["token_ids"] = [piece.token for piece in pieces]
@@ -37,7 +38,7 @@ def traces(fields: GenerationFields, pieces: Sequence[CommittedToken]) -> dict[s
 
 
 class Frames:
-    """Frames that differ only behind their common head, which is encoded once."""
+    """Frames with a common head, which is encoded once."""
 
     def __init__(self, head: Mapping[str, object]) -> None:
         self._start = b"data: " + _encode(head)[:-1] + b',"choices":['

@@ -20,7 +20,7 @@ class Streamed(Protocol):
 
 
 class OpenAIFraming:
-    """Frames in the order that every client expects; what a piece looks like is the dialect's."""
+    """Frames in the order that every client expects. The dialect decides what a piece looks like."""
 
     def __init__(self, request: Streamed, identity: Identity, prefix: str, kind: str) -> None:
         self._options = request.stream_options
@@ -35,7 +35,7 @@ class OpenAIFraming:
         raise NotImplementedError
 
     def _nothing(self, index: int) -> dict[str, object]:
-        """A piece of choice `index` without anything in it, which ends the choice."""
+        """An empty piece of choice `index`, which ends the choice."""
         raise NotImplementedError
 
     def frames(self, events: Sequence[Event]) -> list[bytes]:

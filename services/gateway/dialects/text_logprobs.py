@@ -1,6 +1,6 @@
-"""Which tokens a message's text came from; an answer's others wrote its thinking, its calls and their marks. Pure.
+"""Finds the tokens of a message's text; the answer's other tokens are thinking, calls and their marks. Pure.
 
-Tokens are read one by one by a parser of their own, so that the result does not depend on how commits were cut.
+A parser of its own reads the tokens one by one, so that the result does not depend on how commits were cut.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from services.gateway.models.served_model import Lexicon
 class TextLogprobs:
     """Log-probabilities by message: the first text of an answer is message 0, text after other parts begins another.
 
-    A token that gives nothing by itself (half a character, the end of the answer) goes with the text around it.
+    A token without text of its own (half a character, the end of the answer) counts with the text around it.
     """
 
     def __init__(self, parser: PartParser, lexicon: Lexicon) -> None:
@@ -32,7 +32,7 @@ class TextLogprobs:
         self.flush(piece.text)
 
     def flush(self, text: str) -> None:
-        """Take text that belongs to earlier tokens."""
+        """Add text that belongs to earlier tokens."""
         for part in self._parser.push(text):
             self._sort(part)
 
@@ -44,7 +44,7 @@ class TextLogprobs:
             self._give(self._waiting)
 
     def take(self, message: int) -> list[dict[str, Any]]:
-        """What has become known of this message's tokens since the last time."""
+        """The entries of this message's tokens that became certain since the last call."""
         return self._ready.pop(message, [])
 
     def _sort(self, part: Part) -> None:
@@ -60,7 +60,7 @@ class TextLogprobs:
         self._waiting = []
 
     def _last(self, size: int) -> list[CommittedToken]:
-        """The fewest of the waiting tokens, from the last, that hold so many bytes: before them there are marks."""
+        """The fewest of the waiting tokens, counted from the last, that hold so many bytes; those before are marks."""
         count = held = 0
         while held < size and count < len(self._waiting):
             count += 1

@@ -1,4 +1,4 @@
-"""Ids of tool calls: each dialect writes its own prefix before the parser's id, and all prefixes come off again."""
+"""Ids of tool calls: each dialect puts its own prefix before the parser's id, and this removes all of them."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ _HEXADECIMAL: Final = frozenset("0123456789abcdef")
 
 
 def bare(call_id: str) -> str:
-    """The id as the parser gave it, if it was one of ours; another's as it is."""
+    """The id without our prefix; an id that a client made stays as it is."""
     for prefix in (OPENAI, ANTHROPIC):
         rest = call_id.removeprefix(prefix)
         if rest != call_id and rest and _HEXADECIMAL.issuperset(rest):

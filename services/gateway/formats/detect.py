@@ -1,4 +1,4 @@
-"""Which format a model writes, told from its chat template."""
+"""Finds the format that a model writes from its chat template."""
 
 from services.gateway.formats.format import Format, PlainFormat
 from services.gateway.formats.harmony import CHANNEL, MESSAGE, HarmonyFormat
@@ -13,9 +13,9 @@ from services.gateway.formats.thinking import thinking_style
 
 
 def detect(template: str | None, token: TokenOf, tools: bool) -> Format:
-    """The format whose marks the template holds. Where it knows no tools (`tools` false), or has them called in a way
-    that nobody here reads, it is one that explains them itself. `token` finds the control token with exactly that text.
-    """
+    """The format whose marks the template holds. If the template knows no tools (`tools` false), or has calls written
+    in a format without a parser here, the format explains the tools itself. `token` finds the control token with
+    exactly that text."""
     if template is None:
         return PlainFormat()
     thinking = thinking_style(template)

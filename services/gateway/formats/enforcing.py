@@ -1,4 +1,4 @@
-"""Which tools' arguments can be held to their schema by a grammar, and what becomes of the others."""
+"""Finds the tools whose arguments a grammar can enforce, and decides what happens to the others."""
 
 import json
 import time
@@ -21,8 +21,8 @@ _WITHIN_S: Final = 3.0  # for all tools together, and for those that fail togeth
 def enforceable_tools(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
     """The tools that the choice leaves, with schemas that a grammar can be made of.
 
-    One that cannot be enforced gives way to any object where a call is free to come or not. Where calls are demanded,
-    and where the choice names tools that are not there, raises a 400 `ApiError`. Takes as long as compiling them.
+    If calls are optional, a tool that cannot be enforced accepts any object. If calls are required, or the choice names
+    unknown tools, raises a 400 `ApiError`. Takes as long as compiling the schemas.
     """
     known = {tool.name for tool in tools}
     unknown = next((name for name in choice.names if name not in known), None)
@@ -38,7 +38,7 @@ def enforceable_tools(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
 
 
 def _of_objects(tool: Tool) -> Tool:
-    """Arguments are always an object, whether the schema says so or not."""
+    """Makes the schema require an object, which arguments always are."""
     return Tool(name=tool.name, description=tool.description, parameters={**tool.parameters, **ANY_OBJECT})
 
 

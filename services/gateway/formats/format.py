@@ -1,4 +1,4 @@
-"""What a format has to give, and the format of models that have none: plain text and nothing else."""
+"""What a format provides, and the format of models without one: plain text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class ThinkingSpan:
 
 
 class Format(Protocol):
-    """One model's way to write. `marks` are the texts of control tokens that the parser has to see."""
+    """One model's way to write. `marks` are the texts of control tokens that the parser needs."""
 
     @property
     def name(self) -> str: ...
@@ -29,7 +29,7 @@ class Format(Protocol):
     def span(self) -> ThinkingSpan | None: ...
     @property
     def takes_tools(self) -> bool:
-        """Whether the chat template is to explain tools; if not, `instructions` do."""
+        """Whether the chat template explains tools; if not, `instructions` do."""
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         """How to call these tools, for a model whose chat template does not say it; "" if it does."""
@@ -38,10 +38,10 @@ class Format(Protocol):
         """The id of a tool call in the shape that the chat template insists on; the same for the same id."""
 
     def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
-        """What the chat template has to know to think as asked."""
+        """The variables that make the chat template think as asked."""
 
     def budget(self, reasoning: Reasoning) -> int | None:
-        """The most tokens that thinking may take for it to be as asked; None: no bound."""
+        """The most tokens that thinking may take; None: no bound."""
 
     def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
         """A fresh parser; `opened`: the prompt ends inside the thinking span."""
@@ -49,7 +49,7 @@ class Format(Protocol):
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, output: bool, opened: bool) -> str:
         """A Lark grammar of the whole answer, "" if anything goes. `output`: the text must match the rule `@output`.
 
-        Raises a 400 `ApiError` for a choice that cannot be kept.
+        Raises a 400 `ApiError` for a choice that it cannot enforce.
         """
 
 

@@ -1,7 +1,7 @@
 """Grammars as the verifier takes them: llguidance's JSON form, a Lark grammar that may refer to a required output.
 
-Built once before any header is sent: what cannot be enforced is a 400 that names the field, and in a JSON Schema the
-path and the keyword.
+Each is compiled once before any header is sent. One that cannot be enforced becomes a 400 that names the field, and for
+a JSON Schema the path and the keyword.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from services.gateway.formats.schema_faults import Fault, find_fault, one_line
 from services.gateway.requests.types import Output
 from shared.law.grammar import GrammarError, Grammars, bounded, check_size, lark_of_gbnf, lark_of_regex, refusal
 
-# One line, spaced as models have mostly seen it: free to choose, a small model fills pages with white space, and what
-# is not chosen costs no decode.
+# One line, spaced as in most training text: a small model that may choose fills pages with white space, and forced
+# tokens cost no decode.
 SPACING: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _REMEMBERED: Final = 64  # agents ask with the same tools and schemas again and again
 
@@ -30,7 +30,7 @@ class Composer:
     def __init__(self, grammars: Grammars) -> None:
         self._grammars = grammars
         self._good: OrderedDict[str, None] = OrderedDict()
-        # Of its own: what takes its seconds here must not keep others from tokenising.
+        # A thread of its own, because compiling takes seconds and must not delay tokenising.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="grammars")
 
     async def compose(self, lark: str, output: Output | None) -> str:
@@ -64,7 +64,7 @@ def _composed(lark: str, output: Mapping[str, Any] | None) -> str:
 
 
 def _definition(output: Output) -> dict[str, Any]:
-    """An output as a grammar of its own, so that its names are its own too."""
+    """An output as a separate grammar, so that its names cannot clash."""
     if not isinstance(output.source, str):
         return {"json_schema": {**output.source, "x-guidance": {**SPACING, **_style(output.source)}}}
     if output.kind == "regex":
@@ -90,7 +90,7 @@ def _refused(param: str, fault: Fault) -> ApiError:
 
 
 def schema_fault(schema: Mapping[str, Any]) -> Fault | None:
-    """What of a JSON Schema cannot be enforced; None if all of it can. Blocks, for three seconds at most.
+    """The part of a JSON Schema that cannot be enforced; None if all of it can. Blocks, for three seconds at most.
 
     Raises `GrammarError` for one that is too large or too complex.
     """

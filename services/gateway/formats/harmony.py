@@ -94,9 +94,9 @@ class HarmonyFormat:
 
 
 class HarmonyParser(StepParser):
-    """Of a header only the channel and the recipient matter; the rest of it is nobody's text.
+    """Reads the channel and the recipient from a header and drops its rest.
 
-    What goes to a function that may not be called is text, as is what comes without a header.
+    A call of a function that may not be called is text, as is text without a header.
     """
 
     def _answer(self, opened: bool) -> Steps[None]:
@@ -118,7 +118,7 @@ class HarmonyParser(StepParser):
         return (yield from self._reader.until(_BODY_END, self._sink.text))
 
     def _message(self, mark: str) -> Steps[str]:
-        """Read the header's rest and the body, and return the mark behind it."""
+        """Read the rest of the header and the body, and return the mark after it."""
         header: list[str] = [mark]
         end = yield from self._reader.until(_HEADER_END, header.append)
         if end != MESSAGE:

@@ -12,7 +12,7 @@ _KNOWN: Final = frozenset({"name", "id", "type", *_ARGUMENTS})
 
 
 def pass_object(reader: Reader, give: Callable[[str], None]) -> Steps[bool]:
-    """Pass on one JSON object as it comes; False, and reading stops there, where it breaks or breaks off."""
+    """Pass on one JSON object as it comes. Stops and returns False where it is not JSON or is cut off."""
     value = JsonText(object_only=True)
     while not value.done and (yield from reader.more()):
         give(reader.consume(value.push))
@@ -24,12 +24,12 @@ def pass_object(reader: Reader, give: Callable[[str], None]) -> Steps[bool]:
 class JsonCall:
     """Reads one call from its `{` on; `read` says whether it is complete.
 
-    Nothing is given out before the name and the `{` of the arguments are known; from then on it is a call and its
-    arguments go out as they come. Where the text proves to be no call, or to break off, reading stops right there.
+    Outputs nothing before it knows the name and the `{` of the arguments; then it outputs the arguments as they come.
+    Stops reading where the text turns out not to be a call, or is cut off.
     """
 
     def __init__(self, reader: Reader, sink: PartSink, *, close: str = "", strict: bool = False) -> None:
-        """`close` may stand in for the last brace, which small models forget; `strict` allows no keys of other use."""
+        """`close` may stand in for the last brace, which small models forget; `strict` allows no other keys."""
         self._reader = reader
         self._sink = sink
         self._close = close
@@ -99,7 +99,8 @@ class JsonCall:
             blank = blank and not text.strip()
             fragment, at = value.push(text) if not value.broken else ("", 0)
             self._give(fragment)
-            # Read on to the string's end even if this is no object: where reading stops may not depend on the cuts.
+            # Read on to the string's end even if this is no object: where reading stops must not depend on how the text
+            # was cut.
             rest += text[at:].strip()
         if not string.done or rest:
             return False
@@ -109,7 +110,7 @@ class JsonCall:
         return value.done
 
     def _other(self) -> Steps[str]:
-        """A value that is none of the call's; "" if it is none at all."""
+        """A value of another key; "" if it is not a value."""
         value = JsonText()
         out: list[str] = []
         while not value.done and not value.broken and (yield from self._reader.more()):
@@ -117,7 +118,7 @@ class JsonCall:
         return "".join(out) if value.done and not value.broken else ""
 
     def _string(self) -> Steps[str]:
-        """ "" if it is none."""
+        """The string; "" if it is not one."""
         string = StringText()
         out: list[str] = []
         if not (yield from self._reader.skip('"')):

@@ -1,7 +1,7 @@
-"""JSON read as it comes: every character is checked when it arrives, and nothing is looked at twice (RFC 8259).
+"""JSON read as it comes: checks every character when it arrives, and reads nothing twice (RFC 8259).
 
-More forgiving than the standard in one thing: control characters inside strings, which models write when they forget
-to escape a line break. What is given out has them escaped.
+More forgiving than the standard in one thing: control characters inside strings, which models write when they forget to
+escape a line break. The output has them escaped.
 """
 
 import json
@@ -36,7 +36,7 @@ class _Expect(Enum):
 
 
 class JsonText:
-    """One JSON value. `push` until it is `done` or `broken`; a number is done only at the character after it."""
+    """One JSON value. `push` until it is `done` or `broken`; a number is done only when the next character comes."""
 
     def __init__(self, *, object_only: bool = False) -> None:
         self.done = False
@@ -68,7 +68,7 @@ class JsonText:
         if self._expect in (_Expect.ESCAPE, _Expect.HEX):
             self._escape(character)
         elif (space := _SPACE.match(text, at)) is not None:
-            if self._stack:  # white space around the value is not the value's
+            if self._stack:  # white space around the value does not belong to it
                 out.append(space.group())
             return space.end()
         else:
@@ -228,6 +228,6 @@ class StringText:
             out.append("\ufffd" if 0xDC00 <= unit < 0xE000 else chr(unit))
 
     def _flush(self) -> str:
-        """A half without its other one is no character."""
+        """Outputs nothing for half of a surrogate pair."""
         lost, self._high = "\ufffd" if self._high else "", ""
         return lost

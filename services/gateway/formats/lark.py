@@ -1,6 +1,6 @@
 """Grammars in llguidance's dialect of Lark, built rule by rule.
 
-What a control token stands for can only be written as that token; any other mark is text like the rest
+Only a control token can write the text for which it stands; any other mark is plain text
 (github.com/guidance-ai/llguidance, docs/syntax.md).
 """
 
@@ -35,7 +35,7 @@ class Lark:
     def text(self, *without: str, beginning: str = "") -> str:
         """Any text that holds none of these marks and does not begin, but for white space, as the expression says.
 
-        Also a mark that is a control token is left out as text: who reads the answer cannot tell one from the other.
+        It excludes the text of control tokens too, because a parser cannot tell that text from the token.
         """
         body = f"/{_ANY}/"
         if without:
@@ -46,14 +46,14 @@ class Lark:
         return known or self.rule(f"TEXT_{len(self._rules)}", body)
 
     def through(self, mark: str, text: str = "") -> str:
-        """Text (`text`, or any) up to and including the first such mark."""
+        """Text (`text`, or any) up to and including the first of these marks."""
         text = text or self.text(mark)
         if self._token(mark) is not None:
             return f"{text} {self.mark(mark)}"
         return self.rule(f"through_{len(self._rules)}[lazy]", f"{text} {literal(mark)}")
 
     def span(self, start: str, end: str) -> str:
-        """Any text between two marks, and these."""
+        """Any text between two marks, with the marks."""
         if self._token(start) is None and self._token(end) is None:
             return self.rule(f"span_{len(self._rules)}[lazy]", f"{literal(start)} {self.text(end)} {literal(end)}")
         return f"{self.mark(start)} {self.through(end)}"
@@ -72,7 +72,7 @@ def literal(text: str) -> str:
 
 
 def json_value(schema: Mapping[str, Any], separators: tuple[str, str] = SPACED) -> str:
-    """A value of that schema on one line: with white space of its choice a small model fills pages."""
+    """A value of that schema on one line: a small model that may choose its white space fills pages with it."""
     style = {"whitespace_flexible": False, "item_separator": separators[0], "key_separator": separators[1]}
     return f"%json {json.dumps({'x-guidance': style, **schema})}"
 
@@ -80,8 +80,8 @@ def json_value(schema: Mapping[str, Any], separators: tuple[str, str] = SPACED) 
 def call_object(tool: Tool, arguments: str, *, words: bool = False) -> str:
     """A call as one JSON object; `arguments` is the key of its arguments.
 
-    `words`: in the words that any JSON consists of, where another object may stand in its place: the lexer takes the
-    longest word, so one long one would win over all others. For the same reason it has to be one beside free text.
+    `words`: made of the small words of any JSON, for places where another object may stand: the lexer takes the longest
+    word, so one long word would always win. Beside free text it must be one long word, for the same reason.
     """
     head = ["{", '"name"', ": ", literal(tool.name), ", ", f'"{arguments}"', ": "]
     begin = " ".join(map(literal, head)) if words else literal("".join(head))

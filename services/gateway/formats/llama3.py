@@ -11,7 +11,7 @@ from services.gateway.formats.sink import PartSink
 from services.gateway.requests.types import Tool
 
 _TAG: Final = "<|python_tag|>"
-_BARE: Final = r"\{\s*\"name\""  # an answer may be JSON, but what begins like a call has to be one
+_BARE: Final = r"\{\s*\"name\""  # an answer may be JSON, but one that begins like a call must be a call
 
 
 class Llama3:
@@ -22,7 +22,7 @@ class Llama3:
 
     def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
         yield from reader.spaces()
-        # An answer that only happens to be JSON must not be withheld to its end, hence strict.
+        # Strict, so that the parser does not hold back a whole answer that only happens to be JSON.
         complete = yield from JsonCall(reader, sink, strict=True).read()
         if complete:
             yield from reader.spaces()

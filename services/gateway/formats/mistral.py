@@ -19,7 +19,7 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_.:/-]+")
 
 
 class Mistral(OpenedCalls):
-    """`lists`: the model writes the older form. Either is understood."""
+    """`lists`: the model writes the older form. The parser reads both forms."""
 
     name = "mistral"
     openers = (_OPEN,)

@@ -1,7 +1,7 @@
 """What an answer consists of once its text is understood: plain text, thinking and tool calls, in pieces. Pure.
 
-A parser is monotone: it never takes back what it gave out, and holds back what it is not yet sure of. Its parts do not
-depend on how the text was cut into pushes, but for where one text ends and the next of the same kind begins.
+A parser is monotone: it never takes back output, and holds back text that is not yet certain. How the text was cut into
+pushes decides only where one part ends and the next of the same kind begins.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Text(Struct, frozen=True):
-    """Text for the reader."""
+    """Text of the answer itself."""
 
     text: str
 
@@ -47,7 +47,7 @@ Part = Text | Thought | CallStart | CallArguments | CallEnd
 
 
 def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The same with neighbours of one kind as one part."""
+    """The same parts, with neighbours of one kind joined."""
     result: list[Part] = []
     for part in parts:
         match result[-1] if result else None, part:
@@ -70,7 +70,7 @@ class PartParser(Protocol):
 
 
 class PlainParser:
-    """All text is text."""
+    """Makes all text one kind of part."""
 
     def push(self, text: str) -> list[Part]:
         return [Text(text)] if text else []

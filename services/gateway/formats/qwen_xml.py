@@ -33,7 +33,7 @@ class QwenXml(OpenedCalls):
     def __init__(self, prefix: str = "") -> None:
         self.name = "qwen-xml" if not prefix else f"{prefix.rstrip(':')}-xml"
         self.open, self.close = f"<{prefix}tool_call>", f"</{prefix}tool_call>"
-        self.openers = (self.open, _FUNCTION)  # the outer tag is at times forgotten
+        self.openers = (self.open, _FUNCTION)  # models sometimes forget the outer tag
         self.marks = (self.open, self.close)
         self.opener = self.open
 
@@ -64,7 +64,7 @@ class QwenXml(OpenedCalls):
         opening = "{"
         while True:
             yield from reader.spaces()
-            # The function's own end is at times forgotten.
+            # Models sometimes forget the function's end tag.
             if (yield from reader.skip(_END_FUNCTION)) or (yield from reader.next_is(self.close)):
                 sink.arguments("{}" if opening == "{" else "}")
                 sink.end()
@@ -84,7 +84,7 @@ class QwenXml(OpenedCalls):
         value: _Value = _Streamed(sink) if allowed == {"string"} else _Whole(sink, allowed)
         while (yield from reader.until(_VALUE_END, value.add)):
             spaces = yield from reader.spaces()
-            # A value may hold the end mark as text: the real one is followed by what a call goes on with.
+            # A value may hold the end mark as text. The real end mark is followed by the next part of a call.
             if reader.exhausted or (yield from reader.next_is(_PARAMETER, _END_FUNCTION, self.close)):
                 value.end()
                 return True
@@ -108,7 +108,7 @@ def _parameter(lark: Lark, schema: Mapping[str, Any], name: str) -> str:
 
 
 def _text(lark: Lark, schema: Mapping[str, Any], name: str) -> str:
-    """A value and its end. Of a string's schema only the choice between fixed values can be kept in bare text."""
+    """A value and its end. Of a string's schema, bare text can keep only a choice between fixed values."""
     own = (schema.get("properties") or {}).get(name)
     if isinstance(own, Mapping) and "string" not in kinds(schema, name):
         definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
@@ -120,7 +120,7 @@ def _text(lark: Lark, schema: Mapping[str, Any], name: str) -> str:
 
 
 def _tag(reader: Reader) -> Steps[str]:
-    """What is left of a tag, and its end; "" if it does not end."""
+    """The rest of a tag up to its end; "" if it does not end."""
     out: list[str] = []
     return "".join(out).strip() if (yield from reader.until(_TAG_END, out.append)) == ">" else ""
 
@@ -142,7 +142,7 @@ class _Whole:
 
 
 class _Streamed:
-    """A string, passed on as it comes. The line breaks next to the tags are not the value's."""
+    """A string, passed on as it comes. The line breaks next to the tags do not belong to it."""
 
     def __init__(self, sink: PartSink) -> None:
         self._sink = sink

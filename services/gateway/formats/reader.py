@@ -1,4 +1,4 @@
-"""Text that arrives in pieces, read as if all of it were there.
+"""Reads text that arrives in pieces as if it were complete.
 
 A step is a generator that yields where it needs more text and returns what it read. What a step does depends on the
 text alone, never on how it was cut into pieces, and takes time linear in it.
@@ -15,7 +15,7 @@ _SPACES: Final = re.compile(r"\s+")
 
 
 class SoughtMarks:
-    """Texts to look for. None may be the beginning of another: which one it is would depend on what follows."""
+    """Texts to look for. None may be the beginning of another, because then the next character would decide."""
 
     def __init__(self, marks: Sequence[str]) -> None:
         assert not any(a != b and a.startswith(b) for a in marks for b in marks)
@@ -29,7 +29,7 @@ class SoughtMarks:
         return self._pattern.search(text, start)
 
     def pending(self, text: str, start: int) -> int:
-        """From where on the end of `text`, which holds no mark, may be the beginning of one."""
+        """The index from which the end of `text`, which holds no mark, may be the beginning of one."""
         at = max(start, len(text) - self._longest + 1)
         while (found := self._first.search(text, at)) is not None:
             if text[found.start() :] in self._beginnings:
@@ -59,11 +59,11 @@ class Reader:
         return self._ended and self._at == len(self._text)
 
     def hold(self, before: str = "") -> None:
-        """Keep what is read from here on, and `before`, in case it turns out to be something else."""
+        """Keep the text read from here on, and `before`, in case it must be read again as something else."""
         self._held = [before]
 
     def release(self) -> str:
-        """What was kept since `hold`, which ends; "" if it has ended before."""
+        """End `hold` and return the text kept since; "" if it ended before."""
         held, self._held = "".join(self._held or ()), None
         return held
 
@@ -84,7 +84,7 @@ class Reader:
         return self._advance(self._at + length)
 
     def consume(self, scan: Callable[[str, int], tuple[str, int]]) -> str:
-        """What `scan(text, start)` makes of what is there; it also says where to go on."""
+        """The result of `scan(text, start)` on the text so far; `scan` also returns where to continue."""
         made, to = scan(self._text, self._at)
         self._advance(to)
         return made
@@ -115,7 +115,7 @@ class Reader:
             yield
 
     def skip(self, *marks: str) -> Steps[str]:
-        """Read the mark that follows; "" if none of them does. What the text's end cut off of one is read too."""
+        """Read the mark that follows; "" if none of them does. Also reads a mark that the end of the text cut off."""
         mark = yield from self.next_is(*marks)
         rest = "" if mark else self._text[self._at :]
         cut = self._ended and any(mark.startswith(rest) for mark in marks)
@@ -123,7 +123,7 @@ class Reader:
         return mark
 
     def rest(self, give: Callable[[str], None]) -> Steps[None]:
-        """Pass on all that comes."""
+        """Pass on all text that comes."""
         while (yield from self.more()):
             give(self._advance(len(self._text)))
 

@@ -1,4 +1,5 @@
-"""Which part of a JSON Schema cannot be enforced: its path and keyword, found by building ever smaller parts of it."""
+"""Which part of a JSON Schema cannot be enforced: its path and keyword, found by compiling smaller and smaller parts of
+it."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ _MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", 
 _LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SINGLES: Final = ("items", "additionalProperties")
 _DEFINITIONS: Final = ("$defs", "definitions")
-_FEW: Final = 16  # parts to be tried one by one; of more, half of them are tried together
+_FEW: Final = 16  # parts to try one by one; of more parts, half are tried together
 _UNKNOWN: Final = re.compile(r'Unimplemented keys: \["([^"]+)"')
 
 
@@ -85,11 +86,11 @@ class _Search:
         return node if isinstance(node, Mapping) else None
 
     def _try(self, part: Mapping[str, Any]) -> str:
-        """Why a part cannot be enforced; what it refers to stays within reach."""
+        """Why a part cannot be enforced; keeps its references resolvable."""
         return self._refusal({**self._definitions, **part})
 
     def _keyword(self, node: Mapping[str, Any], reason: str) -> str:
-        """The keyword without which it could be."""
+        """The keyword without which it could be enforced."""
         unknown = _UNKNOWN.search(reason)
         if unknown is not None and unknown[1] in node:
             return unknown[1]
@@ -120,7 +121,7 @@ def _sentence(reason: str, keyword: str) -> str:
 
 
 def one_line(reason: str) -> str:
-    """What llguidance says, without its pictures of the source: the message after `error:`, or the first line."""
+    """What llguidance says, without the excerpt of the source: the message after `error:`, or the first line."""
     message = re.search(r"^error: (.+)$", reason, re.MULTILINE)
     text = message[1] if message is not None else reason.strip().partition("\n")[0]
     return text.replace("<non-verbose/>", "").strip()[:300]

@@ -1,11 +1,11 @@
-"""What JSON type an argument has, for formats that write values as bare text."""
+"""Finds an argument's JSON type, for formats that write values as bare text."""
 
 import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 _ALL: Final = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
-_DEPTH: Final = 16  # references and alternatives inside one another; a schema may refer to itself
+_DEPTH: Final = 16  # nesting of references and alternatives; a schema may refer to itself
 _WORDS: Final = {"True": "true", "False": "false", "None": "null"}  # models that think in Python
 
 
@@ -68,7 +68,7 @@ def typed(text: str, allowed: frozenset[str]) -> str:
         return json.dumps(text, ensure_ascii=False)
     kind = _kind(value)
     if kind == "string" and "string" in allowed:
-        return json.dumps(text, ensure_ascii=False)  # quotation marks of a string are its own
+        return json.dumps(text, ensure_ascii=False)  # quotation marks in a string belong to it
     if kind in allowed or (kind == "integer" and "number" in allowed) or (kind == "number" and "integer" in allowed):
         return bare
     return json.dumps(text, ensure_ascii=False)

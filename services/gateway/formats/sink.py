@@ -1,4 +1,4 @@
-"""Where a parser puts what it has understood. White space around thinking and calls is nobody's and is left out."""
+"""Collects the parts that a parser has read. It drops the white space around thinking and calls."""
 
 import secrets
 from collections.abc import Callable, Collection
@@ -13,7 +13,7 @@ random_id: Final[NewId] = partial(secrets.token_hex, 12)
 
 
 class PartSink:
-    """The parts of one answer; `take` hands over those that came since the last time."""
+    """The parts of one answer; `take` returns those that came since the last call."""
 
     def __init__(self, names: Collection[str], *, parallel: bool, new_id: NewId) -> None:
         """`names` are the functions that may be called; without `parallel` only the first call counts."""
@@ -21,7 +21,7 @@ class PartSink:
         self._parallel = parallel
         self._new_id = new_id
         self._parts: list[Part] = []
-        self._spaces: list[str] = []  # what the text or thought goes on with if it goes on at all
+        self._spaces: list[str] = []  # white space that counts only if more text or thought follows
         self._kind: type[Text] | type[Thought] = Text
         self._final = False  # nothing but text follows
         self._fresh = False  # nothing but white space came since the last thought or call
@@ -39,16 +39,16 @@ class PartSink:
         self._say(Thought, text)
 
     def separate(self) -> None:
-        """What came last is over: the white space around this place belongs to nothing."""
+        """End the last part, and drop the white space around this place."""
         self._spaces, self._fresh = [], True
 
     def final(self, text: str) -> None:
-        """Nothing but text follows any more, so none of it has to wait."""
+        """Only text follows, so nothing has to wait any more."""
         self._final = True
         self._say(Text, text)
 
     def finish(self) -> None:
-        """The answer is over. White space at the end of its text is text."""
+        """End the answer. White space at the end of its text is kept."""
         if self._kind is Text and self._spaces:
             self._put(Text("".join(self._spaces)))
 
@@ -57,7 +57,7 @@ class PartSink:
         return name in self._names
 
     def begin(self, name: str) -> None:
-        """A call begins, for certain."""
+        """Begin a call."""
         self.separate()
         self._last = None
         self._calls += 1
@@ -89,7 +89,7 @@ class PartSink:
             text = text.lstrip()
         body = text if self._final else text.rstrip()
         if body:
-            # What stood apart stays apart, also where nothing that a reader sees stood between.
+            # Keeps two texts apart if thinking or a call stood between them.
             gap = _PARAGRAPH if self._fresh and self._last is kind else ""
             self._put(kind(gap + "".join(self._spaces) + body))
             self._spaces, self._fresh, self._last = [], False, kind

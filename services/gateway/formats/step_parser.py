@@ -1,4 +1,4 @@
-"""A parser whose answer is read by steps: it gives out what the steps put into the sink."""
+"""A parser that reads an answer in steps, and outputs what the steps put into the sink."""
 
 from services.gateway.formats.parts import Part
 from services.gateway.formats.reader import Reader, Steps
@@ -9,7 +9,7 @@ class StepParser:
     """Pushes text into `_reader` and runs `_answer` as far as it goes."""
 
     def __init__(self, sink: PartSink, *, opened: bool) -> None:
-        """`opened`: the prompt ends inside the thinking span. What `_answer` needs beside must be there before."""
+        """`opened`: the prompt ends inside the thinking span. Set what `_answer` needs before calling this."""
         self._reader = Reader()
         self._sink = sink
         self._steps = self._answer(opened)

@@ -1,4 +1,4 @@
-"""What the ways to write tool calls have in common: their grammars."""
+"""What all syntaxes of tool calls have in common: their grammars."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from services.gateway.requests.types import Tool
 
 
 class CallSyntax(CallReader, Protocol):
-    """How calls are read and what grammar they have. `marks` are the texts that may be control tokens."""
+    """How to read calls, and their grammar. `marks` are the texts that may be control tokens."""
 
     @property
     def name(self) -> str: ...

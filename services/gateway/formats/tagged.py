@@ -15,8 +15,8 @@ from services.gateway.formats.thinking import ThinkingStyle
 from services.gateway.formats.untaught import instructions
 from services.gateway.requests.types import Reasoning, Tool, ToolChoice
 
-_GAP: Final = r"/\n{0,2}/"  # between thinking and a call or output: what models write there, and not a page of it
-_ID_LENGTH: Final = 9  # what Mistral's templates insist on
+_GAP: Final = r"/\n{0,2}/"  # white space before a call or output: what models write, at most
+_ID_LENGTH: Final = 9  # the shape that Mistral's templates require
 
 
 class TaggedFormat:
@@ -72,7 +72,7 @@ class TaggedFormat:
             return ""
         lark = Lark(self._token)
         before = self._before(lark, opened)
-        if not allowed and not output:  # the prompt tells of tools, so that one may be called against the choice
+        if not allowed and not output:  # the model may still call a tool that the prompt describes
             return lark.source(f"{before} {lark.text(*self._syntax.openers)}")
         if not allowed:
             return lark.source(f"{before} @output")
@@ -85,7 +85,7 @@ class TaggedFormat:
         return lark.source(f"{before} ({mixed})")
 
     def _before(self, lark: Lark, opened: bool) -> str:
-        """The thinking that may come first, or must where the prompt has begun it."""
+        """The thinking that may come first, or must come if the prompt has begun it."""
         span = self.span
         if span is None:
             return ""

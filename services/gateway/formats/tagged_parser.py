@@ -11,23 +11,23 @@ from services.gateway.requests.types import Tool
 
 
 class CallReader(Protocol):
-    """How calls are found and read. `openers` begin one anywhere, `bare` only where nothing else has begun."""
+    """How to find and read calls. `openers` begin one anywhere, `bare` only where nothing else has begun."""
 
     @property
     def openers(self) -> tuple[str, ...]: ...
     @property
     def bare(self) -> str: ...
     def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
-        """Read from behind the opener on, False if it is no complete call. The opener `bare` has not been read.
+        """Read from after the opener; False if there is no complete call. The opener `bare` has not been read.
 
-        Once it is certain that a call begins, `reader` is released.
+        Releases `reader` once it is certain that a call begins.
         """
 
 
 class TaggedParser(StepParser):
-    """Thinking is looked for where nothing else has begun: at the start, and after other thinking or a call.
+    """Looks for thinking at the start and after other thinking or a call.
 
-    What does not become a call is text: nothing of the answer is lost, and nothing shows up twice.
+    Whatever does not become a call is text: no part of the answer is lost or repeated.
     """
 
     def __init__(

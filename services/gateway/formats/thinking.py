@@ -1,4 +1,4 @@
-"""How a model thinks, as far as its chat template tells: between which marks, and what switches the template reads."""
+"""How a model thinks, read from its chat template: the marks around thinking, and the template's switches."""
 
 import re
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _BUDGET: Final = "thinking_budget"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingStyle:
-    """`switches` are the template's variables for thinking at all, `efforts` the words that it knows for how much."""
+    """`switches` are the template's variables that turn thinking on, `efforts` its words for how much to think."""
 
     span: ThinkingSpan | None = None
     switches: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class ThinkingStyle:
     takes_budget: bool = False
 
     def variables(self, reasoning: Reasoning) -> dict[str, object]:
-        """The template variables for thinking as asked; none where nothing is asked."""
+        """The template variables for thinking as asked; none if the request asks for nothing."""
         wanted = _wanted(reasoning)
         variables: dict[str, object] = {}
         if wanted is not None:
@@ -45,14 +45,14 @@ class ThinkingStyle:
     def budget(self, reasoning: Reasoning) -> int | None:
         """The most tokens that thinking may take; None: as many as it likes.
 
-        A model whose template cannot switch thinking off is stopped right where it begins.
+        If the template cannot turn thinking off, the budget stops it where it begins.
         """
         deaf = not self.switches and "none" not in self.efforts and not self.takes_budget
         return 0 if _wanted(reasoning) is False and deaf else reasoning.budget
 
 
 def thinking_style(template: str) -> ThinkingStyle:
-    """What the template's text mentions."""
+    """The style that the template's text reveals."""
     span = next((span for span in SPANS if span.start in template or span.end in template), None)
     return ThinkingStyle(
         span=span,
@@ -73,16 +73,16 @@ def _efforts(template: str) -> tuple[str, ...]:
 
 
 def _nearest(effort: str, known: tuple[str, ...]) -> str:
-    """The known word closest to it; words that are nobody's go on as they are."""
+    """The known word closest to it; an unknown word is passed on as it is."""
     if effort in known or effort not in EFFORTS:
         return effort
     place = EFFORTS.index(effort)
-    some = [word for word in known if word != "none"]  # little thinking is not none
+    some = [word for word in known if word != "none"]  # little thinking is still thinking
     return min(some, key=lambda word: abs(EFFORTS.index(word) - place))
 
 
 def _wanted(reasoning: Reasoning) -> bool | None:
-    """Whether to think, said outright or by how much."""
+    """Whether to think, from the switch or from the amount."""
     if reasoning.enabled is not None:
         return reasoning.enabled
     if reasoning.effort == "none" or reasoning.budget == 0:

@@ -1,4 +1,5 @@
-"""Tools for models whose chat template knows none, explained in words: calls are to be written in Hermes' form."""
+"""Tools for models whose chat template knows none, explained in words: the model is told to write calls in Hermes'
+form."""
 
 import json
 from collections.abc import Sequence

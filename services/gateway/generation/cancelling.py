@@ -1,7 +1,7 @@
-"""Cancels jobs whatever becomes of who asked: each cancellation is tried until Redis has heard it.
+"""Cancels jobs, and retries each cancellation until Redis accepts it.
 
-A job that nobody cancels keeps a verifier's slot until its last token, so none is lost to a handler that is cancelled
-twice, nor to a Redis that is slow because many clients left at once.
+A job that is not cancelled keeps a verifier's slot until its last token. So cancellations run in tasks of their own:
+neither a handler that is cancelled twice nor a slow Redis loses one.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from shared.wire.messages import Job
 
 logger = structlog.get_logger()
 
-_WAIT_S: Final = 1.0  # what a handler that ends waits; the cancellation itself goes on
+_WAIT_S: Final = 1.0  # how long an ending handler waits; the cancellation itself continues
 _TRY_S: Final = 60.0  # a Redis that is away for longer has most likely lost the job
 _PAUSE_S: Final = 0.5
 
@@ -39,7 +39,7 @@ class Cancellations:
         return tasks
 
     async def finish(self, jobs: Sequence[Job]) -> None:
-        """Cancel these jobs and wait for it, but not for long."""
+        """Cancel these jobs and wait a short time for Redis."""
         if tasks := self.begin(jobs):
             await asyncio.wait(tasks, timeout=_WAIT_S)
 
@@ -52,7 +52,7 @@ class Cancellations:
                         await store.cancel(job.request_id)
                     except DISCONNECTED:
                         await asyncio.sleep(_PAUSE_S)
-                    except ResponseError as error:  # what lies there is no job, so nobody works on it
+                    except ResponseError as error:  # the key is not a job, so no verifier works on it
                         logger.warning("cancel_failed", job=job.request_id, error=type(error).__name__)
                         return
                     else:

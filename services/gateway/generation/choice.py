@@ -26,18 +26,18 @@ class CommittedToken(Struct, frozen=True):
     text: str
     source: str
     logprob: TokenLogprob | None
-    refused: bool = False  # the target drew it where a draft said something else
+    refused: bool = False  # the target drew it where a draft guessed another token
 
     @property
     def trace(self) -> dict[str, object]:
-        """What `speculative_trace` tells of it."""
+        """Its entry in `speculative_trace`."""
         return {"token": self.token, "text": self.text, "source": self.source, "refused": self.refused}
 
 
 class Delta(Struct, frozen=True):
-    """What one commit added to a choice, as tokens with their text and as the parts that became certain.
+    """What one commit added to a choice: tokens with their text, and the parts that became certain.
 
-    `tail` is text that was held back and belongs to earlier tokens.
+    `tail` is text of earlier tokens that was held back.
     """
 
     choice: int
@@ -53,10 +53,10 @@ class Delta(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A choice ended: "stop", "length" or "tool_calls", the stop string if one matched, and what it took.
+    """A choice ended: "stop", "length" or "tool_calls", the stop string if one matched, and its counts.
 
-    `call` is the id of its first tool call and `turn` what to keep of it, where it made calls and all are complete.
-    `reasoning` of the tokens are thinking, the marks before it included.
+    `call` is the id of its first tool call and `turn` what to keep of it, if it made calls and all are complete.
+    `reasoning` counts the tokens of thinking, with the marks before it.
     """
 
     choice: int
@@ -140,7 +140,7 @@ class Choice:
 
     def _parse(self, pieces: Sequence[CommittedToken], tail: str, last: bool) -> tuple[Part, ...]:
         parts: list[Part] = []
-        # Token by token, so that each counts as thinking or not however they were split into commits.
+        # Token by token, so that how tokens were split into commits does not change which count as thinking.
         for piece in pieces:
             self._silent += 1
             parts += self._count(self._parser.push(piece.text))

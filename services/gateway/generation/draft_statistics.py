@@ -1,4 +1,4 @@
-"""What speculation was worth to one answer, added up from its commits. Pure."""
+"""How much speculation helped one answer, added up from its commits. Pure."""
 
 from collections import Counter
 from typing import Final
@@ -83,7 +83,8 @@ class DraftStatistics:
         }
 
     def vllm(self) -> dict[str, object]:
-        """The same in vLLM's words, over the rounds that verified drafts; the histogram is by how many held."""
+        """The same under vLLM's names, over the rounds that verified drafts; the histogram counts rounds by accepted
+        drafts."""
         steps = self._lengths.total()
         return {
             "mean_acceptance_length": round(1 + self.accepted / steps, 4) if steps else 1.0,

@@ -1,6 +1,6 @@
-"""Submits jobs, reads their logs and gives typed events. A job that its reader leaves is cancelled.
+"""Submits jobs, reads their logs and gives typed events.
 
-Dialects sit on top; nothing here knows HTTP or JSON.
+Cancels a job when its reader leaves. Dialects use it; it knows neither HTTP nor JSON.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
-_GRACE_S: Final = 5.0  # the verifier ends a request at its deadline; this is for when there is none any more
+_GRACE_S: Final = 5.0  # the verifier ends a request at its deadline; this is for a request whose verifier is gone
 
 
 class _Running:
@@ -39,7 +39,7 @@ class _Running:
         self.over = False  # whether the job has ended or was cancelled
 
     def take(self) -> list[Event | ApiError]:
-        """What its commits since the last call mean."""
+        """The events of its commits since the last call."""
         items: list[Event | ApiError] = []
         try:
             while not self.choice.ended and (chunks := self.feed.take()):
@@ -62,7 +62,7 @@ class AnswerEvents:
     def __init__(self, cancellations: Cancellations, follower: LogFollower, prepared: Prepared) -> None:
         self._cancellations = cancellations
         self._follower = follower
-        self._stirred: dict[int, None] = {}  # choices that have something to take, in the order in which it came
+        self._stirred: dict[int, None] = {}  # choices with new commits, in order of arrival
         self._waiter: asyncio.Future[None] | None = None
         self._failure: ApiError | None = None
         self.model = prepared.model.name
@@ -93,7 +93,7 @@ class AnswerEvents:
         return events
 
     def fail(self, error: ApiError) -> None:
-        """End all choices with this, unless something ended them before."""
+        """End all choices with this error, unless they have ended."""
         self._failure = self._failure or error
         self._wake()
 
@@ -114,7 +114,7 @@ class AnswerEvents:
 
     async def _wait(self, timeout_s: float | None) -> None:
         waiter = self._waiter = self._loop.create_future()
-        # asyncio.timeout would cost more than all else that a commit takes here.
+        # asyncio.timeout would cost more than the rest of a commit's work here.
         timer = None if timeout_s is None else self._loop.call_later(timeout_s, self._wake)
         try:
             await waiter
@@ -151,7 +151,7 @@ class Generator:
         self._ended = False
 
     def end(self) -> None:
-        """End every answer with an error that says that this gateway stops, and refuse new ones."""
+        """End every answer with the error of a gateway that shuts down, and refuse new ones."""
         self._ended = True
         for answer in self._answers:
             answer.fail(draining())

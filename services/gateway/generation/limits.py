@@ -1,4 +1,4 @@
-"""How many requests one model may have, running and waiting: of everybody together, of one caller, and in tokens."""
+"""How many requests one model may have, running and waiting: of all callers together, of one caller, and in tokens."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,14 +6,15 @@ from typing import Final
 from services.gateway.models.served_model import ServedModel
 from shared.wire.jobs import Admission
 
-# With the default of 8 slots a verifier takes as many requests of full length as there may be requests at all.
+# With the default of 8 slots, this lets in as many requests of full length as the request limit does.
 _FILLS: Final = 32
 _CALLER: Final = 16  # digits of a caller's digest: enough to tell callers apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds for each model; 0: for a caller what others leave it, for tokens 32 times what the verifiers hold."""
+    """Bounds for each model; 0: a caller may have the places that others leave free, and tokens are bounded by 32 times
+    what the verifiers hold."""
 
     requests: int
     per_caller: int = 0

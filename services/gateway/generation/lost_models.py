@@ -1,7 +1,7 @@
-"""Requests whose model has lost its last verifier wait for another one for a while, and then end and are told why.
+"""Ends requests that wait too long after their model lost its last verifier, with an error that says why.
 
-Without this they would wait for their own deadline. While Redis is away nothing is known of verifiers, and nobody's
-time runs.
+Without this they would wait until their own deadline. While Redis is away the gateway knows nothing of verifiers, so
+this time does not count.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from shared.wire.messages import Deserted
 
 logger = structlog.get_logger()
 
-GRACE_S: Final = 60.0  # a verifier that is restarted has loaded its model by then, unless that is a very large one
+GRACE_S: Final = 60.0  # a restarted verifier has loaded its model by then, unless the model is very large
 _LOOK_S: Final = 1.0
 
 
 class LostModels:
-    """Watches over the models that a gateway's requests wait for."""
+    """Watches the models that a gateway's requests wait for."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class LostModels:
         grace_s: float = GRACE_S,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`clock` counts seconds from anywhere; by default the event loop's."""
+        """`clock` gives seconds from any start; by default it is the event loop's."""
         self._directory = directory
         self._generator = generator
         self._grace_s = grace_s
@@ -42,7 +42,7 @@ class LostModels:
 
     @property
     def deserted(self) -> tuple[Deserted, ...]:
-        """The requests that wait for a verifier to come, for the gateway's card."""
+        """The requests that wait for a verifier, for the gateway's card."""
         live, now = self._generator.live(), self._clock()
         return tuple(
             Deserted(
@@ -72,7 +72,7 @@ class LostModels:
         for model in self._since.keys() - absent:
             del self._since[model]
             if model in waiting:
-                logger.info("model_back", model=model)
+                logger.info("model_served_again", model=model)
         now = self._clock()
         for model in absent:
             if model not in self._since:

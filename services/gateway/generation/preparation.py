@@ -26,7 +26,7 @@ from shared.wire.messages import Job, ThinkingLimit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How an answer's tokens become parts: the bytes of a token, the stop strings, and a fresh parser per choice."""
+    """What turns an answer's tokens into parts: the bytes of a token, the stop strings, and a new parser per choice."""
 
     piece: Callable[[int], bytes]
     stops: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Prepared:
     jobs: tuple[Job, ...]  # for each prompt in turn one per choice
     choices: int  # per prompt
     reading: Reading
-    warnings: tuple[str, ...] = ()  # what is done otherwise than asked for
+    warnings: tuple[str, ...] = ()  # what the gateway does differently from the request
 
     @property
     def seed(self) -> int:
@@ -62,7 +62,7 @@ class Prepared:
 async def prepare(request: GenerationRequest, directory: ModelDirectory, stores: Stores, timeout_ms: int) -> Prepared:
     """Find the model, render and tokenise, check the bounds. Raises `ApiError` or redis-py's errors."""
     model, lexicon, prompts = await read(request, directory, stores)
-    # A document is text and nothing else: whatever goes on from it is neither thinking nor a call.
+    # A document is only text, and so is its continuation: neither thinking nor calls.
     converses = request.converses
     format: Format = lexicon.format if converses else PlainFormat()
     opened = converses and lexicon.opens(prompts[0])
@@ -94,7 +94,7 @@ def _warnings(request: GenerationRequest, model: ServedModel) -> tuple[str, ...]
 
 
 async def count_tokens(request: GenerationRequest, directory: ModelDirectory, stores: Stores) -> int:
-    """How long the prompts are, whether there is room for them or not. Raises `ApiError` or redis-py's errors."""
+    """The lengths of the prompts, even if they do not fit. Raises `ApiError` or redis-py's errors."""
     _, _, prompts = await read(request, directory, stores)
     return sum(map(len, prompts))
 
@@ -147,14 +147,14 @@ async def render(request: GenerationRequest, directory: ModelDirectory) -> str:
 def _context(
     request: GenerationRequest, prompt: Conversation, lexicon: Lexicon
 ) -> tuple[dict[str, object], tuple[Tool, ...]]:
-    """What the template has to know beside the messages: its variables, and the tools."""
+    """What the template needs beside the messages: its variables and the tools."""
     variables = {**lexicon.format.variables(request.reasoning), **prompt.template_variables}
-    return variables, request.tools  # also where none may be called: the prefix stays what the target has cached
+    return variables, request.tools  # also if none may be called, so that the prefix stays the cached one
 
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turns what the template says into a 400."""
+    """Turns the template's error into a 400."""
     try:
         yield
     except TemplateError as error:
@@ -172,7 +172,7 @@ def jobs(
 ) -> list[Job]:
     """One job per choice, each with its own seed. Raises a 400 `ApiError` if the prompt leaves no room."""
     if not prompt:
-        raise invalid(request.prompt_field, f"'{request.prompt_field}': there is nothing in it that makes a token.")
+        raise invalid(request.prompt_field, f"'{request.prompt_field}': it must have at least one token.")
     room = _room(request, model, n_tokens, prompt)
     return [
         Job(

@@ -1,4 +1,4 @@
-"""Token ids to text that may be shown: the same text however the tokens were split into commits.
+"""Token ids to text that may be shown: the text does not depend on how tokens were split into commits.
 
 Two stages, bytes to characters and characters to shown text. Pure; no I/O, no clock.
 """
@@ -50,7 +50,7 @@ class _Pattern:
 class StopMatcher:
     """Text up to the first stop string: the one that completes first, the longest of those that complete together.
 
-    No character of the matching stop string is ever given out, so what could be the start of one is held back.
+    It never outputs a character of the matching stop string, so it holds back what may be the start of one.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ class StopMatcher:
         return self._take(len(self._held) - max(pattern.matched for pattern in self._patterns))
 
     def flush(self) -> str:
-        """What was held back, now that nothing follows; empty once a stop string has matched."""
+        """The text that was held back, once nothing follows; empty once a stop string has matched."""
         return "" if self.matched is not None else self._take(len(self._held))
 
     def _take(self, length: int) -> str:

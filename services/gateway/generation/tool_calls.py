@@ -1,4 +1,4 @@
-"""The tool calls of one answer as they come in parts: how many there are, whether all are complete, what they say."""
+"""The tool calls of one answer as they come in parts: their number, whether all are complete, and their content."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ class Calls:
         return 0 < len(self._names) == self._ended
 
     def turn(self, output: Sequence[int], reading: Reading) -> KeptTurn | None:
-        """What to keep of this answer; None where its tokens cannot be told from its thinking's."""
+        """What to keep of this answer; None if its tokens cannot be told from the thinking."""
         tokens = behind(output, reading.piece, reading.thinking_end)
         calls = zip(self._names, map("".join, self._arguments), strict=True)
         return KeptTurn(tokens, "".join(self._text), tuple(calls)) if tokens else None

@@ -1,4 +1,4 @@
-"""What an answer took, in the words of OpenAI (`usage`), llama.cpp (`timings`) and vLLM (`metrics`)."""
+"""An answer's counts and times, as named by OpenAI (`usage`), llama.cpp (`timings`) and vLLM (`metrics`)."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from services.gateway.generation.preparation import Prepared
 
 
 class UsageTally:
-    """Adds up the events of all choices, from the moment it is made."""
+    """Adds up the events of all choices, beginning when it is made."""
 
     def __init__(self, prepared: Prepared, clock: Callable[[], float] = time.monotonic) -> None:
         self._prepared = prepared
@@ -47,7 +47,7 @@ class UsageTally:
         return usage
 
     def closing(self) -> dict[str, object]:
-        """What goes with an answer's end: the seed, the sum over the choices that have finished, and the details."""
+        """What the end of an answer carries: the seed, the sum over the choices that have finished, and the details."""
         sums: dict[str, object] = {"seed": self._prepared.seed, "speculative": self._statistics().report()}
         return sums | self._details() if self._complete else sums
 
@@ -72,7 +72,7 @@ class UsageTally:
         return total
 
     def _cached(self) -> int:
-        """A prompt counts once, whatever the number of choices: so does what was cached of it."""
+        """A prompt and its cached tokens count once, whatever the number of choices."""
         jobs, choices = self._prepared.jobs, self._prepared.choices
         firsts = range(0, len(jobs), choices)
         return sum(min(len(jobs[index].prompt), self._finished[index].cached) for index in firsts)

@@ -1,4 +1,5 @@
-"""One request's account: when its tokens came and how it ended; one log line and one set of observations at its end."""
+"""One request's account: when its tokens came and how it ended. Makes one log line and one set of observations at its
+end."""
 
 import time
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ class Account:
 
     @property
     def traceparent(self) -> str:
-        """For what is done for this request elsewhere; empty where there is no trace."""
+        """The trace context for other processes' work on this request; empty without a trace."""
         return self._span.traceparent
 
     def prepare(self, prepared: Prepared) -> None:
@@ -78,7 +79,7 @@ class Account:
             self._outcome = "disconnected"
 
     def stall(self) -> None:
-        """The client was there and took nothing."""
+        """The client stayed connected but read nothing."""
         self._outcome = "stalled"
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ class Activity:
     def __init__(self) -> None:
         self.running = 0
         self.draining = False
-        self._present = 0  # running requests and all else that is waited for
+        self._present = 0  # running requests, and everything else for which draining waits
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -31,7 +31,7 @@ class Activity:
 
     @contextmanager
     def stay(self) -> Iterator[None]:
-        """Be waited for without being a request: as one who reads what another request generates."""
+        """Let draining wait for this, though it is no request: a reader of what another request generates."""
         self._present += 1
         self._idle.clear()
         try:

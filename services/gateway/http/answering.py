@@ -1,4 +1,5 @@
-"""Turns a dialect into a route: refusals are real statuses before headers, and a client that leaves ends its jobs."""
+"""Turns a dialect into a route: a refusal before the headers gets its HTTP status, and the jobs of a client that leaves
+are cancelled."""
 
 import asyncio
 import time
@@ -28,7 +29,7 @@ from shared.wire.broker import DISCONNECTED
 logger = structlog.get_logger()
 
 _WARNING: Final = "x-draftmesh-warning"
-_BODY_S: Final = 60.0  # a client that sends slowly keeps what it has sent in our memory
+_BODY_S: Final = 60.0  # a slow client keeps its partial body in our memory
 _MAX_HEADER: Final = 1000  # clients and proxies bound a response's headers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -36,7 +37,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmittedExchange:
-    """A request that was let in, and its answer to come."""
+    """A request that was admitted, and its coming answer."""
 
     request: web.Request
     exchange: Exchange
@@ -45,7 +46,7 @@ class AdmittedExchange:
     account: Account
     stores: Stores
     headers: Mapping[str, str]
-    held: AsyncExitStack  # places, accounts and jobs: what is given back when nobody generates or reads any more
+    held: AsyncExitStack  # places, accounts and jobs: released once generating and reading have ended
 
     @property
     def gateway(self) -> Gateway:
@@ -138,12 +139,12 @@ def _span(request: web.Request, tracer: Tracer) -> Span:
 
 
 def _refuse_resumption(request: web.Request) -> None:
-    """A request starts an answer. Only GET goes on with one, where it was asked for in the background."""
+    """Refuse to resume: a POST starts a new answer, and only a GET can continue a background one."""
     if "Last-Event-ID" in request.headers:
         raise ApiError(
             400,
-            "A stream cannot be resumed: what it came from ended when its client left. Send the request without"
-            " Last-Event-ID to start anew.",
+            "A stream cannot be resumed: its generation ended when the client disconnected. Send the request without"
+            " Last-Event-ID to start again.",
             code="not_resumable",
         )
 
@@ -156,7 +157,7 @@ async def read_body(request: web.Request) -> bytes:
     except TimeoutError:
         raise ApiError(408, f"The body did not arrive within {_BODY_S:.0f} seconds.", code="request_timeout") from None
     except web.RequestPayloadError:
-        raise ApiError(400, "The body does not arrive as its headers say.", code="invalid_body") from None
+        raise ApiError(400, "The body does not match its headers.", code="invalid_body") from None
     except web.HTTPRequestEntityTooLarge:
         limit = request.client_max_size >> 20
         raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None
@@ -171,11 +172,11 @@ async def _prepare(exchange: Exchange, gateway: Gateway, stores: Stores) -> Prep
 
 
 def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
-    """The header that says what was left out; the log says that something was."""
+    """The header that says which options were ignored; the log only counts them."""
     if not warnings:
         return {}
-    logger.warning("left_out", request_id=request_id, warnings=len(warnings))
-    # Part of it is the client's own words, which may be anything, and are none of the log's business.
+    logger.warning("request_options_ignored", request_id=request_id, warnings=len(warnings))
+    # The log holds no text of the client, and part of each warning is such text.
     line = "; ".join(warnings).encode("ascii", "replace").decode()
     return {_WARNING: "".join(one if one.isprintable() else "?" for one in line)[:_MAX_HEADER]}
 
@@ -201,7 +202,7 @@ class FrameSink(Protocol):
 
 
 async def play(admitted: AdmittedExchange, framing: Framing, sink: FrameSink) -> list[bytes]:
-    """Send an answer's frames but for the last ones, which are returned: those of the end, or of what went wrong."""
+    """Send an answer's frames, and return the last ones: those of its end, or of an error."""
     answer, account = admitted.answer, admitted.account
     try:
         while answer.open:
@@ -219,7 +220,7 @@ async def play(admitted: AdmittedExchange, framing: Framing, sink: FrameSink) ->
 
 
 async def _keep_turns(events: Sequence[Event], stores: Stores) -> None:
-    """Before the client hears of the end: its next turn may come at once."""
+    """Store the kept turns before the client gets the end, because its next turn may come at once."""
     for event in events:
         if isinstance(event, Finished) and event.turn is not None:
             with suppress(RedisError, *DISCONNECTED):

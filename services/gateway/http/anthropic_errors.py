@@ -27,7 +27,7 @@ def status(error: ApiError) -> int:
 
 
 def renumbered(status: int) -> int:
-    """A server that has no room now says 529, not 503."""
+    """An overloaded server answers 529 here, not 503."""
     return 529 if status == 503 else status
 
 

@@ -1,9 +1,9 @@
-"""`Idempotency-Key`: of the attempts at one request that a client makes, one at a time is served.
+"""`Idempotency-Key`: serves one attempt at a request at a time.
 
-A client that lost sight of its request and tries again would else have it answered twice at once. Refused are an
-attempt while an earlier one runs (409, come back), and a key that is used for something else meanwhile (422), as the
-IETF's draft of the header has it (draft-ietf-httpapi-idempotency-key-header). An answer has no effects, so none is
-kept: after the end of one attempt the next is served anew.
+Otherwise a client that lost its connection and tries again would have two answers generated at once. The gateway
+refuses an attempt while an earlier one runs (409, try again), and a key that another running request uses (422), as the
+IETF's draft says (draft-ietf-httpapi-idempotency-key-header). It stores no answers, because they have no effects: after
+the end of one attempt, it serves the next.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from shared.wire.scripts import Script
 
 HEADER: Final = "Idempotency-Key"
 _MAX: Final = 255  # characters
-# Renewed with every heartbeat; a gateway that died is in nobody's way for longer.
+# Renewed with every heartbeat; the key of a gateway that died blocks other attempts for this long.
 TTL_MS: Final = 10_000
 
-# KEYS: attempt. ARGV: who holds it, TTL in ms. "" if it is held now by whom it says, else who holds it.
+# KEYS: attempt. ARGV: who holds it, TTL in ms. Returns "" if the given holder has it now, else the present holder.
 _HOLD: Final = Script("""
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return holder end
@@ -36,7 +36,7 @@ _RELEASE: Final = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return r
 
 
 class Attempts:
-    """Those that this gateway serves. `renew` must be called more often than every ten seconds."""
+    """The attempts that this gateway serves. Call `renew` at least every ten seconds."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -44,7 +44,7 @@ class Attempts:
 
     @asynccontextmanager
     async def one(self, key: str | None, caller: str, content: bytes, request_id: str) -> AsyncIterator[None]:
-        """Hold the caller's key while a request with this content is served; without a key there is nothing to hold.
+        """Hold the caller's key while a request with this content runs; does nothing without a key.
 
         Raises a 400, 409, 422 or 503 `ApiError`.
         """

@@ -1,4 +1,4 @@
-"""Work that goes on without a client: the answers that this gateway writes into records."""
+"""Work without a client: the answers that this gateway writes into records."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -16,7 +16,7 @@ class Background:
 
     @contextmanager
     def beginning(self, key: str) -> Iterator[None]:
-        """While a record is made for a task that is not there yet."""
+        """Marks a record as being made, before its task exists."""
         self._beginning.add(key)
         try:
             yield
@@ -24,12 +24,12 @@ class Background:
             self._beginning.discard(key)
 
     def start(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run it whatever becomes of who asked."""
+        """Run it in a task of its own, so that it survives the request."""
         task = self._tasks[key] = asyncio.create_task(work, name=f"background {key}")
         task.add_done_callback(lambda _: self._tasks.pop(key, None))
 
     def writes(self, key: str) -> bool:
-        """Whether somebody here writes this record."""
+        """Whether a task of this gateway writes this record."""
         return key in self._tasks or key in self._beginning
 
     async def close(self) -> None:

@@ -1,4 +1,5 @@
-"""A request's body as checked fields: JSON to an object, an object to a model, and a finding to one clear line."""
+"""A request's body as checked fields: JSON to an object, an object to a model, and a validation error to one clear
+line."""
 
 from typing import Any, TypeVar
 

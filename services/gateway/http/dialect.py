@@ -13,7 +13,7 @@ from services.gateway.storage.stores import Stores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What stays the same through one response."""
+    """The values that stay the same through one response."""
 
     id: str  # hexadecimal; dialects put their prefix before it
     created: int  # unix seconds
@@ -23,7 +23,7 @@ class Identity:
 class Framing(Protocol):
     """A stream as frames, in order: `begin`, `frames` for each batch of events, then `end` or `fail`.
 
-    `ping` is what keeps this dialect's clients waiting in silence, at any time after `begin`.
+    `ping` makes this dialect's clients go on waiting; it may come at any time after `begin`.
     """
 
     def begin(self) -> list[bytes]: ...
@@ -56,7 +56,7 @@ class Exchange(Protocol):
         """Fetch what the request refers to. Call it before `generation`. Raises `ApiError`."""
 
     async def keep(self, stores: Stores) -> None:
-        """Store what later requests may refer to; call it when the answer is complete, before its last frame goes."""
+        """Store what later requests may refer to. Call it once the answer is complete, before its end is sent."""
 
 
 class StatelessExchange:

@@ -1,4 +1,4 @@
-"""An error as the clients of each route expect it."""
+"""Errors in the shape that the clients of each route expect."""
 
 from collections.abc import Iterable
 from typing import Final, Literal

@@ -47,7 +47,7 @@ class Gateway:
     heartbeat_s: float = HEARTBEAT_S
 
     async def beaten(self) -> None:
-        """A heartbeat got through. Raises redis-py's errors."""
+        """Note that a heartbeat reached Redis. Raises redis-py's errors."""
         self.contact.made()
         await self.attempts.renew()
         cards = await self.directory.cards()
@@ -58,5 +58,5 @@ class Gateway:
 GATEWAY = web.AppKey("gateway", Gateway)
 DOCUMENT = web.AppKey("document", partial[dict[str, Any]])  # makes the OpenAPI document
 CALLER = web.RequestKey("caller", str)  # what `Guard.check` gave
-REQUEST_ID = web.RequestKey("request_id", str)  # the client's own, or made up: for headers, errors and logs
-ANSWER_ID = web.RequestKey("answer_id", str)  # hexadecimal and always made up: what is stored is found by it
+REQUEST_ID = web.RequestKey("request_id", str)  # from the client, or generated: for headers, errors and logs
+ANSWER_ID = web.RequestKey("answer_id", str)  # hexadecimal and always generated: stored objects are found by it

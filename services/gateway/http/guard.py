@@ -1,7 +1,7 @@
-"""Who may come in: a request passes if it carries a known API key; any wrong key takes the same time to refuse.
+"""Lets in requests with a known API key; refusing any wrong key takes the same time.
 
-Without keys only this machine gets here, but that includes the pages that its browsers show, wherever they come from:
-those must have been served by this machine too.
+Without keys only programs of this machine can connect. These include browsers with pages of other sites, so a page must
+come from this machine too.
 """
 
 import hmac
@@ -13,21 +13,21 @@ from shared.process.api_keys import digest, on_loopback
 
 
 class Guard:
-    """Knows digests only. Without any, whoever reaches the gateway passes; with `anyone` even other sites' pages."""
+    """Knows only digests. Without any, everyone who can connect passes; with `anyone` even pages of other sites."""
 
     def __init__(self, digests: Iterable[bytes], anyone: bool = False) -> None:
         self._digests = list(digests)
         self._anyone = anyone
 
     def replace(self, digests: Iterable[bytes]) -> None:
-        """Know these from now on instead."""
+        """Replace the digests."""
         self._digests = list(digests)
 
     def check(self, headers: Mapping[str, str]) -> str:
-        """Who calls: a digest of the key, the same for the same key, "" without one.
+        """The caller: a digest of the key, always the same for one key; "" without a key.
 
         Raises a 401 `ApiError` unless `Authorization: Bearer` or `x-api-key` carries a known key, and a 403 for a page
-        of another site where no key is asked for.
+        of another site if no keys are set.
         """
         scheme, _, bearer = headers.get("Authorization", "").partition(" ")
         given = [headers.get("x-api-key", "")]
@@ -59,14 +59,14 @@ class Guard:
 
 
 def _is_local(origin: str) -> bool:
-    """Whether what sent the request was served by this machine, or is no page of the web but an installed program's."""
+    """Whether the origin is a page of this machine, or an installed program instead of a web page."""
     try:
         parts = urlsplit(origin)
         host = parts.hostname or ""
     except ValueError:
         return False
     if parts.scheme in ("http", "https"):
-        # Names are not looked up: whoever owns a name decides to what it leads, and from one moment to the next.
+        # Names are not resolved, because the owner of a name can change its address at any moment.
         return host == "localhost" or host.endswith(".localhost") or (_is_address(host) and on_loopback(host))
     return bool(parts.scheme)  # app://, vscode-webview://; "null" has none: any page can become that
 

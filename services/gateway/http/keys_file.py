@@ -1,4 +1,4 @@
-"""The file of clients' keys while the gateway runs: a key that is added or taken out counts within two seconds."""
+"""The file of clients' keys while the gateway runs: a key that is added or removed takes effect within two seconds."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ _State = tuple[int, int, int] | None
 
 
 class KeysFile:
-    """One file, read again whenever it is another than it was."""
+    """One file, read again whenever it changed."""
 
     def __init__(self, path: str) -> None:
         """Raises `StartError` if it does not hold keys."""
@@ -28,9 +28,9 @@ class KeysFile:
         self.digests: Sequence[bytes] = list(api_keys.read(self._path).values())
 
     def changed(self) -> bool:
-        """Whether `digests` are others than at the last call. A file that holds no keys any more changes nothing.
+        """Whether `digests` changed since the last call.
 
-        It may be about to be written, and an empty list would let everybody in.
+        A file without keys changes nothing: a program may be writing it, and an empty list would let everyone in.
         """
         state = self._look()
         if state == self._state:

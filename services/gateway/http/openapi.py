@@ -19,18 +19,18 @@ _PARAMETER: Final = re.compile(r"{(\w+)(?::[^{}]*)?}")
 MEANINGS: Final = {
     400: "The request is not valid; the message names the field",
     401: "No valid API key",
-    403: "Another site's page, where no key is asked for",
+    403: "A web page of another site, and the gateway has no API keys",
     404: "There is no such model or object",
-    408: "The body does not arrive",
-    409: "The request with this Idempotency-Key still runs; come back after Retry-After",
+    408: "The body did not arrive in time",
+    409: "The request with this Idempotency-Key still runs; try again after Retry-After",
     413: "The body is too large",
     422: "This Idempotency-Key belongs to another request",
-    429: "This API key has as many requests as it may have now; come back after Retry-After",
+    429: "This API key has the most requests that it may have; try again after Retry-After",
     499: "The request was cancelled",
     500: "Generation failed",
-    503: "No room, no verifier or no Redis now; come back after Retry-After",
+    503: "The gateway has no room, no verifier or no Redis now; try again after Retry-After",
     504: "The request's deadline passed",
-    529: "No room, no verifier or no Redis now; come back after Retry-After",
+    529: "The gateway has no room, no verifier or no Redis now; try again after Retry-After",
 }
 _JSON: Final = "application/json"
 _TEXT: Final[JsonSchemaValue] = {"type": "string"}
@@ -53,8 +53,8 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
         "info": {
             "title": "draftmesh",
             "version": version,
-            "description": "A language model behind the HTTP APIs that its clients know. Fields that are null count as "
-            "absent, unknown ones are ignored. Keys are needed only where the gateway was given any.",
+            "description": "A language model behind widely used HTTP APIs. Fields that are null count as "
+            "absent; unknown fields are ignored. Clients need an API key only if the gateway has any.",
         },
         "security": [*({name: []} for name in _SECURITY), {}],
         "paths": paths,
@@ -63,7 +63,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 
 def plain(path: str) -> str:
-    """A path without the expressions that aiohttp wants of its parameters."""
+    """A path without aiohttp's expressions for its parameters."""
     return _PARAMETER.sub(r"{\1}", path)
 
 

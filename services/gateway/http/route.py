@@ -1,4 +1,4 @@
-"""One row of the gateway's table of routes: what the router and the OpenAPI document are both made from."""
+"""One row of the gateway's table of routes: the source of both the router and the OpenAPI document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from services.gateway.http.dialect import Dialect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One operation under one or more paths; parts of a path in braces are as aiohttp has them.
+    """One operation under one or more paths; parts of a path in braces have aiohttp's syntax.
 
     `request` and `response` are types that pydantic can give a JSON Schema for; None: no body, any object. `refusals`
-    are statuses beside those that every route of its kind may answer with; `open`: needs no API key.
+    are the statuses beyond those of every route of its kind; `open`: needs no API key.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -25,14 +25,14 @@ class Route:
     request: type[BaseModel] | None = None
     response: Any = None
     media: str = "application/json"
-    others: tuple[str, ...] = ()  # further media types, by what is asked for
-    stream: str | None = None  # the media type of its stream, where it may answer with one
+    others: tuple[str, ...] = ()  # further media types, which the request can ask for
+    stream: str | None = None  # the media type of its stream, if it can answer with one
     query: Mapping[str, str] = field(default_factory=dict)  # parameter: what it does
     nothing: str = ""  # when it answers 204, if ever
     refusals: tuple[int, ...] = ()
     open: bool = False
-    submits: bool = False  # puts work before the verifiers
-    refused: bool = False  # answers with nothing but refusals
+    submits: bool = False  # submits work to the verifiers
+    refused: bool = False  # refuses every request
 
 
 def generates(
@@ -71,5 +71,5 @@ def post(
 
 
 def both(path: str) -> tuple[str, str]:
-    """The path with and without /v1: clients differ in what they take for the base address."""
+    """The path with and without /v1: clients differ in their base address."""
     return f"/v1{path}", path

@@ -1,4 +1,5 @@
-"""Writes a stream: frames in order, something in silence, and a bound on clients that stop reading."""
+"""Writes a stream: sends frames in order, breaks silence with a ping, and ends the stream of a client that stops
+reading."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -7,15 +8,15 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-HEARTBEAT_S: Final = 10.0  # clients and proxies give up on silence; the shortest limit met in the field is 15 s
+HEARTBEAT_S: Final = 10.0  # clients and proxies give up on silence; the shortest limit that we know is 15 s
 WRITE_TIMEOUT_S: Final = 30.0  # a client that reads nothing for this long is gone
 DONE: Final = b"data: [DONE]\n\n"
-PING: Final = b": ping\n\n"  # a comment, which no client takes for an event
+PING: Final = b": ping\n\n"  # a comment, which clients do not take for an event
 _HEADERS: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class ClientGone(Exception):
-    """The client left, or takes nothing any more."""
+    """The client left, or stopped reading."""
 
 
 def frame(value: object) -> bytes:
@@ -44,7 +45,7 @@ class EventStream:
         self._request = request
         self._heartbeat_s = heartbeat_s
         self._write_timeout_s = write_timeout_s
-        self.stalled = False  # the client took nothing for too long
+        self.stalled = False  # the client read nothing for too long
         self._loop = asyncio.get_running_loop()
         self._ping_at = self._loop.time() + heartbeat_s
 
@@ -60,7 +61,7 @@ class EventStream:
         """Write the frames, if there are any. Raises `ClientGone`."""
         if not frames:
             return
-        # A timer costs a tenth of what asyncio.timeout does, and nearly no write has to wait.
+        # A timer costs a tenth of asyncio.timeout, and almost no write has to wait.
         watch = self._loop.call_later(self._write_timeout_s, self._give_up)
         try:
             await self.response.write(b"".join(frames))

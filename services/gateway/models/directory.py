@@ -1,6 +1,6 @@
-"""Which models are served now, and under which names: never more than `fresh_s` behind the registry.
+"""Which models are served now, and under which names: at most `fresh_s` behind the registry.
 
-A vocabulary is fetched from Redis and loaded once per digest, off the event loop.
+It fetches a vocabulary from Redis and loads it once per digest, off the event loop.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class ModelDirectory:
     async def cards(self, since: float = float("-inf")) -> list[Card]:
         """Every living card, as it was at most `fresh_s` ago and not before `since` on the loop's clock.
 
-        Those who ask at once share one answer. Raises redis-py's errors; `last` keeps what was seen before.
+        Simultaneous callers share one read. Raises redis-py's errors; `last` keeps the cards seen before.
         """
         async with self._refreshing:
             now = asyncio.get_running_loop().time()
@@ -61,12 +61,12 @@ class ModelDirectory:
 
     async def find(self, name: str | None, *, or_default: bool = False) -> ServedModel:
         """The model of that name or alias. None and "default" mean the model with the alias "default", else the only
-        one; Ollama's ":latest" means nothing. With `or_default` a name that nobody has means the default one too.
+        one; Ollama's ":latest" means nothing. With `or_default` an unknown name means the default model too.
 
         Raises a 404 or 503 `ApiError`.
         """
         asked = asyncio.get_running_loop().time()
-        for since in (float("-inf"), asked):  # whom somebody asks for may have come just now
+        for since in (float("-inf"), asked):  # a model that a client asks for may have come just now
             models = {model.name: model for model in await self.served(since)}
             found = self._names.find(name) or (self._names.default if or_default else None)
             if found is not None:
@@ -85,11 +85,11 @@ class ModelDirectory:
 
     @property
     def listing(self) -> str:
-        """All names for people, as they were last seen."""
+        """All names, for people, as last seen."""
         return self._names.listing()
 
     async def absent(self, names: Iterable[str]) -> set[str]:
-        """Those of the models that no living verifier has, not even one that drains."""
+        """The models among these that no living verifier serves, not even one that drains."""
         living = {card.model for card in await self.cards() if isinstance(card, VerifierCard)}
         return set(names) - living
 
@@ -101,7 +101,7 @@ class ModelDirectory:
         self._names = names
 
     async def lexicon(self, vocabulary: str) -> Lexicon:
-        """The vocabulary stored there. Raises a 503 `ApiError` while nobody has published it."""
+        """The vocabulary stored there. Raises a 503 `ApiError` while no verifier has published it."""
         async with self._loading:
             lexicon = self._lexicons.get(vocabulary)
             if lexicon is None:
@@ -123,7 +123,7 @@ def _serving(cards: Iterable[Card]) -> list[VerifierCard]:
 
 def _serve(cards: Sequence[VerifierCard], aliases: tuple[str, ...]) -> ServedModel:
     oldest = min(cards, key=lambda card: (card.created, card.id))
-    # Token ids mean something else to another vocabulary; the oldest verifier's is the one that requests are made for.
+    # Token ids of another vocabulary mean other tokens; requests use the oldest verifier's vocabulary.
     peers = [card for card in cards if card.vocabulary == oldest.vocabulary]
     return ServedModel(
         name=oldest.model,

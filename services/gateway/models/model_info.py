@@ -1,4 +1,4 @@
-"""What a served model is, told from its vocabulary file: architecture, size, quantisation, abilities. Pure."""
+"""Facts about a served model, read from its vocabulary file: architecture, size, quantisation, abilities. Pure."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from services.gateway.models.served_model import Lexicon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """Empty where the file does not say. `abilities` in Ollama's words."""
+    """A field is empty if the file does not say. `abilities` have Ollama's names."""
 
     architecture: str
     size: str

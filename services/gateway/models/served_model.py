@@ -17,7 +17,7 @@ from shared.law.grammar import Grammars
 from shared.model.llama.model import Model
 from shared.wire.messages import ThinkingLimit
 
-_TAIL: Final = 16  # tokens of a prompt's end that may hold the beginning of the thinking
+_TAIL: Final = 16  # so many tokens at the end of a prompt may hold the beginning of the thinking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class ServedModel:
 
     name: str
     fingerprint: str
-    vocabulary: str  # where its vocabulary and chat template lie
+    vocabulary: str  # the key of its vocabulary and chat template
     n_ctx: int  # the smallest of its verifiers: any of them may claim the request
     n_cells: int  # tokens that all its verifiers hold at once
     created: int
@@ -34,12 +34,12 @@ class ServedModel:
     aliases: tuple[str, ...] = ()  # other names that mean it
 
     def is_called(self, name: str) -> bool:
-        """Whether it is known by that name."""
+        """Whether it has that name."""
         return bool({name, name.removesuffix(LATEST)} & {self.name, *self.aliases})
 
     @property
     def system_fingerprint(self) -> str:
-        """How exact answers are, and of which vocabulary."""
+        """Names the exactness and the vocabulary of the answers."""
         return f"{self.exactness}-{self.fingerprint}"
 
 
@@ -57,7 +57,7 @@ class Lexicon:
         self.eos = self._special(model.metadata("tokenizer.ggml.eos_token_id"))
         template = None if source is None else ChatTemplate(source, bos=self.bos, eos=self.eos)
         self.format = detect(source, self._control, template is not None and probe(template).tools)
-        # Kept as they are met: asking llama.cpp takes longer than all else that a token takes here.
+        # A cache: asking llama.cpp takes longer than the rest of a token's work here.
         self._pieces = {token: mark.encode() for mark in self.format.marks for token in self._single(mark)}
         self._renderer = (
             None
@@ -75,8 +75,8 @@ class Lexicon:
     ) -> tuple[int, ...]:
         """The rendered conversation as token ids, with exactly one BOS where the vocabulary wants one.
 
-        Raises `TemplateError`, and what `check` raises of the rendered text's length. May take long for long prompts:
-        call it off the event loop.
+        Raises `TemplateError`, and whatever `check` raises about the rendered text's length. May take long for long
+        prompts: call it off the event loop.
         """
         segments = self._rendering().render(conversation, variables, tools, turns or {})
         check(sum(len(segment) for segment in segments if isinstance(segment, str)))
@@ -86,7 +86,7 @@ class Lexicon:
         return self.with_bos(tokens)
 
     def rendered(self, conversation: Conversation, variables: Mapping[str, object], tools: Sequence[Tool] = ()) -> str:
-        """The conversation as text, calls as the template writes them. Raises `TemplateError`."""
+        """The conversation as text, with calls as the template writes them. Raises `TemplateError`."""
         return "".join(map(str, self._rendering().render(conversation, variables, tools, {})))
 
     def _rendering(self) -> Renderer:
@@ -95,7 +95,7 @@ class Lexicon:
         return self._renderer
 
     def document(self, content: str | tuple[int, ...]) -> tuple[int, ...]:
-        """Text as token ids, with exactly one BOS where the vocabulary wants one; ids as they are.
+        """Text as token ids, with exactly one BOS if the vocabulary wants one; ids stay as they are.
 
         May take long for long texts: call it off the event loop.
         """
@@ -141,7 +141,7 @@ class Lexicon:
         return self._vocabulary.piece(token, special=True) if token < self.n_tokens else b""
 
     def opens(self, prompt: Sequence[int]) -> bool:
-        """Whether the prompt ends inside the model's thinking: it does not end it after its last beginning."""
+        """Whether the prompt ends inside the model's thinking: its last beginning of thinking has no end."""
         span = self.format.span
         if span is None:
             return False
@@ -149,7 +149,7 @@ class Lexicon:
         return tail.endswith(span.start.rstrip())
 
     def thinking(self, budget: int | None, opened: bool) -> ThinkingLimit | None:
-        """How the verifier keeps the budget; None without a budget or where the model does not think."""
+        """How the verifier limits thinking; None without a budget or if the model does not think."""
         span = self.format.span
         if budget is None or span is None:
             return None
@@ -157,12 +157,12 @@ class Lexicon:
         return ThinkingLimit(budget=budget, opened=opened, start=start, end=end, close=close)
 
     def _single(self, mark: str) -> list[int]:
-        """The token that is this mark and nothing else, if there is one."""
+        """The token that is exactly this mark, if there is one."""
         tokens = self._vocabulary.tokenize(mark)
         return tokens if len(tokens) == 1 else []
 
     def _control(self, text: str) -> int | None:
-        """The token that is this mark, if it stands for no text and can only be named."""
+        """The control token that is this mark, if there is one."""
         return next((token for token in self._single(text) if token in self._vocabulary.special), None)
 
     def _special(self, token: int | str | None) -> str:

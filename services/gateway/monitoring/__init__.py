@@ -1,4 +1,4 @@
-"""What the gateway measures: metrics, queues, its own loop, and a snapshot of the fleet for those who look on.
+"""What the gateway measures: metrics, queues, its own event loop, and snapshots of the fleet for watchers.
 
 No HTTP; views and routes show it.
 """

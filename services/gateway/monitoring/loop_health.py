@@ -1,6 +1,6 @@
-"""How a gateway is by its own clock: how late its event loop runs, and when Redis last took something from it.
+"""The health of a gateway: how late its event loop runs, and when Redis last accepted its heartbeat.
 
-A gateway whose loop is held up serves nobody, though its process lives.
+A gateway whose loop is blocked serves no client, though its process lives.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ from collections import deque
 from typing import Final
 
 BEAT_S: Final = 0.5
-SLOW_S: Final = 5.0  # no answer for so long is what clients and probes take for a dead server
-_MEMORY_S: Final = 10.0  # as long as probes usually wait between two looks
+SLOW_S: Final = 5.0  # clients and probes take a server for dead after so long without an answer
+_MEMORY_S: Final = 10.0  # the usual interval between two probes
 
 
 class LoopHealth:
-    """Measures by sleeping: whatever a sleep takes longer than asked, everybody else waited too."""
+    """Measures by sleeping: every task waits as long as a sleep is late."""
 
     def __init__(self) -> None:
         self._due: float | None = None  # when the sleep under way should end
@@ -29,7 +29,7 @@ class LoopHealth:
             self.beat(loop.time())
 
     def beat(self, now: float) -> None:
-        """The sleep that should have ended at the due time ended `now`, in seconds of the loop's clock."""
+        """Note that the sleep ended `now`, in seconds of the loop's clock."""
         if self._due is not None:
             self._lags.append((now, now - self._due))
         while self._lags[0][0] < now - _MEMORY_S:
@@ -53,7 +53,7 @@ class Contact:
         self._made: float | None = None
 
     def made(self) -> None:
-        """It did, now."""
+        """Note that it did now."""
         self._made = asyncio.get_running_loop().time()
 
     def age(self) -> float:

@@ -1,6 +1,7 @@
-"""What this gateway counts and what the fleet's cards say, for Prometheus. Label values come from closed sets.
+"""What this gateway counts and what the fleet's cards say, for Prometheus.
 
-Speculation and prefix cache carry vLLM's names behind our prefix, so that dashboards made for it need one replacement.
+Label values come from closed sets. Metrics of speculation and prefix cache have vLLM's names after our prefix, so that
+its dashboards need only one replacement.
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +26,7 @@ _FLEET: Final = {
     "prefix_cache_hits": ("cached_tokens", "Prompt tokens taken from the prefix cache instead of being computed."),
     "rounds": ("rounds", "Rounds, with drafts or without."),
     "committed_tokens": ("tokens", "Tokens committed by verifiers."),
-    "takeovers": ("takeovers", "Requests that a verifier went on with after another."),
+    "takeovers": ("takeovers", "Requests that a verifier continued after another one."),
     "lost_to_successors": ("lost_stale", "Requests that a verifier lost because another had taken them over."),
     "lost_logs": ("lost_gap", "Requests that a verifier dropped because Redis had lost commits."),
     "lost_jobs": ("lost_gone", "Requests that a verifier dropped because Redis had lost them."),
@@ -33,7 +34,7 @@ _FLEET: Final = {
     "unread_jobs": ("unread", "Requests ended because their gateway was dead."),
     "stale_proposals": ("stale_proposals", "Proposals that came too late, or whose drafter missed a commit."),
 }
-# What a round may have ended with, and the largest offset with a label of its own: no round has more drafts.
+# How a round may have ended, and the largest offset with its own label: no round has more drafts.
 _ENDS: Final = ("plain", "accepted", "refused")
 _LAST_OFFSET: Final = 32
 
@@ -42,7 +43,7 @@ class Metrics:
     """One registry per gateway, so that tests and processes never share counts."""
 
     def __init__(self, cards: Callable[[], Sequence[Card]], running: Callable[[], int]) -> None:
-        """`cards` are the last ones seen, `running` the requests in this gateway."""
+        """`cards` gives the last cards seen, `running` the number of requests in this gateway."""
         self.registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self.registry)
         self.registry.register(FleetCollector(cards))
@@ -54,7 +55,7 @@ class Metrics:
         )
         self.errors = prometheus.Counter(
             "draftmesh_errors",
-            "Refusals and failures that clients were told of, by error code.",
+            "Errors sent to clients, by error code.",
             ["code"],
             registry=registry,
         )
@@ -88,7 +89,7 @@ class Metrics:
         self.watch("draftmesh_num_requests_running", "Requests in this gateway now.", running)
 
     def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
-        """A gauge that is asked whenever the text is."""
+        """Add a gauge whose value is read at each scrape."""
         prometheus.Gauge(name, meaning, registry=self.registry).set_function(value)
 
     def text(self) -> bytes:
@@ -170,7 +171,9 @@ def _gauges(verifiers: Sequence[VerifierCard]) -> Iterator[Metric]:
     slots = GaugeMetricFamily("draftmesh_slots", "Requests that verifiers serve at once.", labels=["model"])
     speed = GaugeMetricFamily("draftmesh_tokens_per_second", "Tokens committed per second now.", labels=["model"])
     alive = GaugeMetricFamily("draftmesh_verifiers", "Verifiers that are alive.", labels=["model"])
-    refused = GaugeMetricFamily("draftmesh_drafters_refused", "Drafters of another vocabulary.", labels=["model"])
+    refused = GaugeMetricFamily(
+        "draftmesh_drafters_refused", "Drafters refused because their vocabulary is another one.", labels=["model"]
+    )
     level = InfoMetricFamily("draftmesh_exactness", "How exact answers are: strict or law.", labels=["model"])
     models: defaultdict[str, list[VerifierCard]] = defaultdict(list)
     for card in verifiers:

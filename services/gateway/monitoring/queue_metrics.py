@@ -1,4 +1,4 @@
-"""What waits and how full Redis is, as of the last look: what to scale by, and what to be woken for."""
+"""Waiting requests and the memory of Redis, as of the last look: figures for scaling and for alerts."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -13,11 +13,11 @@ from shared.wire.broker import DISCONNECTED, Broker
 from shared.wire.jobs import JobStore, Queue
 from shared.wire.messages import Card, VerifierCard
 
-_LOOK_S: Final = 1.0  # of the few seconds that a scrape may take
+_LOOK_S: Final = 1.0  # part of the few seconds that a scrape may take
 
 
 class QueueMetrics(Collector):
-    """Gauges of what several gateways share, so each of them shows the same."""
+    """Gauges of what all gateways share, so each gateway shows the same values."""
 
     def __init__(self) -> None:
         self._queues: dict[str, Queue] = {}
@@ -25,7 +25,7 @@ class QueueMetrics(Collector):
         self._up = False
 
     async def look(self, broker: Broker, cards: Iterable[Card]) -> None:
-        """Ask Redis now, about every model that was ever served. Without an answer only `redis_up` is told."""
+        """Ask Redis now, about every model that was ever served. Without an answer only `redis_up` is exported."""
         models = {card.model for card in cards if isinstance(card, VerifierCard)} | self._queues.keys()
         up, queues, found = False, dict.fromkeys(models, Queue(0, 0)), None
         with suppress(RedisError, *DISCONNECTED):
@@ -35,12 +35,12 @@ class QueueMetrics(Collector):
                 up = True
                 memory = await broker.redis.info("memory")
                 found = int(memory["used_memory"]), int(memory["maxmemory"])
-        # At once, so that nobody meets half a look.
+        # In one step, so that no scrape sees half an update.
         self._up, self._queues, self._memory = up, queues, found
 
     @property
     def waiting(self) -> dict[str, int]:
-        """By model, the requests that no verifier took yet; empty while Redis does not answer."""
+        """By model, the requests that no verifier has taken yet; empty while Redis does not answer."""
         return {model: queue.waiting for model, queue in sorted(self._queues.items())} if self._up else {}
 
     def collect(self) -> Iterator[Metric]:
@@ -48,10 +48,10 @@ class QueueMetrics(Collector):
         up.add_metric([], self._up)
         yield up
         waiting = GaugeMetricFamily(
-            "draftmesh_num_requests_waiting", "Requests that no verifier took yet.", labels=["model"]
+            "draftmesh_num_requests_waiting", "Requests that no verifier has taken yet.", labels=["model"]
         )
         oldest = GaugeMetricFamily(
-            "draftmesh_oldest_waiting_seconds", "For how long the first of them has waited.", labels=["model"]
+            "draftmesh_oldest_waiting_seconds", "How long the oldest of them has waited.", labels=["model"]
         )
         for model, queue in sorted(self._queues.items()):
             if self._up:
@@ -59,7 +59,7 @@ class QueueMetrics(Collector):
                 oldest.add_metric([model], queue.oldest_ms / 1000)
         yield from (waiting, oldest)
         used = GaugeMetricFamily("draftmesh_redis_memory_bytes", "Memory that Redis uses.")
-        limit = GaugeMetricFamily("draftmesh_redis_max_memory_bytes", "Memory that it may use; 0: all there is.")
+        limit = GaugeMetricFamily("draftmesh_redis_max_memory_bytes", "Memory that Redis may use; 0: no limit.")
         if self._memory is not None:
             used.add_metric([], self._memory[0])
             limit.add_metric([], self._memory[1])

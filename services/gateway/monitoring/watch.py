@@ -1,7 +1,7 @@
-"""The fleet for those who look on: one snapshot a second, made once for all of them and not at all for nobody.
+"""Snapshots of the fleet for watchers: one a second, made once for all of them, and none without a watcher.
 
-Whoever reads slowly gets the newest snapshot next, never a backlog. The totals of the last minutes are kept at each
-heartbeat, whether anybody looks or not, so that a chart has a past.
+A slow watcher gets the newest snapshot next, never a backlog. Each heartbeat adds to the totals of the last minutes,
+with or without a watcher, so that a chart has a past.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from shared.wire.messages import Card
 
 PERIOD_S: Final = 1.0  # the registry's view is no fresher
 HISTORY_S: Final = 300.0
-_LOOK_S: Final = 2.0  # beyond, those who look on are told that Redis does not answer
+_LOOK_S: Final = 2.0  # after this, watchers are told that Redis does not answer
 
 
 class FleetWatch:
@@ -37,8 +37,8 @@ class FleetWatch:
         self._clock = clock
         self._history: deque[dict[str, Any]] = deque(maxlen=int(HISTORY_S / HEARTBEAT_S))
         self._readers = 0
-        self._wanted = asyncio.Event()  # somebody looks on
-        self._urgent = asyncio.Event()  # somebody came who has seen nothing yet
+        self._wanted = asyncio.Event()  # there is a watcher
+        self._urgent = asyncio.Event()  # a watcher came that has no snapshot yet
         self._latest: bytes | None = None
         self._number = 0  # of the latest snapshot
         self._news = asyncio.Condition()
@@ -54,7 +54,7 @@ class FleetWatch:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Hold a place among those who look on."""
+        """Count as a watcher while the block lasts."""
         self._readers += 1
         self._wanted.set()
         if self._latest is None:
@@ -65,7 +65,7 @@ class FleetWatch:
             self._readers -= 1
             if not self._readers:
                 self._wanted.clear()
-                self._latest = None  # it would be old news to the next one
+                self._latest = None  # the next watcher would get an old snapshot
 
     async def next(self, seen: int) -> tuple[int, bytes] | None:
         """The newest event, as soon as there is one after number `seen`, with its number; None once this has ended."""
@@ -74,7 +74,7 @@ class FleetWatch:
         return None if self.ended or self._latest is None else (self._number, self._latest)
 
     async def run(self) -> None:
-        """Make snapshots for ever, while somebody looks on."""
+        """Make snapshots for ever, while there is a watcher."""
         while True:
             await self._wanted.wait()
             self._urgent.clear()
@@ -88,7 +88,7 @@ class FleetWatch:
                     await self._urgent.wait()
 
     async def end(self) -> None:
-        """Send everybody home."""
+        """End all watchers."""
         async with self._news:
             self.ended = True
             self._news.notify_all()

@@ -1,4 +1,4 @@
-"""Serves the page: its files are read once, and no name that came over the wire is ever looked for on the disk."""
+"""Serves the page: reads its files once, and never looks up a name from a request on the disk."""
 
 import gzip
 import hashlib
@@ -23,7 +23,7 @@ _HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Vary": "Accept, Accept-Encoding",
 }
-_FOR_EVER: Final = "public, max-age=31536000, immutable"  # another text has another address
+_FOR_EVER: Final = "public, max-age=31536000, immutable"  # a changed file has another address
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def _file(body: bytes, media: str) -> PageFile:
 
 
 async def root(request: web.Request) -> web.Response:
-    """The page for browsers, a line for everybody else: clients only look at the status."""
+    """The page for browsers, one line for other clients, which look only at the status."""
     if "text/html" not in request.headers.get("Accept", ""):
         line = "draftmesh is running. GET /v1/models lists what it serves.\n"
         return web.Response(text=line, headers={"Vary": "Accept"})
@@ -80,7 +80,7 @@ async def asset(request: web.Request) -> web.Response:
     page = load()
     file = page.files.get(request.match_info["name"])
     if file is None or request.match_info["version"] != page.version:
-        raise ApiError(404, "There is no such file of the page; reload it.", code="not_found")
+        raise ApiError(404, "The page has no such file; reload the page.", code="not_found")
     return _sent(request, file, {"Cache-Control": _FOR_EVER, "ETag": f'"{page.version}"'})
 
 

@@ -1,4 +1,4 @@
-"""What a chat template understands, found by rendering small probes: nothing else tells it reliably. Pure.
+"""Finds what a chat template supports by rendering small probes; no other way is reliable. Pure.
 
 Idea: llama.cpp's minja renders probes too.
 """
@@ -20,7 +20,7 @@ _TOOL: Final = {
         "parameters": {"type": "object", "properties": {"probe_key": {"type": "string"}}, "required": ["probe_key"]},
     },
 }
-_CALL_ID: Final = "probeid00"  # nine letters and digits: the only shape that Mistral's templates take
+_CALL_ID: Final = "probeid00"  # nine letters and digits: the only shape that Mistral's templates accept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Capabilities:
 
 
 def probe(template: ChatTemplate) -> Capabilities:
-    """The template's capabilities; what it cannot do, messages have to be adapted for."""
+    """The template's capabilities; `adapt` changes messages to fit them."""
     typed = not _shows(template, [_USER], "probe-user") and _shows(template, [_typed(_USER)], "probe-user")
     turn = _typed if typed else dict
     system, user, answer = turn(_SYSTEM), turn(_USER), turn(_ANSWER)

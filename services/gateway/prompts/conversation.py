@@ -1,6 +1,6 @@
-"""A conversation as a chat template takes it: system messages where it allows them, calls and results as it knows them.
+"""Adapts a conversation to a chat template: system messages where it allows them, calls and results as it knows them.
 
-Pure. A longer conversation always begins with what a shorter one began with, so that the target's prefix cache holds.
+Pure. A conversation that grows keeps its beginning, so that the target's prefix cache stays useful.
 """
 
 import json
@@ -37,7 +37,7 @@ def _named(message: Message) -> dict[str, Any]:
 def _without_tools(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Calls and results as text, in the form that models without tools are told to use.
 
-    Results in a row, and what the user says after them, are one turn: many templates want roles to alternate.
+    Successive results and the user's text after them are one turn, because many templates want roles to alternate.
     """
     written: list[dict[str, Any]] = []
     after_result = False
@@ -73,7 +73,7 @@ def _lead(turns: list[dict[str, Any]], preamble: str) -> list[dict[str, Any]]:
 def _fold(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Later system messages into the user's text or the tool result before them, else into the next one.
 
-    No turn is added where one follows, and none comes between a call and its result. Idea: vLLM's Anthropic front end.
+    Adds no turn if one follows, and none between a call and its result. Idea: vLLM's Anthropic front end.
     """
     folded: list[dict[str, Any]] = []
     waiting: list[str] = []
@@ -116,7 +116,7 @@ def _call(call: Message, able: Capabilities) -> dict[str, Any]:
         try:
             arguments = json.loads(arguments or "{}")
         except ValueError:
-            arguments = {"arguments": arguments}  # what a cut-off call left: templates need an object
+            arguments = {"arguments": arguments}  # arguments of a call that was cut off: templates need an object
     return {**call, "function": {**function, "arguments": arguments}}
 
 

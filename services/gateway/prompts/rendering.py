@@ -1,8 +1,8 @@
-"""A conversation to the prompt that it is for one model: text by its chat template, and kept turns as their tokens.
+"""Turns a conversation into a model's prompt: text by its chat template, and kept turns as their tokens.
 
-A turn that made calls is put into the prompt as the tokens that the target itself wrote, where that is safe: where the
-template renders the turn as plain text in just the place that its own rendering of the calls has. Then the prompt
-begins with what the target has in its cache, whatever the spaces in the calls' JSON.
+A turn that made calls enters the prompt as the tokens that the target itself wrote, if that is safe: if the template
+renders the turn as plain text in exactly the place of its calls. Then the prompt begins with what the target has in its
+cache, whatever the spaces in the calls' JSON.
 """
 
 import re
@@ -31,9 +31,8 @@ class Renderer:
         *,
         native: bool = True,
     ) -> None:
-        """`call_id` gives ids the shape that the template wants; `instructions` explain tools where the template
-        knows none, or is not to be asked (`native` false) because it has them called in a way that nobody here reads.
-        """
+        """`call_id` gives ids the shape that the template wants; `instructions` explain tools where the template knows
+        none, or has calls written in a format without a parser here (`native` false)."""
         self._template = template
         able = probe(template)
         self._able = able if native else replace(able, tools=False)
@@ -72,7 +71,7 @@ class Renderer:
         variables: Mapping[str, object],
         tools: Sequence[Tool],
     ) -> list[Segment]:
-        """`text` with the kept turns' tokens in their places; as it is where the places cannot be told."""
+        """`text` with the kept turns' tokens in their places; unchanged if the places are not certain."""
         marks = {index: f"turn-{secrets.token_hex(16)}" for index in kept}
         marked = [
             {**_without_calls(message), "content": marks[index]} if index in marks else message

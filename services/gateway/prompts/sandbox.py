@@ -1,7 +1,7 @@
 """A Jinja sandbox in which a template can neither run for ever nor fill the memory.
 
-Jinja's own sandbox keeps templates from Python's insides but not from its time and space. Here every loop and call
-looks at the clock, and what makes much from little is bounded before it is made: repetition, joining, replacing,
+Jinja's own sandbox keeps templates from Python's internals but bounds neither time nor memory. Here every loop and call
+checks the clock, and operations that make much from little are bounded before they run: repetition, joining, replacing,
 padding, powers, and formats with a width.
 """
 
@@ -19,12 +19,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 TIME_S: Final = 5.0  # a conversation of a megabyte takes a tenth of a second
-CHARACTERS: Final = 64 << 20  # of any text on the way and of the rendered one; a request has 32 MiB at most
+CHARACTERS: Final = 64 << 20  # of any intermediate text and of the rendered one; a request has 32 MiB at most
 NUMBER: Final = 100_000  # the largest argument of a call or filter: a width, a count, an indentation
 _LOOKS: Final = 256  # turns of a loop between two looks at the clock
 _BITS: Final = 4096  # of a product or a power
 _JSON_INDENT: Final = 64
-_WIDE: Final = re.compile(r"\d{5}|\*")  # in a format: a width, or one that comes with the arguments
+_WIDE: Final = re.compile(r"\d{5}|\*")  # in a format: a width, or one given by the arguments
 
 _deadline: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 
@@ -48,11 +48,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return template
 
     def turns(self, items: Iterable[Any]) -> "_Turns":
-        """What a loop goes over."""
+        """The iterable of a loop, with checks of the clock."""
         return _Turns(items)
 
     def joined(self, *parts: Any) -> str:
-        """What `~` makes."""
+        """The result of `~`."""
         return "".join(_sized(map(str, parts)))
 
     def call(self, context: Context, function: Any, /, *arguments: Any, **named: Any) -> Any:
@@ -81,7 +81,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Watched(NodeTransformer):
-    """Puts our functions where Jinja would compile to Python that nobody can interrupt."""
+    """Calls our functions where Jinja would compile to Python that cannot be interrupted."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         self.generic_visit(node)
@@ -99,7 +99,7 @@ def _call(name: str, arguments: Sequence[nodes.Node], line: int) -> nodes.Call:
 
 
 class _Turns:
-    """An iterable that looks at the clock now and then, and is as long as what it goes over."""
+    """An iterable that checks the clock now and then, and has the length of what it iterates over."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items
@@ -152,11 +152,11 @@ def _check_product(left: Any, right: Any) -> None:
 
 
 def _check(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Before the method or filter `name` is called; the first argument is what it is called on."""
+    """Check the arguments of the method or filter `name`; the first argument is the object of the call."""
     _look()
     given = [*arguments[1:], *named.values()]
     if any(isinstance(value, int | float) and abs(value) > NUMBER for value in given):
-        raise Exhausted("the template asks for too much")
+        raise Exhausted("the template calls a function with too large a number")
     texts = [value for value in arguments if isinstance(value, str)]
     widths = [int(value) for value in given if isinstance(value, int | float)]
     if name in ("join", "do_join"):
@@ -171,13 +171,13 @@ def _check(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> N
         width = max([*widths, *map(len, texts[1:])], default=8)
         _check_size((1 + texts[0].count("\n") + texts[0].count("\t")) * width)
     elif name == "tojson" and max(widths, default=0) > _JSON_INDENT:
-        raise Exhausted("the template asks for too much")
+        raise Exhausted("the template calls a function with too large a number")
     elif name == "format" and texts and _WIDE.search(texts[0]):
         raise Exhausted("the template formats with too large a width")
 
 
 def bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The filter `function`, looked after."""
+    """The filter `function` with checks."""
     given = 1 if hasattr(function, "jinja_pass_arg") else 0  # Jinja puts its own argument before the others
 
     @wraps(function)  # with Jinja's mark of what it is given

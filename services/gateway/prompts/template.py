@@ -23,7 +23,7 @@ class TemplateError(ValueError):
 
 
 class _Refused(Exception):
-    """What the template itself raised."""
+    """An error that the template itself raised."""
 
 
 class _GenerationTag(Extension):
@@ -88,6 +88,6 @@ class ChatTemplate:
             )
         except _Refused as error:
             raise TemplateError(str(error)) from error
-        # Templates add strings to whatever a message holds; any mismatch is the messages' fault, not the gateway's.
+        # Templates add strings to any value of a message, so a type mismatch is an error of the messages.
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as error:
             raise TemplateError(f"the model's chat template cannot render these messages: {error}") from error

@@ -1,6 +1,6 @@
-"""How much one request may hold: bounds on what is looped over on the event loop, or would take a thread for minutes.
+"""Bounds on a request's size: on what the event loop iterates over, and on what would keep a thread busy for minutes.
 
-They are far beyond what clients send and what a context takes; whoever meets one gets a 400 that names it. Pure.
+They are far above what clients send and what a context holds. A request beyond one gets a 400 that names it. Pure.
 """
 
 from typing import Any, Final
@@ -11,7 +11,7 @@ MAX_DEPTH: Final = 128  # levels of lists and objects; JSON Schemas of tools hav
 MAX_CONTAINERS: Final = 100_000  # lists and objects in one body; a thousand tool calls are some five thousand
 MAX_ITEMS: Final[dict[str, int]] = {"messages": 10_000, "input": 100_000, "tools": 1_024, "functions": 1_024}
 MAX_TOKENS: Final = 1 << 20  # token ids in one list
-MIN_CHARACTERS: Final = 1 << 20  # so much text is never refused unread
+MIN_CHARACTERS: Final = 1 << 20  # a text this short is never refused unread
 
 
 def check_shape(payload: dict[str, Any]) -> None:
@@ -19,9 +19,7 @@ def check_shape(payload: dict[str, Any]) -> None:
     for name, most in MAX_ITEMS.items():
         value = payload.get(name)
         if isinstance(value, list) and len(value) > most:
-            raise invalid(
-                name, f"'{name}': at most {most} items are allowed, and here are {len(value)}.", "too_many_items"
-            )
+            raise invalid(name, f"'{name}' has {len(value)} items; at most {most} are allowed.", "too_many_items")
     level: list[Any] = [payload]
     containers = depth = 0
     while level:

@@ -1,6 +1,6 @@
-"""The fields that every dialect's body may carry: the law, its seed, limits and our own options, under all their names.
+"""The fields that every dialect's body may have: sampling, seed, limits and our own options, under all their names.
 
-Unknown fields are ignored and null means absent.
+Unknown fields are ignored, and null means absent.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from services.gateway.requests.types import RESERVED
 from shared.wire.messages import Sampling, Speculation
 
 MAX_STOPS: Final = 16
-MAX_STOP_CHARACTERS: Final = 4096  # a matching table is built per stop on the event loop
+MAX_STOP_CHARACTERS: Final = 4096  # the event loop builds a matching table per stop string
 _MASK64: Final = (1 << 64) - 1
 
 MaxTokens = Annotated[int | None, Field(ge=-1)]  # -1: no limit, as llama.cpp and LM Studio have it
@@ -29,7 +29,7 @@ class StreamOptions(BaseModel):
 
 
 class GenerationFields(BaseModel):
-    """Field names are the clients'."""
+    """Fields have the names that clients use."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
@@ -79,7 +79,7 @@ class GenerationFields(BaseModel):
             raise PydanticCustomError("stop", "a stop string must not be empty")
         if max(map(len, stops), default=0) > MAX_STOP_CHARACTERS:
             raise PydanticCustomError(
-                "stop", "a stop string may have {limit} characters", {"limit": MAX_STOP_CHARACTERS}
+                "stop", "a stop string may have at most {limit} characters", {"limit": MAX_STOP_CHARACTERS}
             )
         return tuple(stops)
 
@@ -96,7 +96,7 @@ class GenerationFields(BaseModel):
     def _own_variables(cls, value: dict[str, Any]) -> dict[str, Any]:
         taken = sorted(RESERVED & value.keys())
         if taken:
-            raise PydanticCustomError("kwargs", "'{name}' cannot be replaced", {"name": taken[0]})
+            raise PydanticCustomError("kwargs", "the gateway sets '{name}', so a request cannot", {"name": taken[0]})
         return value
 
     def sampling(self) -> Sampling:
@@ -106,7 +106,7 @@ class GenerationFields(BaseModel):
             seed=secrets.randbits(64) if self.seed in (None, -1) else int(self.seed or 0) & _MASK64,
             temperature=self.temperature,
             top_k=max(self.top_k, 0),
-            # The law wants a positive mass; OpenAI allows 0. Any tiny mass keeps the best token alone.
+            # Sampling needs a positive mass, and OpenAI allows 0. Any tiny mass keeps only the best token.
             top_p=max(self.top_p, 1e-9),
             min_p=self.min_p,
             presence_penalty=self.presence_penalty,

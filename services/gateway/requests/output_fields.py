@@ -29,7 +29,7 @@ class _Fields(BaseModel):
 
 
 class NamedSchema(_Fields):
-    """OpenAI's nesting of a schema; it is always kept strictly."""
+    """OpenAI's nesting of a schema; the gateway always enforces it."""
 
     definition: Schema = Field(None, alias="schema")
 
@@ -42,7 +42,7 @@ class ResponseFormat(_Fields):
     definition: Schema = Field(None, alias="schema")
 
     def output(self) -> Output | None:
-        """What it asks for. Raises a 400 `ApiError` for a missing schema."""
+        """The output that it asks for. Raises a 400 `ApiError` for a missing schema."""
         if self.type == "text":
             return None
         if self.json_schema is not None and self.json_schema.definition is not None:
@@ -68,7 +68,7 @@ class StructuredOutputs(_Fields):
 
 
 class OutputFields(_Fields):
-    """At most one of them may be given."""
+    """A request may have at most one of them."""
 
     response_format: ResponseFormat | None = None
     json_schema: Schema = None
@@ -143,7 +143,7 @@ def _choice(choices: list[str] | None, param: str) -> Output | None:
 
 
 def _grammar(source: str | None, param: str) -> Output | None:
-    """GBNF by its `::=`, which Lark does not have: servers take either in one field."""
+    """Recognises GBNF by its `::=`, which Lark does not have, because one field may hold either."""
     if not source:
         return None
     return Output(kind="gbnf" if "::=" in source else "lark", source=source, param=param)

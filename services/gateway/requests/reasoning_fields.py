@@ -32,7 +32,7 @@ class ThinkingOptions(BaseModel):
 
 
 class ReasoningFields(BaseModel):
-    """The fields of a chat request. Where several are given the smallest budget and the plainest word count."""
+    """The fields of a chat request. If a request has several, the smallest budget and the clearest word win."""
 
     reasoning_effort: Effort | None = None
     reasoning: ReasoningOptions = ReasoningOptions()
@@ -47,7 +47,7 @@ class ReasoningFields(BaseModel):
 
     @property
     def shows_reasoning(self) -> bool:
-        """Whether the answer tells what the model thought."""
+        """Whether the answer includes the thinking."""
         return self.include_reasoning and not self.reasoning.exclude
 
     def thought(self) -> Reasoning:
@@ -56,7 +56,7 @@ class ReasoningFields(BaseModel):
         return Reasoning(enabled=self._enabled(effort), effort=effort, budget=self._budget())
 
     def _effort(self) -> str | None:
-        # A word that only the template knows is for the template, which gets it in any case.
+        # The template gets every word, so a word that only it knows is left to it.
         template = self.chat_template_kwargs.get("reasoning_effort")
         return self.reasoning_effort or self.reasoning.effort or (template if template in _EFFORTS else None)
 

@@ -18,7 +18,7 @@ _FORMS: Final = '"auto", "none", "required", a function\'s name in OpenAI\'s for
 
 
 class FunctionField(BaseModel):
-    """What a tool does. `strict` is not looked at: arguments always match the schema."""
+    """What a tool does. `strict` has no effect: arguments always match the schema."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -77,7 +77,7 @@ class ToolFields(BaseModel):
             raise invalid("tool_choice", f"'tool_choice': there is no tool called '{missing[:64]}'.")
         if mode == "required" and not offered:
             raise invalid("tool_choice", "'tool_choice' requires a call, but there are no 'tools'.")
-        # Whoever names one function expects one call of it.
+        # A client that names one function expects one call of it.
         single = isinstance(self.tool_choice, dict) and self.tool_choice.get("type") != "allowed_tools"
         parallel = self.parallel_tool_calls if self.parallel_tool_calls is not None else not single
         return ToolChoice(mode=mode, names=names, parallel=parallel)

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from shared.wire.messages import Sampling, Speculation
 
-# What a template is given beside a request's `chat_template_kwargs`, which may not replace it.
+# Variables that the gateway gives a template; a request's `chat_template_kwargs` may not replace them.
 RESERVED: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"})
 
 
@@ -25,7 +25,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A prompt that goes on as it is: text, or token ids."""
+    """A prompt that the model continues as it is: text, or token ids."""
 
     content: str | tuple[int, ...]
 
@@ -79,7 +79,8 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """`choices` answers to each prompt. `model` None means the only one; `max_tokens` None means the room there is."""
+    """`choices` answers to each prompt. `model` None means the only one; `max_tokens` None means the room in the
+    context."""
 
     model: str | None
     prompts: tuple[Prompt, ...]
@@ -94,7 +95,7 @@ class GenerationRequest:
     tool_choice: ToolChoice = ToolChoice()
     output: Output | None = None
     reasoning: Reasoning = Reasoning()
-    or_default: bool = False  # whether the default model may answer where nobody serves the one that was asked for
+    or_default: bool = False  # whether the default model may answer if the requested one is not served
 
     @property
     def converses(self) -> bool:

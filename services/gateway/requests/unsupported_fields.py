@@ -1,4 +1,4 @@
-"""Request fields that would change the answer and are not built: refused by name unless their value changes nothing."""
+"""Refuses, by name, unsupported request fields that would change the answer, unless their value changes nothing."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -53,14 +53,14 @@ _RULES: Final[dict[_Harmless, str]] = {
 _GUIDED: Final = frozenset(OutputFields.model_fields) | {"guided_decoding_backend"}
 _INSTEAD: Final = {
     "functions": "'functions' is not supported: offer the same functions as 'tools'.",
-    "suffix": "'suffix' is not supported: nothing is filled in before it.",
+    "suffix": "'suffix' is not supported: the models only continue a text.",
     "function_call": "'function_call' is not supported: use 'tools' and 'tool_choice'.",
 }
 _HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.items() for name in names.split()}
 
 
 def refuse_unbuilt(payload: Mapping[str, Any]) -> None:
-    """Raises a 400 `ApiError` naming the first field that asks for something that does not exist yet."""
+    """Raises a 400 `ApiError` naming the first field that asks for something unsupported."""
     for name, value in payload.items():
         harmless = _HARMLESS.get(name, _off if name.startswith("guided_") and name not in _GUIDED else None)
         if harmless is not None and not harmless(value):

@@ -1,4 +1,5 @@
-"""What outlives one request, in Redis: kept turns, stored responses, records, and the one reader that follows them all.
+"""State in Redis that outlives one request: kept turns, stored responses, records, and the one reader that follows them
+all.
 
 No HTTP and no text.
 """

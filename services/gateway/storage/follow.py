@@ -1,7 +1,7 @@
-"""Follows many streams with one blocking read, so that following one costs a list and not a connection.
+"""Follows many streams with one blocking read, so that a followed stream needs no connection of its own.
 
 Every reader of a request gets each committed token once and in order, from the offset it asked for, and the terminal
-chunk last. If Redis loses the log or goes back in time, it gets `LogLost` instead of repeated tokens.
+chunk last. If Redis loses the log or an older copy of it returns, the reader gets `LogLost` instead of repeated tokens.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from shared.wire.commands import Entries, Fields, Redis
 from shared.wire.jobs import parse_entry
 from shared.wire.messages import Chunk
 
-BACKLOG: Final = 256  # chunks that may wait for a slow reader before its log is read no further
+BACKLOG: Final = 256  # chunks that may wait for a slow reader; then its log is read no further
 _WAKE_TTL_MS: Final = 60_000
 
 
@@ -26,25 +26,25 @@ class LogLost(RuntimeError):
 
 
 class Followed(Protocol):
-    """A stream in Redis with who follows it; all is called in the follower's task."""
+    """A followed stream in Redis; the follower's task makes all calls."""
 
     key: bytes
     cursor: bytes  # the id of the last entry that was delivered
-    life: str  # a key with which the stream vanishes
+    life: str  # a key that expires together with the stream
 
     @property
     def full(self) -> bool:
-        """Whether it takes no more now, until `LogFollower.resume`."""
+        """Whether it accepts no more until `LogFollower.resume`."""
 
     def deliver(self, entries: Entries) -> None:
-        """These came, at least one: they are the next."""
+        """Take the next entries, at least one."""
 
     def lose(self, why: str) -> None:
-        """Nothing comes any more."""
+        """Note that the stream is lost."""
 
 
 class Feed:
-    """One request's log as it comes: `wake` is called, in the follower's task, whenever there is more to take."""
+    """One request's log as it comes; the follower's task calls `wake` whenever there is more to take."""
 
     def __init__(
         self, request_id: str, offset: int, wake: Callable[[], None], resume: Callable[["Feed"], None]
@@ -64,7 +64,7 @@ class Feed:
         return len(self._chunks) >= BACKLOG
 
     def take(self) -> list[Chunk]:
-        """Every chunk that has come since the last call. Raises `LogLost` when none has and none will."""
+        """Every chunk that has come since the last call. Raises `LogLost` if none came and none will."""
         if self._lost is not None and not self._chunks:
             raise self._lost
         if self.full:
@@ -73,7 +73,7 @@ class Feed:
         return chunks
 
     def deliver(self, entries: Entries) -> None:
-        """Add log entries, at least one; after a loss they mean nothing any more."""
+        """Add log entries, at least one; ignores them after a loss."""
         self.cursor = entries[-1][0]
         for entry_id, fields in entries:
             if self._lost is None:
@@ -92,7 +92,7 @@ class Feed:
         return None
 
     def lose(self, why: str) -> None:
-        """Nothing comes any more."""
+        """Note that the stream is lost."""
         self._lost = self._lost or LogLost(why)
         self._wake()
 
@@ -106,7 +106,7 @@ class LogFollower:
         self._wake_key = keys.wake(instance)
         # Bytes, as Redis wants and gives them: each read names every log.
         self._feeds: dict[bytes, Followed] = {}
-        self._cursors: dict[bytes, bytes] = {}  # of the feeds that take more
+        self._cursors: dict[bytes, bytes] = {}  # of the feeds that accept more
         self._woken = {self._wake_key.encode(): b"0-0"}
         self._changed = asyncio.Event()
         self._joined = asyncio.Event()
@@ -126,16 +126,16 @@ class LogFollower:
         self.resume(feed)
 
     def silence(self) -> float:
-        """Seconds since anything came of any request, or since the first of those that are followed joined; else 0."""
+        """Seconds since the last entry of any request, or since the first followed request joined; else 0."""
         return asyncio.get_running_loop().time() - self._silent_since if self._feeds else 0.0
 
     def leave(self, feed: Followed) -> None:
-        """Follow it no more."""
+        """Stop following it."""
         self._feeds.pop(feed.key, None)
         self._cursors.pop(feed.key, None)
 
     def resume(self, feed: Followed) -> None:
-        """It takes more again."""
+        """Continue a feed that was full."""
         if feed.key in self._feeds:
             self._cursors[feed.key] = feed.cursor
             self._joined.set()
@@ -191,7 +191,7 @@ class LogFollower:
             self._cursors[key] = feed.cursor
 
     async def _check_all(self) -> None:
-        """Now and then, and after an outage: a request whose job is gone will never speak again."""
+        """Find requests whose job is gone, now and then and after an outage: their logs never grow again."""
         watched = list(self._feeds.values())
         if not watched:
             return
@@ -207,18 +207,18 @@ class LogFollower:
                 feed.lose("the request is gone from Redis")
 
     async def _lose_what_is_no_log(self) -> None:
-        """One key of another type must not keep everybody else from reading."""
+        """Lose a key that is not a stream, because it would block the reading of all others."""
         for feed in list(self._feeds.values()):
             try:
                 await self._redis.xread({feed.key: feed.cursor}, count=1)
             except ResponseError:
                 self._cursors.pop(feed.key, None)
-                feed.lose("its log is none")
+                feed.lose("the log key is not a stream")
             except DISCONNECTED:
                 return
 
     async def _interrupt(self) -> None:
-        """End the read that is under way whenever it does not read everything that it should."""
+        """End the read under way if it lacks a stream that it should read."""
         while True:
             await self._changed.wait()
             self._changed.clear()

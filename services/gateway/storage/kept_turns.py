@@ -10,11 +10,11 @@ import msgspec
 from shared.wire import keys
 from shared.wire.commands import Redis
 
-TTL_MS: Final = 3_600_000  # as long as a user may take over one step of an agent
+TTL_MS: Final = 3_600_000  # so long may a user take over one step of an agent
 
 
 class KeptTurn(msgspec.Struct, frozen=True, array_like=True):
-    """An assistant's turn that made calls: its tokens behind the thinking, and what clients were told that it holds."""
+    """An assistant's turn that made calls: its tokens after the thinking, and the content that clients got."""
 
     tokens: tuple[int, ...]
     text: str
@@ -39,7 +39,8 @@ def _json(text: object) -> object:
 
 
 def behind(tokens: Sequence[int], piece: Callable[[int], bytes], mark: str) -> tuple[int, ...]:
-    """The tokens after the last `mark` and the space behind it: all without a mark, none if one spans the border."""
+    """The tokens after the last `mark` and the space after it: all tokens without a mark, none if a token spans the
+    border."""
     pieces = [piece(token) for token in tokens]
     text = b"".join(pieces)
     found = text.rfind(mark.encode()) if mark else -1
@@ -67,13 +68,13 @@ class TurnStore:
         await self._redis.set(keys.turn(call_id), _encoder.encode(turn), px=TTL_MS)
 
     async def find(self, call_ids: Sequence[str]) -> dict[str, KeptTurn]:
-        """The turns that are still known, by the same ids."""
+        """The turns that are still stored, by the same ids."""
         if not call_ids:
             return {}
         values = await self._redis.mget([keys.turn(call_id) for call_id in call_ids])
         found = {}
         for call_id, value in zip(call_ids, values, strict=True):
             if value is not None:
-                with suppress(msgspec.MsgspecError):  # of another release: as good as forgotten
+                with suppress(msgspec.MsgspecError):  # of another release, so it counts as forgotten
                     found[call_id] = _decoder.decode(value)
         return found

@@ -10,7 +10,7 @@ from shared.wire.commands import Entries
 
 
 class _Feed:
-    """One record for all its readers here: it only wakes them, for each reads from its own place."""
+    """One record for all its readers here: it only wakes them, because each reads from its own place."""
 
     full = False
 
@@ -47,7 +47,7 @@ class RecordWatch:
         return self._feed.lost
 
     async def wait(self, timeout_s: float) -> None:
-        """Until something came since the last call, the record is gone, or the time is up."""
+        """Wait until something came since the last call, the record is gone, or the time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.stirred.wait()
@@ -63,7 +63,7 @@ class RecordFollower:
 
     @contextmanager
     def watch(self, key: str, after: int) -> Iterator[RecordWatch]:
-        """Be woken for the events of a record behind the one with the number `after`, and perhaps for others."""
+        """Watch for events of a record after number `after`; may also wake for earlier ones."""
         feed = self._feeds.get(key)
         if feed is None:
             feed = self._feeds[key] = _Feed(key, after)

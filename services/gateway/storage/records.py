@@ -1,8 +1,9 @@
-"""The events of responses in the background: written by one gateway, read by any, each event once and in order.
+"""The events of responses in the background: one gateway writes them and any gateway reads them, each event once and in
+order.
 
-A record is a stream in Redis. Its gateway appends to it; whoever reads goes on behind any event. It ends with one event
-and no other: the script that appends it refuses everything after it. Records are bounded in bytes and time, and seen by
-nobody but their caller. Every method may raise redis-py's errors, and may be repeated after one.
+A record is a stream in Redis. Its gateway appends to it; a reader can continue after any event. It has one last event:
+the script that appends it refuses everything after it. Records are bounded in bytes and time, and only their caller can
+read them. Every method may raise redis-py's errors, and may be repeated after one.
 """
 
 import re
@@ -39,9 +40,9 @@ local function drop(key)
   return redis.call('DEL', key)
 end
 """
-# Records are let go in the order in which they expire, where there is no room: those that still grow expire after all
-# that have ended, and are left alone. ARGV: number of the first event, whether it is the last, TTL in ms while it grows
-# and afterwards, most bytes of this record and of all, the writing gateway, origin, events.
+# If there is no room, the records that expire first are deleted. Records that still grow expire after all ended ones,
+# and are never deleted here. ARGV: number of the first event, whether it is the last, TTL in ms while it grows and
+# afterwards, most bytes of this record and of all, the writing gateway, origin, events.
 _APPEND: Final = Script(
     _DROP
     + """
@@ -100,13 +101,13 @@ _FORGET: Final = Script(_DROP + "return drop(KEYS[1])")
 
 
 class AppendOutcome(StrEnum):
-    """What became of an append."""
+    """The outcome of an append."""
 
     OK = "ok"  # now or at an earlier try
-    ENDED = "ended"  # it has its last event already
+    ENDED = "ended"  # the record has its last event already
     GONE = "gone"  # it was deleted, or Redis lost it
     GAP = "gap"  # Redis lost some of the events before
-    BEHIND = "behind"  # there are later events than the one that was to be the last
+    BEHIND = "behind"  # the record has events after the one that should be the last
     FULL = "full"  # a record that was begun has it, and has no room for more; one that was not is not begun
 
 
@@ -119,7 +120,7 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RecordedEvent(msgspec.Struct, frozen=True):
-    """One event, as it is sent; `last`: nothing follows."""
+    """One event as it is sent; `last`: no event follows."""
 
     number: int
     frame: bytes
@@ -153,7 +154,7 @@ class RecordStore:
         return RecordStore(self._redis, caller, max_entry_bytes=self._max_entry_bytes, max_bytes=self._max_bytes)
 
     def key(self, response_id: str) -> str:
-        """Where the record of this response lies."""
+        """The key of this response's record."""
         return keys.record(self._caller, response_id)
 
     async def begin(self, response_id: str, origin: Origin, frames: Sequence[bytes], timeout_ms: int) -> AppendOutcome:
@@ -166,7 +167,7 @@ class RecordStore:
         return await self._append(self.key(response_id), number, frames)
 
     async def finish(self, key: str, number: int, frame: bytes) -> AppendOutcome:
-        """Add the last event of the record that lies here; there is always room, also behind events that were lost."""
+        """Add the last event of the record at this key; there is always room for it, also after lost events."""
         return await self._append(key, number, [frame], last=True)
 
     async def _append(
@@ -200,12 +201,12 @@ class RecordStore:
         return Record(origin, _entry(*first[0]), newest)
 
     async def newest(self, key: str) -> RecordedEvent | None:
-        """The newest event of the record that lies here."""
+        """The newest event of the record at this key."""
         entries = await self._redis.xrevrange(key, count=1)
         return _entry(*entries[0]) if entries else None
 
     async def read(self, key: str, after: int = -1, count: int | None = None) -> list[RecordedEvent]:
-        """Events behind the one with the number `after`, `count` at most."""
+        """At most `count` events after number `after`."""
         entries: Entries = await self._redis.xrange(key, min=f"({after + 1}-0" if after >= 0 else "-", count=count)
         return [_entry(*entry) for entry in entries]
 
@@ -216,11 +217,11 @@ class RecordStore:
         return await self.drop(self.key(response_id))
 
     async def drop(self, key: str) -> bool:
-        """Delete what lies here; whether there was anything."""
+        """Delete this key; whether it existed."""
         return bool(await _FORGET.run(self._redis, _names(key), []))
 
     async def growing(self) -> Mapping[str, str]:
-        """Of all callers: where the records lie that have not ended, with the gateways that write them."""
+        """The keys of all callers' records that have not ended, with the gateways that write them."""
         found = await self._redis.hgetall(keys.recording())
         return {key.decode(errors="replace"): gateway.decode(errors="replace") for key, gateway in found.items()}
 

@@ -1,6 +1,6 @@
-"""Responses that later requests may refer to: bounded in number, bytes and time, and seen by nobody but their caller.
+"""Responses that later requests may refer to: bounded in number, bytes and time, and readable only by their caller.
 
-They lie in Redis, so that any gateway can go on with a conversation that another began.
+Redis holds them, so that any gateway can continue a conversation that another began.
 """
 
 import re
@@ -22,9 +22,9 @@ MAX_INFLATED_BYTES: Final = 256 << 20
 
 _ID: Final = re.compile("resp_[0-9a-f]{1,64}")
 
-# Places entries one after the other on a line of bytes; those that end too far behind the newest are let go, as are the
-# oldest of too many. What was deleted keeps its place until then. KEYS: index, size, entry.
-# ARGV: entry, TTL in ms, most entries, most bytes. Returns the keys to delete.
+# Numbers the bytes of all entries in order of arrival. Deletes the entries that end too far before the newest byte, and
+# the oldest ones if there are too many. A deleted entry keeps its bytes until then. KEYS: index, size, entry. ARGV:
+# entry, TTL in ms, most entries, most bytes. Returns the keys to delete.
 _KEEP: Final = Script("""
 local index, size, entry = KEYS[1], KEYS[2], KEYS[3]
 local stop = redis.call('INCRBY', size, #ARGV[1])
@@ -44,7 +44,7 @@ return old
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A response object, and the items of the whole conversation that it ends."""
+    """A response object, and all items of the conversation up to it."""
 
     response: dict[str, Any]
     items: list[dict[str, Any]]
@@ -70,7 +70,7 @@ class ResponseStore:
         return ResponseStore(self._redis, caller, max_count=self._max_count, max_bytes=self._max_bytes)
 
     async def keep(self, stored: StoredResponse) -> bool:
-        """Remember a response, at the cost of the oldest; False for one that is too big to be kept."""
+        """Store a response, and drop the oldest if needed; False if it is too big."""
         encoded = _encoder.encode(stored)
         data = zlib.compress(encoded, 1)
         if len(encoded) > MAX_INFLATED_BYTES or len(data) > min(MAX_ENTRY_BYTES, self._max_bytes):

@@ -1,4 +1,4 @@
-"""What outlives one request."""
+"""The state that outlives one request."""
 
 from dataclasses import dataclass, replace
 
@@ -16,5 +16,5 @@ class Stores:
     records: RecordStore
 
     def of(self, caller: str) -> "Stores":
-        """What this caller may refer to; `caller` is what `Guard.check` gave."""
+        """The stores of this caller; `caller` is the result of `Guard.check`."""
         return replace(self, responses=self.responses.of(caller), records=self.records.of(caller))

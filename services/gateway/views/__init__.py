@@ -1,4 +1,4 @@
-"""What the gateway says of itself and the fleet: health, status, models, tokens, servers.
+"""What the gateway reports about itself and the fleet: health, status, models, tokens, servers.
 
 Reads only; nothing here generates.
 """

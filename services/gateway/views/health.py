@@ -1,4 +1,4 @@
-"""What a gateway says of itself: that it lives, whether it can serve, its metrics and its OpenAPI document."""
+"""A gateway's reports about itself: liveness, readiness, metrics and its OpenAPI document."""
 
 import asyncio
 from contextlib import suppress
@@ -18,7 +18,7 @@ _PROBE_S: Final = 2.0  # orchestrators' probes give up after a few seconds
 
 
 async def live(request: web.Request) -> web.Response:
-    """200 unless the event loop was held up for seconds; Redis and verifiers have no part in it."""
+    """200 unless the event loop was blocked for seconds; does not depend on Redis or verifiers."""
     lag_s = request.app[GATEWAY].loop_health.lag
     slow = lag_s >= SLOW_S
     return web.json_response(
@@ -40,7 +40,7 @@ async def progress(request: web.Request) -> web.Response:
 
 
 async def ready(request: web.Request) -> web.Response:
-    """200 if a request sent now would be served, else 503 with what is missing."""
+    """200 if a request sent now would be served, else 503 with the reason."""
     missing = await _missing(request.app[GATEWAY])
     if missing:
         return web.json_response({"status": "unavailable", "missing": missing}, status=503)

@@ -1,7 +1,7 @@
-"""The served models as every kind of client looks for them; drafters are not listed, for no request can ask for one.
+"""The served models in the shape of each kind of client. Drafters are not listed, because requests cannot ask for one.
 
-One entry carries the names of OpenAI, Anthropic, vLLM, llama.cpp and OpenRouter for the same facts, so that a client
-finds the context's length under whichever it reads.
+One entry carries the names of OpenAI, Anthropic, vLLM, llama.cpp and OpenRouter for the same facts, so that every
+client finds the context's length under its name for it.
 """
 
 from datetime import UTC, datetime
@@ -22,10 +22,10 @@ class Meta(Reply):
 
 
 class ModelEntry(Reply):
-    """One name of a served model. Lengths are tokens of one request, prompt and answer together, and no shared pool.
+    """One name of a served model.
 
-    `root` is the model's own name. An alias has that for its `parent` too, as vLLM's entries have the model that they
-    belong to.
+    Lengths are tokens of one request, prompt and answer together. `root` is the model's own name. An alias also has it
+    as its `parent`, as in vLLM.
     """
 
     id: str
@@ -83,7 +83,7 @@ class LoadedList(Reply):
 async def list_models(request: web.Request) -> web.Response:
     """The served models, and behind them their aliases.
 
-    Codex asks for its own catalogue here, which is empty: its entries would hold its prompts.
+    Codex asks for its own catalogue here, which is empty because its entries would hold Codex's prompts.
     """
     models = await request.app[GATEWAY].directory.served()
     data = [_entry(model) for model in models] + [_entry(model, alias) for model in models for alias in model.aliases]

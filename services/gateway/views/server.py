@@ -1,4 +1,4 @@
-"""What runs behind the gateway, in llama.cpp's shapes: a model's properties, and its verifiers' slots."""
+"""The models and requests behind the gateway, in llama.cpp's shapes: a model's properties, and its verifiers' slots."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -10,7 +10,7 @@ from services.gateway.http.gateway import GATEWAY
 from services.gateway.http.reply import Reply, reply
 from shared.wire.messages import Card, RequestStatus, Speculation, VerifierCard
 
-# The law without any change: what every field of a request that is left out stands for.
+# The defaults of sampling: the values of all fields that a request does not have.
 _PARAMETERS: Final = {
     "temperature": 1.0,
     "top_k": 0,
@@ -26,7 +26,7 @@ _PARAMETERS: Final = {
 
 
 class Defaults(Reply):
-    """What a request gets that asks for nothing else."""
+    """The defaults of a request."""
 
     n_ctx: int
     params: dict[str, Any]
@@ -56,7 +56,7 @@ class Properties(Reply):
 
 
 class SlotView(Reply):
-    """One place for a request on one verifier; what follows `is_processing` is told of a request that runs."""
+    """One slot of a verifier; only a running request has the fields after `is_processing`."""
 
     id: int
     verifier: str
@@ -97,7 +97,7 @@ async def properties(request: web.Request) -> web.Response:
 
 
 async def slots(request: web.Request) -> web.Response:
-    """Of every verifier, or of those of the model that the query names: what runs first, then what is free."""
+    """Of every verifier, or of those of the model that the query names: busy slots first, then free ones."""
     directory = request.app[GATEWAY].directory
     asked = request.query.get("model")
     name = None if asked is None else (await directory.find(asked)).name
@@ -111,7 +111,7 @@ def _verifiers(cards: Iterable[Card]) -> list[VerifierCard]:
 
 
 def _slots(card: VerifierCard) -> list[SlotView]:
-    """As the verifier's last heartbeat had them."""
+    """The slots as in the verifier's last heartbeat."""
     running: list[RequestStatus | None] = list(card.requests)
     free: list[RequestStatus | None] = [None] * (card.slots - len(running))
     return [_slot(card, index, request) for index, request in enumerate(running + free)]

@@ -21,14 +21,14 @@ class Totals(Reply):
     """All verifiers together; speeds are of the last seconds, speed-up and tokens per round of the last rounds."""
 
     tokens_per_second: float
-    plain_tokens_per_second: float = Field(description="What plain decoding would make of the same requests")
+    plain_tokens_per_second: float = Field(description="What plain decoding would give for the same requests")
     speedup: float | None
     tokens_per_round: float | None
     running: int
     slots: int
-    waiting: int | None = Field(description="Requests that no verifier took yet")
-    cells: int = Field(description="Tokens whose keys and values fit")
-    cells_used: int = Field(description="Of which are held, for running requests and as prefix cache")
+    waiting: int | None = Field(description="Requests that no verifier has taken yet")
+    cells: int = Field(description="Tokens that fit in the KV cache")
+    cells_used: int = Field(description="How many of these are held, for running requests and as prefix cache")
     cells_running: int
 
 
@@ -94,7 +94,7 @@ class VerifierStatus(Reply):
     cells_running: int
     cache_hit_rate: float | None
     row_ms: dict[int, float] = Field(description="Decode time in milliseconds by row count")
-    row_cost: dict[int, float] = Field(description="The same in single steps")
+    row_cost: dict[int, float] = Field(description="The same, relative to one row")
     row_source: str = Field(description="Where these figures come from")
     payoff: PayoffStatus
     accepted_per_position: list[int]
@@ -152,7 +152,7 @@ class ModelName(Reply):
 
 
 class NameConflict(Reply):
-    """An alias that a model claims in vain."""
+    """An alias that a model claims but does not get."""
 
     alias: str
     model: str
@@ -170,7 +170,7 @@ class DesertedRequests(Reply):
 
 
 class FleetStatus(Reply):
-    """The answer of /status; what is not known is null."""
+    """The answer of /status; unknown values are null."""
 
     verdict: str
     totals: Totals

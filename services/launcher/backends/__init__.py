@@ -2,6 +2,6 @@
 
 The doors are `command` and, for those that only say what is missing, `hint`.
 
-The rule: a backend's folder appears whole, after it was tried in a process of its own, or it does not appear. No
-registry is named here: npm and pip know theirs.
+The rule: a backend's folder appears whole, after it was tried in a process of its own, or it does not appear. npm and
+pip know their registries, so no registry is named here.
 """

@@ -23,8 +23,8 @@ from shared.model.model_source import SPARE_BYTES
 def add(name: str, source: Path | None, display: Display) -> int:
     """Fetch the backend `name`, or take its files from the folder `source`; try it, and put it in place: 0.
 
-    Raises `StartError` if it cannot be had, does not fit, or is there by other means; then what was installed stays as
-    it was.
+    Raises `StartError` if it is not available, does not fit, or llama.cpp already has it; then the installed backends
+    stay unchanged.
     """
     prebuilt = find(name)
     try:
@@ -39,7 +39,7 @@ def add(name: str, source: Path | None, display: Display) -> int:
     except OSError as error:
         raise _error(name, _of_disk(error)) from None
     except KeyboardInterrupt:
-        display.say("stopped; nothing was installed, what has come is kept, and the same command goes on from there")
+        display.say("stopped; nothing was installed; the downloaded part is kept, and the same command continues")
         raise
     _tell(prebuilt, outcome, display)
     return 0
@@ -50,7 +50,7 @@ def remove(name: str, display: Display) -> int:
     with _alone():
         if name not in plugins.installed():
             here = ", ".join(plugins.installed()) or "none"
-            raise StartError("backend remove", name, f"not a backend that was added; there are: {here}")
+            raise StartError("backend remove", name, f"no such backend was added; added are: {here}")
         _discard(plugins.folder() / name)
     display.say(f"removed {name}; processes that use it keep it until they end")
     return 0
@@ -69,7 +69,7 @@ def find(name: str) -> Prebuilt:
 
 
 def _outcome_of_installed(prebuilt: Prebuilt) -> trial.TrialOutcome | None:
-    """How the pinned release does, if it is installed and whole."""
+    """The trial of the pinned release, if it is installed and whole."""
     path = plugins.installed().get(prebuilt.name)
     known = manifest.read(path.parent) if path else None
     if path is None or known is None or known.version != prebuilt.version:
@@ -130,14 +130,14 @@ def _check_space(prebuilt: Prebuilt, source: Path | None) -> None:
         if size + SPARE_BYTES > free:
             raise _error(
                 prebuilt.name,
-                f"{decimal(size)} are needed and {decimal(free)} are free at {folder}, of which {decimal(SPARE_BYTES)}"
-                " shall stay so; make room",
+                f"{decimal(size)} is needed; {decimal(free)} is free at {folder}, of which {decimal(SPARE_BYTES)}"
+                " must stay free; free some space",
             )
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One process at a time changes the folder of backends; what a killed one left is cleared away."""
+    """Lets one process at a time change the folder of backends, and clears what a killed one left."""
     folder = plugins.folder()
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
@@ -153,7 +153,7 @@ def _discard(place: Path) -> None:
 
 
 def _tell(prebuilt: Prebuilt, outcome: trial.TrialOutcome, display: Display) -> None:
-    """What there is now, or why there is no device yet."""
+    """Tell the new devices, or why there are none yet."""
     display.say(f"{prebuilt.name} {prebuilt.version} is at {plugins.folder() / prebuilt.name}")
     if not outcome.devices:
         display.say(f"it needs {prebuilt.needs}")
@@ -171,10 +171,10 @@ def named(backend: str, outcome: trial.TrialOutcome) -> dict[str, trial.Seen]:
 
 
 def _of_disk(error: OSError) -> str:
-    """What the disk refused, in words."""
+    """The disk's error in words."""
     where = f" at {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{where}; nothing was installed, what has come is kept: make room and try again"
+        return f"the disk is full{where}; nothing was installed; free some space and try again (the download is kept)"
     return f"nothing was installed: {os.strerror(error.errno) if error.errno else error}{where}"
 
 

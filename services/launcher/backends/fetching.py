@@ -1,4 +1,4 @@
-"""The files of a backend's packages on this machine: taken from a folder, or fetched as far as they are missing."""
+"""The files of a backend's packages on this machine: taken from a folder, or downloaded if they are missing."""
 
 import hashlib
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _FORBIDDEN: Final = (401, 403, 407)
 
 
 class DownloadFailed(RuntimeError):
-    """A file could not be had; one line says why."""
+    """A file is not available; the message is one line."""
 
 
 def downloads() -> Path:
@@ -51,14 +51,16 @@ def from_folder(package: Package, folder: Path) -> Path:
 
 
 def fetch(package: Package, report: Report) -> Path:
-    """The package's file, after fetching what is missing of it. Raises `DownloadFailed`, and `OSError` of the disk."""
+    """The package's file, after downloading the missing part. Raises `DownloadFailed`, and `OSError` of the disk."""
     whole = downloads() / package.file
     if whole.exists():
         if _digest(package, whole) == package.digest:
             return whole
         whole.unlink()
     if hub.is_offline():
-        raise DownloadFailed(f"offline, and {package.file} is not here; with the network, or from a folder by --from")
+        raise DownloadFailed(
+            f"offline, and {package.file} is not here; use the network, or name its folder with --from"
+        )
     try:
         found = registries.address(package)
         if found.url.startswith("file:"):
@@ -90,9 +92,9 @@ def _download(package: Package, url: str, whole: Path) -> Download:
 
 
 def _refuse(package: Package, response: "Response") -> None:
-    """Raises for an answer that no further try will mend."""
+    """Raises for an answer that another try would not change."""
     status = response.status_code
-    login = "; its client has your login" if status in _FORBIDDEN else ""
+    login = " without your login, which only its client has" if status in _FORBIDDEN else ""
     raise DownloadError(
         f"the registry answers {status} for {package.file}{login}: `{package.command} FOLDER` may fetch it, and"
         " --from FOLDER uses it"

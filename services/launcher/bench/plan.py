@@ -1,4 +1,4 @@
-"""Which requests are sent and in which order, the same for all servers; settled before the first is sent. Pure."""
+"""Which requests are sent and in which order, the same for all servers; decided before the first one is sent. Pure."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from services.launcher.bench.workloads import Messages, Workload, conversation, 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Cell:
-    """What is reported as one line per server."""
+    """A combination of settings, reported as one line per server."""
 
     workload: Workload
     temperature: float
@@ -31,7 +31,7 @@ class PlannedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTurn:
-    """As many conversations as the cell has at once. Each server gets all of it before the next server does."""
+    """As many conversations as the cell has at once. One server gets all of them before the next server does."""
 
     cell: Cell
     repetition: int
@@ -69,7 +69,7 @@ def turns(settings: BenchSettings) -> list[PlannedTurn]:
 
 
 def warm_up(settings: BenchSettings, tokens: int = 16) -> PlannedTurn:
-    """Short requests that make a server load, allocate and compile; their figures count nowhere."""
+    """Short requests that make a server load, allocate and compile; their figures are not counted."""
     most = max(settings.concurrencies)
     cell = Cell(workload=settings.workloads[0], temperature=settings.temperatures[0], concurrency=most)
     turn = _turn(cell, -1, settings, tokens)
@@ -77,7 +77,7 @@ def warm_up(settings: BenchSettings, tokens: int = 16) -> PlannedTurn:
 
 
 def order(servers: Sequence[int], repetition: int) -> list[int]:
-    """Whose turn it is: odd repetitions go backwards, so that nobody always comes second."""
+    """The order of the servers: odd repetitions go backwards, so that no server always comes second."""
     return list(servers)[:: -1 if repetition % 2 else 1]
 
 
@@ -107,7 +107,7 @@ def _conversation(
             messages=messages,
             twin=twin,
             temperature=cell.temperature,
-            seed=int.from_bytes(digest[8:12]) >> 1,  # 31 bits: some servers take no more
+            seed=int.from_bytes(digest[8:12]) >> 1,  # 31 bits: some servers accept no larger seed
             tokens=tokens or settings.tokens,
         )
         for step, (messages, twin) in enumerate(

@@ -18,7 +18,7 @@ from services.launcher.bench.summary import Summary
 
 _PANEL: Final = (5.6, 3.4)  # inches
 _DPI: Final = 150
-# Okabe and Ito's palette: told apart also by people who see colours differently.
+# Okabe and Ito's palette: colour-blind people can tell them apart too.
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 _SHOWN_OFFSETS: Final = 16
 
@@ -50,7 +50,8 @@ def _figure(report: BenchReport) -> Figure:
             axes.grid(axis="y", alpha=0.25)
             axes.set_axisbelow(True)
             axes.set_title(f"{title}, temperature {temperature:g}", fontsize=10, loc="left")
-        panel_row[0].set_ylim(bottom=0)  # not before the last panel of the row: it ends the automatic scaling of all
+        # Only after the last panel of the row, because it ends the automatic scaling of all.
+        panel_row[0].set_ylim(bottom=0)
         for axes in panel_row[1:]:
             axes.set_ylabel("")
     handles, labels = panels[0][0].get_legend_handles_labels()
@@ -72,7 +73,7 @@ def _speeds(axes: Axes, summaries: Sequence[Summary], names: Sequence[str]) -> s
     least = min((one.cell.concurrency for one in summaries), default=1)
     shown = [one for one in summaries if one.cell.concurrency == least]
     workloads = list(dict.fromkeys(one.cell.workload for one in shown))
-    width = 0.8 / max(2, len(names))  # a single server's bars are no walls
+    width = 0.8 / max(2, len(names))  # keeps the bars of a single server narrow
     for index, name in enumerate(names):
         mine = {one.cell.workload: one.tokens_per_second for one in shown if one.server == name}
         points = [(at, speed) for at, workload in enumerate(workloads) if (speed := mine.get(workload))]

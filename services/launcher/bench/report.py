@@ -1,4 +1,4 @@
-"""What a run says: tables for people and JSON for programs. bench/summary.py defines every figure.
+"""The results of a run: tables for people and JSON for programs. bench/summary.py defines every figure.
 
 Keys of the JSON file:
   created       when, UTC
@@ -19,7 +19,7 @@ Keys of the JSON file:
   failures      server, cell, repetition, message
   samples       every answer: server, cell, repetition, index, step, prompt, seed, and its reply with arrivals_s
   turns         every turn: server, cell, repetition, tokens, seconds
-Units are in the names; a figure that nobody knows is null.
+Units are in the names; an unknown figure is null.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ class BenchReport:
 
     @property
     def plain(self) -> set[str]:
-        """Names of those that were asked for no drafts."""
+        """Names of the servers that were asked for no drafts."""
         return {server.name for server in self.servers if server.plain}
 
     @property
@@ -96,14 +96,15 @@ class BenchReport:
         }
 
     def fingerprint(self, server: Server) -> str:
-        """What the server calls its build; empty if it does not."""
+        """The server's name for its build; empty if it has none."""
         found = (one.reply.fingerprint for one in self.measured.samples if one.server == server.name)
         return next(filter(None, found), "")
 
     def remarks(self, labels: Mapping[str, str] | None = None) -> list[str]:
-        """What to know before believing the tables. `labels` are other names for the servers, for other readers.
+        """What to know before believing the tables.
 
-        To those, messages of failures are not told: they quote addresses.
+        `labels` are other names for the servers, for a shared report; this leaves out messages of failures then,
+        because they quote addresses.
         """
         lines = []
         if self.interrupted:

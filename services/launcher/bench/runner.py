@@ -1,4 +1,4 @@
-"""Sends the plan's turns to the servers one after the other and keeps what came back, failures included."""
+"""Sends the plan's turns to the servers one after the other and keeps the answers and failures."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ class Runner:
     ) -> None:
         """`step` is called with the server's name after each request."""
         self.measured = Measurements()
-        self.cut: list[str] = []  # servers whose own top_k and min_p hold, since they take none from a client
+        self.cut: list[str] = []  # servers that accept no top_k and min_p, so their own hold
         self._http, self._servers, self._step, self._clock = http, servers, step, clock
         self._extras: dict[str, dict[str, Any]] = {
             server.name: {**WHOLE_DISTRIBUTION, **_own(server)} for server in servers
@@ -45,7 +45,7 @@ class Runner:
                 raise StartError("server", server.name, f"cannot answer: {error}") from None
 
     async def run(self, turns: Sequence[PlannedTurn]) -> None:
-        """All turns; what was measured stays in `measured` if this is cancelled."""
+        """Run all turns; the figures so far stay in `measured` if this is cancelled."""
         for turn in turns:
             for index in order(range(len(self._servers)), turn.repetition):
                 await self._turn(self._servers[index], turn)

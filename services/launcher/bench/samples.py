@@ -1,4 +1,4 @@
-"""What is kept of a run: answers, failures and turns. Pure."""
+"""The records of a run: answers, failures and turns. Pure."""
 
 from dataclasses import dataclass, field
 

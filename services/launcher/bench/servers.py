@@ -1,6 +1,6 @@
-"""Servers to measure: how the command line names them, and what they say of themselves before the first answer.
+"""Servers to measure: their names on the command line, and what they report before the first answer.
 
-Keys and passwords are sent to their own server and shown to nobody.
+Each key or password is sent only to its own server, and never shown.
 """
 
 import json
@@ -22,7 +22,7 @@ _WANTS_KEY: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """A server as the user gave it; `url` is the base below which /v1 lies."""
+    """A server as the user gave it; `url` is the address before /v1."""
 
     name: str
     url: URL = field(repr=False)
@@ -86,7 +86,7 @@ def _address(option: str, text: str, key: str, model: str) -> ServerAddress:
         raise StartError(option, _without_password(text), wanted)
     if key and url.user:
         raise StartError("--api-key", "(not shown)", f"{url.host} has a password in its URL already; give one of them")
-    # Users paste what their client is configured with, and that often ends in /v1.
+    # Users paste the address from their client's configuration, which often ends in /v1.
     path = re.sub(r"/v1(/chat/completions)?$", "", url.path.rstrip("/"))
     name = name.strip()
     return ServerAddress(
@@ -99,13 +99,13 @@ def _without_password(text: str) -> str:
 
 
 def without_drafts(server: Server, taken: Sequence[str]) -> Server:
-    """The same server, to be measured once more without drafts, under a name that is not `taken`."""
+    """The same server, to be measured once more without drafts, under a name that is not in `taken`."""
     name = PLAIN if PLAIN not in taken else f"{server.name} {PLAIN}"
     return replace(server, address=replace(server.address, name=name), plain=True)
 
 
 async def connect(http: aiohttp.ClientSession, address: ServerAddress) -> Server:
-    """Ask the server for its models. Raises `StartError` if it cannot be reached, refuses, or has none."""
+    """Ask the server for its models. Raises `StartError` if it does not answer, refuses the key, or has no model."""
     option = "server"
     try:
         async with http.get(address.url / "v1/models", headers=address.headers, allow_redirects=False) as response:

@@ -1,4 +1,5 @@
-"""Makes a card of a run, without what tells who or where: names of hosts and users, paths, addresses, messages."""
+"""Makes a card of a run, without anything that identifies people or places: names of hosts and users, paths,
+addresses, messages."""
 
 import getpass
 import re
@@ -23,7 +24,8 @@ _ADDRESS: Final = re.compile(r"\b\w+://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"
 
 
 def card_of(report: BenchReport, fleets: Mapping[str, facts.FleetFacts | None], ours: Sequence[str]) -> card.Card:
-    """The card. `fleets` are the servers' own words by name, of the time of the run; `ours` are those of draftmesh."""
+    """The card. `fleets` are the servers' own reports from during the run, by name; `ours` names the servers that
+    are draftmesh."""
     labels = _labels(report.servers, ours)
     settings = report.settings
     return card.Card(
@@ -61,11 +63,11 @@ def _own_names() -> list[str]:
     names = [socket.gethostname(), socket.gethostname().partition(".")[0]]
     with suppress(KeyError, OSError, ImportError):  # a user without an entry
         names.append(getpass.getuser())
-    return [name for name in names if len(name) > 2]  # shorter ones are in too many words
+    return [name for name in names if len(name) > 2]  # shorter names occur in too many words
 
 
 def command(report: BenchReport) -> str:
-    """How to measure the same again; a server that is not on this machine is a placeholder."""
+    """The command that measures the same again; a server that is not on this machine is a placeholder."""
     words = ["draftmesh", "bench"]
     servers = [server for server in report.servers if not server.plain]
     for index, server in enumerate(servers):
@@ -91,7 +93,7 @@ def command(report: BenchReport) -> str:
 
 
 def _labels(servers: Sequence[Server], ours: Sequence[str]) -> dict[str, str]:
-    """What servers are called: as the user named them, else by what they are; numbered where that is not enough."""
+    """The servers' labels: the user's names, else what they are, numbered if needed to tell them apart."""
     labels: dict[str, str] = {}
     for server in servers:
         kind = PLAIN if server.plain else "draftmesh" if server.name in ours else "server"
@@ -182,7 +184,7 @@ def _comparison(one: Comparison, labels: Mapping[str, str]) -> card.ReportedComp
 
 
 def _acceptance(report: BenchReport, labels: Mapping[str, str]) -> Iterator[card.ReportedAcceptance]:
-    """Per server and temperature, over all workloads; nothing where nothing was drafted."""
+    """Per server and temperature, over all workloads; nothing for a server without drafts."""
     summaries = report.summaries
     for server in report.names:
         for temperature in report.settings.temperatures:

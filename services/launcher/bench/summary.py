@@ -24,7 +24,8 @@ from services.launcher.bench.samples import AnswerSample, Load, Measurements, Ti
 
 T = TypeVar("T", AnswerSample, Load)
 
-BURST_S: Final = 0.001  # events of one decode arrive within microseconds; no decode of a large model is this short
+# Events of one decode arrive within microseconds, and a decode of a large model takes longer than this.
+BURST_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """One cell at one server. None: no answer had it."""
+    """One cell at one server. A value is None if no answer had it."""
 
     cell: Cell
     server: str
@@ -85,7 +86,7 @@ class Comparison:
 
 
 def bursts(arrivals_s: Sequence[float]) -> list[float]:
-    """The moments at which something new appeared: arrivals within `BURST_S` of the first of a burst are part of it."""
+    """The times of the bursts: arrivals within `BURST_S` of a burst's first one belong to it."""
     starts: list[float] = []
     for arrival in arrivals_s:
         if not starts or arrival - starts[-1] >= BURST_S:
@@ -102,7 +103,7 @@ def decode_speed(reply: TimedAnswer) -> float | None:
 
 
 def summaries(measured: Measurements, cells: Sequence[Cell], servers: Sequence[str]) -> list[Summary]:
-    """Every cell and server that anything is known of, in this order."""
+    """A summary for every cell and server with data, in this order."""
     found = [_summary(measured, cell, server) for cell in cells for server in servers]
     return [one for one in found if one.answers or one.failed]
 

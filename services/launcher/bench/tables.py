@@ -1,4 +1,5 @@
-"""The tables that `draftmesh bench` prints: speed, waiting, drafts where they are reported, and peers. 80 columns."""
+"""The tables that `draftmesh bench` prints: speed, waiting, drafts if the servers report them, and peers. 80
+columns."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +16,7 @@ _NONE: Final = "-"
 
 
 def tables(report: BenchReport) -> list[Table]:
-    """All that have something to say."""
+    """All tables that have data."""
     summaries = report.summaries
     parts = [_speed(summaries), _waiting(summaries)]
     if any(one.acceptance and one.acceptance.drafted for one in summaries):

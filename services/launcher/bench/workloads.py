@@ -1,8 +1,8 @@
 """What `draftmesh bench` asks: five kinds of work, each of them the same conversations for every server. Pure.
 
 A conversation is a list of requests that are sent one after the other; all but `agent` have one. Each begins with a
-line of its own, so that no server finds a prompt in its prefix cache from an earlier repetition or another run; within
-an agent's conversation the history that is sent again may well be found there, which is what that workload is about.
+unique line, so that no server has a prompt in its prefix cache from an earlier repetition or another run. Within an
+agent's conversation the cache may hold the history that is sent again; that workload measures this.
 """
 
 from enum import StrEnum
@@ -34,7 +34,7 @@ def prompts(workload: Workload) -> int:
 
 
 def conversation(workload: Workload, prompt: int, label: str) -> tuple[Messages, ...]:
-    """The messages of each request in turn; `label` makes them unlike those of any other conversation."""
+    """The messages of each request in turn; `label` makes them unique."""
     heading = f"Reference {label}.\n\n"
     if workload is Workload.AGENT:
         return _agent(AGENTS[prompt], heading)

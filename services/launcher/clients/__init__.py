@@ -1,4 +1,4 @@
-"""The product as a client sees it: `launch`, `demo`, and one streamed request.
+"""What uses a gateway as a client does: `launch`, `demo`, and one streamed request.
 
 Speaks HTTP to a gateway; reads no card.
 """

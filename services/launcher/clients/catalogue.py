@@ -1,7 +1,7 @@
-"""The clients that `draftmesh launch` can start, and what makes each of them use our gateway. Pure.
+"""The clients that `draftmesh launch` can start, and the settings that make each of them use our gateway. Pure.
 
-A client keeps its user's home, history and settings. What is passed here has precedence over the user's own settings
-files, which are neither read nor written, and none of the user's keys for other services reaches the gateway.
+A client keeps its user's home, history and settings. The arguments and variables here override the user's settings
+files, which we neither read nor write. No key of the user for another service reaches the gateway.
 """
 
 import json
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-# The variable that holds the key; clients are told its name, so that the key is in no file and no command line.
+# The variable that holds the key. Clients get its name, so that the key is in no file and no command line.
 KEY_VARIABLE: Final = "DRAFTMESH_API_KEY"
-NO_KEY: Final = "none"  # a gateway without keys takes any, but most clients insist on one
+NO_KEY: Final = "none"  # a gateway without keys accepts any, and most clients require one
 
 _PROVIDER: Final = "draftmesh"
 _MOST_OUTPUT: Final = 32_000
@@ -22,7 +22,7 @@ _MOST_OUTPUT: Final = 32_000
 class Serving:
     """A running gateway and the model to use there: `n_ctx` tokens for prompt and answer together."""
 
-    url: str  # without a slash at the end and without /v1
+    url: str  # without /v1 and without a slash at the end
     model: str
     n_ctx: int
     key: str = field(default=NO_KEY, repr=False)
@@ -39,7 +39,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRecipe:
-    """How a client is started: the user's own arguments follow `arguments`, the environment is the user's and ours."""
+    """How a client is started: the user's own arguments follow `arguments`, `environment` is added to the user's."""
 
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class Client:
     program: str  # as it is found on PATH
     install: str
     opening: int  # tokens that it sends with "hi", by SmolLM2's vocabulary, rounded; 0: not measured (docs/clients.md)
-    recipe: Callable[[Serving, Path], ClientRecipe]  # the path: of a folder for files, which belongs to this `Serving`
+    recipe: Callable[[Serving, Path], ClientRecipe]  # the path: a folder for files of this `Serving`
 
 
 def _claude(serving: Serving, _: Path) -> ClientRecipe:
     # `env` in the user's settings.json has precedence over the environment, and --settings over both. An empty value
-    # is as good as none: a key of the user's own would otherwise be sent along.
+    # counts as none, and hides the user's own key, which would otherwise be sent.
     variables = {
         "ANTHROPIC_BASE_URL": serving.url,
         "ANTHROPIC_AUTH_TOKEN": "",
@@ -74,7 +74,7 @@ def _claude(serving: Serving, _: Path) -> ClientRecipe:
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(serving.n_ctx),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(serving.most_output),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        # Both change with every request, so that no prefix could be kept.
+        # Both change with every request, so the cache could keep no prefix.
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_TOTAL_TOKENS_REMINDER": "off",
     }
@@ -94,7 +94,7 @@ def _codex(serving: Serving, _: Path) -> ClientRecipe:
         "model": json.dumps(serving.model),
         "model_context_window": str(serving.n_ctx),
         f"model_providers.{_PROVIDER}": _toml_table(provider),
-        "web_search": '"disabled"',  # it would be the server's to do
+        "web_search": '"disabled"',  # the server would have to do it
     }
     return ClientRecipe(arguments=tuple(word for name, value in options.items() for word in ("-c", f"{name}={value}")))
 
@@ -158,7 +158,7 @@ def _aider(serving: Serving, folder: Path) -> ClientRecipe:
         "mode": "chat",
     }
     file = folder / "models.json"
-    # Options rather than variables: a .env file of the user's would replace those.
+    # Options instead of variables, because a .env file of the user would override variables.
     arguments = (
         *("--model", model, "--weak-model", model, "--editor-model", model),
         *("--openai-api-base", serving.openai_url),
@@ -177,7 +177,7 @@ def _open_webui(serving: Serving, _: Path) -> ClientRecipe:
         "OPENAI_API_BASE_URLS": serving.openai_url,
         "ENABLE_OLLAMA_API": "false",
         "DEFAULT_MODELS": serving.model,
-        "ENABLE_PERSISTENT_CONFIG": "false",  # else what it stored at its first start would have precedence
+        "ENABLE_PERSISTENT_CONFIG": "false",  # otherwise the settings stored at its first start would win
     }
     arguments = ("serve", "--host", "127.0.0.1")
     return ClientRecipe(arguments=arguments, environment=environment, key_variable="OPENAI_API_KEYS")

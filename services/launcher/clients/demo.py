@@ -1,6 +1,7 @@
-"""`draftmesh demo`: one prompt answered plainly and once more with drafts, live, so that a newcomer believes the rest.
+"""`draftmesh demo`: answers one prompt plainly and once more with drafts, live, to show a newcomer what drafts do.
 
-The fleet is its own, on free ports, and gone at the end. Both answers have the same seed: drafts change the speed only.
+It starts a fleet of its own on free ports, and stops it at the end. Both answers have the same seed: drafts change only
+the speed.
 """
 
 from collections.abc import Sequence
@@ -24,14 +25,14 @@ from shared.settings.command_line import INTERRUPTED
 SEED: Final = 7
 ABOUT_THE_PAIR: Final = (
     "This pair was made for the demo. Its target is the default model widened: the same function at the cost of 0.7 B"
-    " parameters. Its draft is a copy of the default model in 8 bits, so nearly every guess is right. What to expect of"
-    " your own models, `draftmesh plan` tells."
+    " parameters. Its draft is a copy of the default model in 8 bits, so nearly every guess is right. `draftmesh plan`"
+    " tells what to expect of your own models."
 )
 TARGET, DRAFTER, LOOKUP = "default", "green", "cyan"  # white would vanish on a white terminal
 
 
 def run(prompt: str, tokens: int, temperature: float) -> int:
-    """Build the pair if needed, answer `prompt` twice, say what the drafts were worth. Returns the exit status."""
+    """Build the pair if needed, answer `prompt` twice, say how much the drafts helped. Returns the exit status."""
     console = Console(highlight=False, soft_wrap=True)
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
@@ -79,7 +80,7 @@ class _Demo:
         if set(engine) == set(side):
             self._console.print("Only one core: both sides share it, so expect no speed-up.", style="yellow")
         body = {"messages": [{"role": "user", "content": prompt}], "temperature": temperature, "seed": SEED}
-        # The prefix cache would spare the second answer its prefill, which is not what is compared here.
+        # The prefix cache would save the second answer its prefill, which this does not compare.
         body |= {"max_tokens": tokens, "cache_prompt": False, "speculative_trace": True}
         async with AsyncExitStack() as closing:
             with self._console.status("starting", spinner="line") as waiting:
@@ -103,7 +104,7 @@ class _Demo:
         }
 
     async def _warm_up(self, stack: Stack, body: dict[str, Any]) -> None:
-        """Both models map their files in and meet the drafter, so that the first answer pays for neither."""
+        """Load both models and connect the drafter before the first answer, so that this time does not count."""
         await stream(stack.http, {**body, "max_tokens": 8, "speculative": "auto"})
 
     async def _answer(self, stack: Stack, title: str, body: dict[str, Any]) -> StreamedAnswer:
@@ -139,7 +140,7 @@ class _Demo:
 
 
 def _ratio(plain: StreamedAnswer, drafted: StreamedAnswer) -> str:
-    """What the drafts were worth, in one line."""
+    """How much the drafts helped, in one line."""
     if not plain.tokens_per_second:
         return "Too few tokens to tell how fast it was; --tokens 96 takes a few seconds."
     speeds = f"{drafted.tokens_per_second:.1f} instead of {plain.tokens_per_second:.1f} tokens/s"
@@ -159,15 +160,15 @@ def _legend() -> Text:
 
 
 def _equality(one: Sequence[int], other: Sequence[int]) -> str:
-    """Whether two answers are equal, or where they part and why that can happen."""
+    """Whether two answers are equal, or where and why they differ."""
     if list(one) == list(other):
         return f"yes, all {len(one)} tokens"
     same = next(
         (i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
     )
     return (
-        f"up to token {same}; then two tokens were as good as equal, and in floating point a decode of several rows"
-        " adds up in another order than a decode of one (--exactness strict rules that out)"
+        f"up to token {same}; there two tokens were almost equally likely, and a decode of several rows adds up in"
+        " another order than a decode of one, which rounds differently (--exactness strict prevents that)"
     )
 
 

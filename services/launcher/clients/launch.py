@@ -1,7 +1,7 @@
 """`draftmesh launch`: starts a client so that it uses our gateway, or shows how.
 
-The user's own configuration is neither read nor written: what a client is told comes as arguments, as variables, and in
-files below our cache folder.
+It neither reads nor writes the user's own configuration: a client gets arguments, variables, and files below our cache
+folder.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def _installed(name: str, client: Client) -> str:
 
 
 def folder(name: str, serving: Serving) -> Path:
-    """Where a client's files lie: other gateways and models have other folders, so that starts never disturb others."""
+    """The folder of a client's files; each gateway and model has its own, so that starts do not disturb each other."""
     subject = f"{serving.url}\0{serving.model}\0{serving.n_ctx}"
     return cache_folder() / "launch" / f"{name}-{hashlib.sha256(subject.encode()).hexdigest()[:12]}"
 
@@ -78,7 +78,7 @@ def notes(name: str, client: Client, serving: Serving) -> list[str]:
 def script(client: Client, serving: Serving, recipe: ClientRecipe, arguments: Sequence[str]) -> str:
     """POSIX shell commands that do what `run` does; the key is taken from the environment, not shown."""
     lines = [f"export {name}={shlex.quote(value)}" for name, value in recipe.environment.items()]
-    # Whoever runs this has the key in our variable.
+    # The script expects the key in our variable.
     key = shlex.quote(NO_KEY) if serving.key == NO_KEY else f'"${KEY_VARIABLE}"'
     lines.append(f"export {recipe.key_variable}={key}")
     for path, content in recipe.files.items():
@@ -89,7 +89,7 @@ def script(client: Client, serving: Serving, recipe: ClientRecipe, arguments: Se
 
 
 def environment(serving: Serving, recipe: ClientRecipe, inherited: Mapping[str, str]) -> dict[str, str]:
-    """All variables of the client: the user's, and ours before them."""
+    """All variables of the client: the user's, overridden by ours."""
     return {**inherited, **recipe.environment, recipe.key_variable: serving.key}
 
 

@@ -1,4 +1,4 @@
-"""Finds out what a running gateway serves, as a client would: over HTTP."""
+"""Asks a running gateway over HTTP what it serves, as a client would."""
 
 import json
 import os
@@ -17,7 +17,7 @@ _WANTS_KEY: Final = (401, 403)
 
 
 async def find(url: str, key: str, model: str) -> Serving:
-    """The gateway at `url` with `model`, or with its default one if that is empty, or else the first that it lists.
+    """The gateway at `url` with `model`; if that is empty, with its default model, else the first that it lists.
 
     Raises `StartError` if nothing answers there, the key is refused, or the model is not served.
     """
@@ -35,13 +35,13 @@ async def find(url: str, key: str, model: str) -> Serving:
         cause = f"cannot be reached ({_cause(error)})"
         raise StartError("--url", base, f"{cause}; draftmesh up starts a gateway there") from None
     if status in _WANTS_KEY:
-        raise StartError("--api-key", "(not shown)", f"{base} refuses it (HTTP {status})")
+        raise StartError("--api-key", "(not shown)", f"{base} refuses this key (HTTP {status})")
     served, default = _models(body) if status == 200 else ({}, "")
     if not served:
         raise StartError("--url", base, f"serves no model now (HTTP {status})")
     name = model or default or next(iter(served))
     if name not in served:
-        raise StartError("--model", model, f"served are {', '.join(served)}")
+        raise StartError("--model", model, f"not served there; served are {', '.join(served)}")
     return Serving(url=base, model=name, n_ctx=served[name], key=key or NO_KEY)
 
 
@@ -54,7 +54,7 @@ def address(url: str) -> str:
         known = False
     if not known:
         raise StartError("--url", re.sub(r"//[^/@]*@", "//…@", url), "an address such as http://127.0.0.1:7071")
-    # Users paste what their client is configured with, and that often ends in /v1.
+    # Users paste the address from their client's configuration, which often ends in /v1.
     path = re.sub(r"/v1$", "", parsed.path.rstrip("/"))
     return str(parsed.with_path(path).with_query(None)).rstrip("/")
 

@@ -1,4 +1,4 @@
-"""One streamed chat completion as a client sees it: every event with the moment at which it arrived."""
+"""One streamed chat completion as a client sees it: every event with the time of its arrival."""
 
 import json
 import time
@@ -52,7 +52,7 @@ class StreamedAnswer:
 
     @property
     def tokens_per_second(self) -> float:
-        """Decode speed: what came after the first chunk over the time since it, so that prefill is left out."""
+        """Decode speed: the tokens after the first chunk by the time after it, so that prefill does not count."""
         later = sum(count for _, count in self.arrivals[1:])
         return later / self.decode_s if self.decode_s > 0 else 0.0
 

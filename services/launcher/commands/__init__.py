@@ -1,1 +1,1 @@
-"""The commands of `draftmesh`: a file each, which declares options and calls what does the work."""
+"""The commands of `draftmesh`: one file each, which declares the options and calls the code that does the work."""

@@ -7,10 +7,10 @@ import typer
 
 
 def acl(
-    address: Annotated[str, typer.Argument(help="The Redis as services reach it, such as redis://host:6379/0.")],
-    folder: Annotated[Path, typer.Argument(help="Where the files go: users.acl, and SERVICE.env per service.")],
+    address: Annotated[str, typer.Argument(help="Redis address that the services use, such as redis://host:6379/0.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the files: users.acl, and SERVICE.env per service.")],
 ) -> None:
-    """Make a Redis user for each service, with its least rights and a password of its own.
+    """Make a Redis user for each service, with the least rights that it needs and a password of its own.
 
     Give users.acl to the server (aclfile), and each service the variable in its file.
     """

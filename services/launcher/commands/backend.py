@@ -27,14 +27,14 @@ def add(
     name: _Name,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FOLDER", help="Take the packages' files from there, without a network."),
+        typer.Option("--from", metavar="FOLDER", help="Folder with the packages' files, to add it without a network."),
     ] = None,
     offline: options.Offline = False,
 ) -> int:
     """Fetch a backend of a pinned release, check that it fits this llama.cpp, and keep it in the user's data folder.
 
-    npm's and pip's own configuration says where the packages are. Goes on where an earlier try ended. Its devices are
-    then everywhere: --target-device vulkan:0.
+    npm's and pip's own configuration says where the packages are. Continues an earlier download. Its devices are then
+    everywhere: --target-device vulkan:0.
 
     Example: draftmesh backend add vulkan
     """

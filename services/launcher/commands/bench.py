@@ -21,7 +21,7 @@ def bench(
         ),
     ] = f"http://{LOOPBACK}:{options.DEFAULT_PORT}",
     compare: Annotated[
-        list[str], typer.Option("--compare", help="A server to compare with, given as URL is; may be repeated.")
+        list[str], typer.Option("--compare", help="A server to compare with, in the same form as URL; may be repeated.")
     ] = [],  # noqa: B006
     workload: Annotated[
         list[Workload], typer.Option("--workload", help="Kind of work; may be repeated. All of them by default.")
@@ -30,11 +30,12 @@ def bench(
         list[int], typer.Option("--concurrency", help="Requests at once; may be repeated.", min=1, max=16)
     ] = [1],  # noqa: B006
     temperature: Annotated[
-        list[float], typer.Option("--temperature", help="0 is greedy; may be repeated.", min=0.0, max=2.0)
+        list[float],
+        typer.Option("--temperature", help="Temperature of sampling, 0 is greedy; may be repeated.", min=0.0, max=2.0),
     ] = [0.0, 1.0],  # noqa: B006
     tokens: Annotated[int, typer.Option("--tokens", help="Most tokens per answer.", min=2, max=4096)] = 128,
     repeat: Annotated[
-        int, typer.Option("--repeat", help="Repetitions, with other prompts and seeds each; 3 show the spread.", min=1)
+        int, typer.Option("--repeat", help="Repetitions, each with other prompts and seeds; 3 show the spread.", min=1)
     ] = 3,
     model: Annotated[
         list[str],
@@ -45,18 +46,22 @@ def bench(
         typer.Option(
             "--api-key",
             envvar="DRAFTMESH_API_KEY",
-            help="Key, one per server in order and sent to no other; the environment's and the file's is URL's.",
+            help="API key, one per server in order; one from the environment or the file is for URL.",
         ),
     ] = [],  # noqa: B006
     seed: Annotated[
         int | None,
-        typer.Option("--seed", help="Repeats an earlier run's requests; a server's cache may then know them.", min=0),
+        typer.Option(
+            "--seed", help="Seed that repeats an earlier run's requests; a server may have cached them.", min=0
+        ),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write every figure and sample there.")] = None,
-    plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw the figures there, as PNG.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="File for every figure and sample, as JSON.")] = None,
+    plot_file: Annotated[Path | None, typer.Option("--plot", help="File for a picture of the figures, as PNG.")] = None,
     report: Annotated[
         Path | None,
-        typer.Option("--report", help="Write an HTML page to share there, and its card as JSON beside it; no names."),
+        typer.Option(
+            "--report", help="File for an HTML page to share, without host names; its card goes beside it, as JSON."
+        ),
     ] = None,
     plain: Annotated[
         bool | None,
@@ -72,9 +77,9 @@ def bench(
 
     Reports tokens per second, time to the first token, inter-token latency, and drafts accepted by offset.
 
-    With --report, what it found becomes a page and a card to share; `draftmesh bench compare` reads two cards.
+    With --report it writes a page and a card to share; `draftmesh bench compare` reads two cards.
 
-    With --compare, servers answer the same requests in turn, so that a drift of the machine favours nobody.
+    With --compare, servers answer the same requests in turn, so that a drift of the machine favours none of them.
 
     Example: draftmesh bench --compare llama=http://127.0.0.1:8080 --workload chat --workload edit --plot bench.png
     """
@@ -83,7 +88,7 @@ def bench(
     from services.launcher.bench.servers import addresses
 
     source = context.get_parameter_source("api_key")
-    # The variable and the file may hold all keys of a gateway; a peer must not be sent the second one.
+    # The variable and the file may hold all keys of a gateway, and a peer must not get the second one.
     keys = api_key if source is not None and source.name == "COMMANDLINE" else api_key[:1]
     return command.run(
         command.BenchOptions(
@@ -109,9 +114,9 @@ def compare(
     one: Annotated[Path, typer.Argument(metavar="A", help="A card: the .json beside a page of bench --report.")],
     other: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
 ) -> int:
-    """Compare two measurements by their cards: what differs between them first, then B over A.
+    """Compare two measurements by their cards: first their differences, then B over A.
 
-    Ratios are of means, since the two did not run in turn: a difference of a few percent says nothing.
+    Ratios are of means, because the two did not run in turn; a difference of a few percent means nothing.
     """
     from services.launcher.bench import compare as comparing
 

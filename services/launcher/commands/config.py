@@ -11,13 +11,14 @@ config = typer.Typer(help="Show and check what draftmesh.toml and the environmen
 def show(
     context: typer.Context,
     command: Annotated[
-        str, typer.Argument(help="Such as up, gateway or keys.new, with options to try; by default all of them.")
+        str,
+        typer.Argument(help="Command such as up, gateway or keys.new, with options to try; by default all commands."),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> int:
     """Show a command's options: their values, and where each comes from. Keys and passwords stay hidden.
 
-    Without COMMAND: the options of every command that do not have their defaults.
+    Without COMMAND: the options of all commands that do not have their defaults.
     """
     from services.launcher.look import config_show
 

@@ -1,4 +1,4 @@
-"""Where commands that look at a fleet find it: as told, or through what a running `up` says of itself."""
+"""How commands find the fleet to look at: from an option, or from the file of a running `up`."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 
 Up = Annotated[
     int | None,
-    typer.Option("--up", metavar="PORT", help="Which `up` of this machine, by its gateway's port, if several run."),
+    typer.Option(
+        "--up", metavar="PORT", help="Port of the gateway whose `up` is meant, if several run on this machine."
+    ),
 ]
 
 
 def redis_of(context: typer.Context, redis: str, up: int | None) -> str:
     """`redis` if the user gave it in any way, else that of the running `up`, else the default address.
 
-    Raises `StartError` if it is not clear which one is meant.
+    Raises `StartError` if several are running and the user named none.
     """
     if up is None and is_given(context, "redis"):
         return redis
@@ -46,5 +48,5 @@ def _run(context: typer.Context, name: str, up: int | None) -> "FleetRun | None"
 
     source = context.get_parameter_source(name)
     if up is not None and source is not None and source.name == "COMMANDLINE":
-        raise StartError("--up", up, f"names a fleet, and so does {name}; give one of them")
+        raise StartError("--up", up, f"names a fleet and so does {name}; give only one of them")
     return chosen(up)

@@ -16,14 +16,16 @@ def join(
     redis_url: Annotated[
         str,
         typer.Argument(
-            help="The fleet's Redis, as `up --lan` prints it: redis://drafter:TOKEN@host:7072/0. Without it the fleet"
-            " that announces itself in this network.",
+            help="The fleet's Redis, as `up --lan` prints it: redis://drafter:TOKEN@host:7072/0. Without it, join"
+            " looks for a fleet in this network.",
             show_default=False,
         ),
     ] = "",
     token: Annotated[
         str,
-        typer.Option("--token", envvar="DRAFTMESH_TOKEN", help="What `up --lan` prints, where the address has none."),
+        typer.Option(
+            "--token", envvar="DRAFTMESH_TOKEN", help="Join token that `up --lan` prints, if the address has none."
+        ),
     ] = "",
     draft_model: options.DraftModel = "",
     draft_device: options.DraftDevice = "auto",
@@ -34,13 +36,14 @@ def join(
     offline: options.Offline = False,
     log_level: options.LogLevel = options.Level.INFO,
 ) -> int:
-    """Let this machine guess ahead for a fleet, and say what it adds. Ctrl-C leaves; nothing is lost by that."""
+    """Let this machine guess ahead for a fleet, and say what it adds. Ctrl-C leaves the fleet without losing any
+    request."""
     from services.launcher.fleet.join import JoinOptions, run
 
     arguments = []
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
-        # What the user did not write is the drafter's to decide; environment twins it reads itself.
+        # The drafter decides what the user did not give, and reads environment variables itself.
         passed_on = parameter.expose_value and parameter.name not in _OURS
         if passed_on and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             arguments += [parameter.opts[0], str(context.params[str(parameter.name)])]

@@ -12,7 +12,7 @@ keys = typer.Typer(help="Make API keys for clients of a gateway.", add_completio
 @keys.command("new")
 def new(
     api_keys_file: options.ApiKeysFile = "",
-    name: Annotated[str, typer.Option("--name", help="Whose it is; told apart by it in the file.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Name of the key in the file, such as its owner's.")] = "",
 ) -> None:
     """Print a new API key, once, and add its digest to the file."""
     from shared.process import api_keys

@@ -13,20 +13,23 @@ def launch(
     context: typer.Context,
     client: Annotated[str, typer.Argument(help="claude, codex, opencode, continue, aider or open-webui.")],
     arguments: Annotated[
-        list[str], typer.Argument(metavar="-- ARGUMENTS", help="What follows -- is the client's own.")
+        list[str], typer.Argument(metavar="-- ARGUMENTS", help="Arguments after -- go to the client.")
     ] = [],  # noqa: B006
     url: Annotated[
         str,
         typer.Option(
-            "--url", envvar="DRAFTMESH_URL", help="The gateway; by default the running `up`'s.", show_envvar=True
+            "--url",
+            envvar="DRAFTMESH_URL",
+            help="Address of the gateway; by default the running `up`'s.",
+            show_envvar=True,
         ),
     ] = f"http://{LOOPBACK}:{options.DEFAULT_PORT}",
     up: Up = None,
-    model: Annotated[str, typer.Option("--model", help="One that is served there; by default the first.")] = "",
+    model: Annotated[str, typer.Option("--model", help="A model that is served there; by default the first.")] = "",
     api_key: Annotated[
         list[str], typer.Option("--api-key", envvar="DRAFTMESH_API_KEY", help="The gateway's.", show_envvar=True)
     ] = [],  # noqa: B006
-    show: Annotated[bool, typer.Option("--print", help="Show the shell commands that would do it.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the shell commands instead of running them.")] = False,
 ) -> int:
     """Start a client so that it uses the gateway; the user's own settings files stay as they are.
 

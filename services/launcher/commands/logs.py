@@ -10,10 +10,15 @@ from shared.settings.options import Level
 
 def logs(
     name: Annotated[
-        str, typer.Argument(help="A process, or how the names of several begin: gateway, verifier, drafter. All: none.")
+        str,
+        typer.Argument(
+            help="A process, or the beginning of several names: gateway, verifier, drafter. By default all."
+        ),
     ] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until `up` ends.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines.", min=0)] = 200,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines as they come, until `up` ends.")
+    ] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines to print.", min=0)] = 200,
     level: Annotated[
         Level, typer.Option("--level", help="The least important lines to show.", case_sensitive=False)
     ] = Level.DEBUG,
@@ -22,8 +27,8 @@ def logs(
 ) -> int:
     """Show what the processes of the running `up` log, merged by time; after a failure, of the last one.
 
-    Lines that are not ours are shown as they are; they count as info, unless they say that they are worse. Exit
-    status: 0; 1 if there are no logs; 2 for a name that no process has.
+    Lines of other programs are shown unchanged; they count as info, unless they say that they are errors. Exit status:
+    0; 1 if there are no logs; 2 for a name that no process has.
 
     Services run by systemd log to its journal: journalctl -u 'draftmesh-*' -f; in containers: docker compose logs -f.
 

@@ -21,7 +21,7 @@ def list_models(
 ) -> int:
     """List the models on this machine, which of them draft for which, and what fits where.
 
-    A drafter needs the target's vocabulary and at most half its size. What fits is reckoned from the files and the
+    A drafter needs the target's vocabulary and at most half its size. What fits is estimated from the files and the
     memory that is free now, for --parallel requests at once.
     """
     if context.invoked_subcommand is not None:
@@ -33,8 +33,10 @@ def list_models(
 
 @models.command("rm")
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `draftmesh models` lists them.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME", help="Models to delete, by the names in `draftmesh models`.")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> int:
     """Delete models from this machine: what was pulled, and what draftmesh made in its cache."""
     from services.launcher.models import model_removal

@@ -20,13 +20,14 @@ def plan(
     tensor_split: options.TensorSplit = "",
     offline: options.Offline = False,
     temperature: Annotated[
-        list[float], typer.Option("--temperature", help="Of the probe; repeat for several.", min=0.0, max=2.0)
+        list[float],
+        typer.Option("--temperature", help="Temperature of the probe; repeat for several.", min=0.0, max=2.0),
     ] = [0.0, 1.0],  # noqa: B006
     prompt: Annotated[
-        list[str], typer.Option("--prompt", help="A text for the probe to go on with; repeat for several.")
+        list[str], typer.Option("--prompt", help="A text that the probe continues; repeat for several.")
     ] = [],  # noqa: B006
     tokens: Annotated[
-        int, typer.Option("--tokens", help="Length of the probe, per text and temperature.", min=4, max=2048)
+        int, typer.Option("--tokens", help="Tokens of the probe, per text and temperature.", min=4, max=2048)
     ] = 48,
     rtt: Annotated[
         float | None,
@@ -35,7 +36,9 @@ def plan(
         ),
     ] = None,
     demo_pair: Annotated[bool, typer.Option("--demo-pair", help="Measure the demo's models.")] = False,
-    redis: Annotated[str, typer.Option("--redis", help="Use what the fleet at this Redis has measured instead.")] = "",
+    redis: Annotated[
+        str, typer.Option("--redis", help="Use the measurements of the fleet at this Redis instead.")
+    ] = "",
     fleet: Annotated[
         bool, typer.Option("--fleet", help="The same for the fleet of the `up` that runs on this machine.")
     ] = False,
@@ -47,7 +50,7 @@ def plan(
 
     source = context.get_parameter_source("draft_model")
     if (demo_pair or redis) and source is not None and source.name != "COMMANDLINE":
-        draft_model, draft_device = [], []  # what was asked for now wins over what was written down once
+        draft_model, draft_device = [], []  # an option of this call wins over the file
     subject = planning.PlanOptions(
         target_model=target_model,
         draft_models=tuple(draft_model),

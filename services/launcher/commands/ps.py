@@ -18,7 +18,7 @@ def ps(
 ) -> int:
     """List the fleet's processes, one line each: name, kind, model, device, load, tokens per second, age.
 
-    Exit status as of `status`: 0; 1 if no process is there; 2 if Redis does not answer.
+    Exit status as for `status`: 0; 1 if no process is there; 2 if Redis does not answer.
     """
     from services.launcher.look import ps as listed
 

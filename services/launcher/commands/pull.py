@@ -14,10 +14,10 @@ def pull(
     ],
     offline: options.Offline = False,
 ) -> int:
-    """Fetch models from the Hugging Face hub; prints where each one lies.
+    """Fetch models from the Hugging Face hub; prints the path of each one.
 
-    Goes on where an earlier try ended, checks SHA-256 digests, and starts only if the disk has room. HF_HOME says
-    where models are kept, HF_TOKEN opens gated and private repositories.
+    Continues an earlier download, checks SHA-256 digests, and starts only if the disk has room. HF_HOME says where
+    models are kept, HF_TOKEN gives access to gated and private repositories.
 
     Example: draftmesh pull hf:user/model-GGUF:Q4_K_M
     """

@@ -10,13 +10,13 @@ EmbeddedRedis = Annotated[
 ]
 RedisPort = Annotated[
     int,
-    typer.Option("--redis-port", envvar="DRAFTMESH_REDIS_PORT", help="The embedded Valkey's.", min=0, max=65535),
+    typer.Option("--redis-port", envvar="DRAFTMESH_REDIS_PORT", help="Port of the embedded Valkey.", min=0, max=65535),
 ]
 RedisHost = Annotated[
     str,
     typer.Option(
         "--redis-host",
         envvar="DRAFTMESH_REDIS_HOST",
-        help="Address on which the embedded Valkey listens; other than this machine's own: with a password.",
+        help="Address on which the embedded Valkey listens; beyond the loopback, it wants a password.",
     ),
 ]

@@ -14,14 +14,13 @@ def install(
     context: typer.Context,
     command: Command = "up",
     show: Annotated[bool, typer.Option("--print", help="Print the file and the commands; write nothing.")] = False,
-    now: Annotated[bool, typer.Option("--now", help="Start it too, and at every login.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Also start it, now and at every login.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that says something else.")] = False,
 ) -> int:
     """Write a systemd unit or a launchd agent that runs `draftmesh up` with the draftmesh.toml that is read here.
 
-    Nothing is started without --now. Options behind COMMAND become the command's own.
-
-    Example: draftmesh service install join redis://host:7072/0 --draft-model hf:user/model-GGUF:Q8_0
+    It starts nothing without --now. Options after COMMAND go to that command. Example: draftmesh service install join
+    redis://host:7072/0 --draft-model hf:user/model-GGUF:Q8_0
     """
     from services.launcher.fleet import service as services
 

@@ -1,4 +1,4 @@
-"""The services by themselves, which read their own options."""
+"""The services as commands, which read their own options."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ def drafter(context: typer.Context) -> None:
 
 
 def same_file(context: typer.Context) -> dict[str, str]:
-    """The variable by which a service reads the `draftmesh.toml` that was found and checked here, or none as we do."""
+    """The variable that makes a service read the `draftmesh.toml` found and checked here, or no file."""
     file = context.obj.file if context.obj else None
     return {settings_file.VARIABLE: str(file.path) if file else settings_file.OFF}
 

@@ -9,7 +9,7 @@ from shared.settings import options
 def top(context: typer.Context, redis: options.Redis = options.DEFAULT_REDIS, up: Up = None) -> int:
     """Watch the fleet live: speed, processes, what drafters add, running requests; q or Ctrl-C quits.
 
-    Where the output is no terminal it prints one frame. Exit status: 0; 2 if Redis does not answer.
+    If the output is not a terminal, it prints one frame. Exit status: 0; 2 if Redis does not answer.
     """
     from services.launcher.look import top as live
 

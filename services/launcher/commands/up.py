@@ -13,7 +13,9 @@ from shared.wire.messages import Speculation
 
 SpeculationMode = Annotated[
     Speculation,
-    typer.Option("--speculation", envvar="DRAFTMESH_SPECULATION", help="Verify drafts where they pay, always, never."),
+    typer.Option(
+        "--speculation", envvar="DRAFTMESH_SPECULATION", help="Verify drafts: auto (where they pay), always or off."
+    ),
 ]
 
 
@@ -39,7 +41,7 @@ def up(
         typer.Option(
             "--join-token",
             envvar="DRAFTMESH_JOIN_TOKEN",
-            help="What machines need to join; empty: one that is made once and kept in the state folder.",
+            help="Token that machines need to join; empty: one that `up` makes once and keeps in the state folder.",
         ),
     ] = "",
     api_keys_file: options.ApiKeysFile = "",
@@ -66,5 +68,5 @@ def up(
     from shared.settings.command_settings import keys
 
     handed = hand_down(context.obj.file if context.obj else None, keys(context.command))
-    # The callback's parameters and the command's are apart, so these are exactly the fields of `UpOptions`.
+    # These parameters are only the command's, so they are exactly the fields of `UpOptions`.
     return run(UpOptions(**context.params), variables(context.command.params), handed)

@@ -1,4 +1,4 @@
-"""Reads a fleet's cards for commands that only look."""
+"""Reads a fleet's cards, for commands that only show it."""
 
 import asyncio
 from contextlib import suppress
@@ -22,7 +22,7 @@ async def read_cards(redis: str) -> list[Card]:
 
 
 async def list_cards(registry: Registry, redis: str) -> list[Card]:
-    """The same over a connection that exists, to the server at `redis`."""
+    """The same over an open connection to the server at `redis`."""
     try:
         return await registry.list()
     except RedisError as error:

@@ -16,7 +16,7 @@ HUB: Final = "hub"
 WHEEL: Final = "wheel"
 CACHE: Final = "cache"
 FOLDER: Final = "folder"
-BEGUN: Final = ".incomplete"  # the suffix of what the hub's tools have not fetched whole
+BEGUN: Final = ".incomplete"  # the suffix of the hub tools' incomplete downloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class _File:
 
 
 def find(folders: Sequence[Path], hub_folder: Path | None = None) -> list[Found]:
-    """All of them by source and name, none twice. Raises `StartError` for one of `folders` that is none."""
+    """All models by source and name, each once. Raises `StartError` if one of `folders` does not exist."""
     for folder in folders:
         if not folder.is_dir():
             raise StartError("--folder", folder, "no such folder")
@@ -78,7 +78,7 @@ def _on_hub(cache: "HFCacheInfo") -> Iterator[Found]:
 
 
 def _of_repository(repository: "CachedRepoInfo") -> Iterator[Found]:
-    """The models of the revision that `hf:` names mean offline."""
+    """The models of the revision that an `hf:` name means offline."""
     revision = hub.branch(repository.revisions)
     files = [
         _File(file.file_path.relative_to(revision.snapshot_path).as_posix(), file.size_on_disk, file.file_path)

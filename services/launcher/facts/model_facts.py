@@ -1,6 +1,6 @@
-"""What a model file says of itself: its sizes, how it is quantised, and its vocabulary's fingerprint.
+"""Facts from a model file: its sizes, its quantisation, and its vocabulary's fingerprint.
 
-Read from the headers of all its shards, and kept in the cache folder until a file changes.
+Reads the headers of all shards, and keeps the facts in the cache folder until a file changes.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from shared.model.gguf_header import Header
 from shared.model.model_sizes import ModelSizes, measure
 from shared.model.purpose import unfit
 
-_VERSION: Final = 2  # raise it when what is read changes, so that old caches are not believed
+_VERSION: Final = 2  # raise it when the facts change, so that old caches are ignored
 _TOKENS: Final = "tokenizer.ggml.tokens"
-_RECURRENT: Final = (".ssm.", ".wkv.", ".shortconv.")  # parts of keys that only models with a recurrent state have
+_RECURRENT: Final = (".ssm.", ".wkv.", ".shortconv.")  # parts of keys of models with a recurrent state
 _FALLBACK: Final = "mixed"
 
 
@@ -30,12 +30,12 @@ class Facts(ModelSizes, frozen=True, kw_only=True):
     quant: str
     parameters: int
     unfit: str  # why it can neither answer nor draft; empty if it can
-    recurrent: bool  # its state cannot drop tokens: neither drafter nor sped up by drafts
+    recurrent: bool  # its state cannot drop tokens, so it can neither draft nor use drafts
     fingerprints: dict[int, str]  # of the first so many tokens of its vocabulary
 
 
 def shares_vocabulary(one: Facts, other: Facts) -> bool:
-    """Whether all tokens that both have are the same, by which the verifier judges a drafter."""
+    """Whether all tokens that both have are the same; the verifier accepts a drafter by the same rule."""
     common = min(one.n_tokens, other.n_tokens)
     return bool(common) and one.fingerprints.get(common) == other.fingerprints.get(common) is not None
 
@@ -73,7 +73,7 @@ def _quant(head: Header) -> str:
 
 
 def _texts(head: Header) -> list[bytes]:
-    """The vocabulary as llama.cpp gives it out: texts end at a NUL, and empty ones get a name."""
+    """The vocabulary as llama.cpp returns it: texts end at a NUL, and empty ones get a name."""
     tokens = head.metadata.get(_TOKENS)
     if not isinstance(tokens, list):
         return []
@@ -94,7 +94,7 @@ def prefix_fingerprints(texts: Sequence[bytes], lengths: Iterable[int]) -> dict[
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """Facts of files that had this size and were changed then."""
+    """The facts of files with these sizes and times of change."""
 
     size: int
     changed_ns: int
@@ -107,7 +107,7 @@ class _Book(msgspec.Struct, frozen=True):
 
 
 class Library:
-    """The facts of many models, of which only new and changed files are read."""
+    """The facts of many models; reads only new and changed files."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -117,10 +117,10 @@ class Library:
             self._known = book.models if book.version == _VERSION else {}
 
     def read(self, models: Sequence[Sequence[Path]]) -> list[Facts | str]:
-        """For each of `models`, given by its files, the facts; or, in one line, why there are none."""
+        """For each of `models`, given by its files: the facts, or one line that says why there are none."""
         found = [self._facts(files, ()) for files in models]
         lengths = {facts.n_tokens for facts in found if isinstance(facts, Facts)}
-        # Vocabularies of different sizes are compared by what they have in common, so each needs all smaller lengths.
+        # Vocabularies of different sizes are compared by their common length, so each needs all smaller lengths.
         found = [self._facts(files, lengths) for files in models]
         self._save({str(files[0].absolute()) for files in models})
         return found
@@ -143,7 +143,7 @@ class Library:
         return facts
 
     def _save(self, seen: set[str]) -> None:
-        """Keep what is still there; a cache that cannot be written costs only time."""
+        """Save the facts of files that still exist; a cache that cannot be written costs only time."""
         kept = {key: value for key, value in self._known.items() if key in seen or Path(key).exists()}
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""Where models will compute: their devices, a target's layers, and the threads of each. Pure but for `offload_target`.
+"""Decides where models compute: their devices, a target's layers, and the threads of each. Pure but for
+`offload_target`.
 
 Drafters decide for themselves which of their layers a GPU takes.
 """
@@ -23,7 +24,7 @@ def offload_target(
     ctx: int = 0,
     parallel: int = 8,
 ) -> Offload:
-    """The layers of the model in `path`, as people named it `spec`, on the devices of one `target`.
+    """The layers of the model in `path`, which the user called `spec`, on the devices of one `target`.
 
     Raises `StartError` if the file is not readable.
     """

@@ -1,8 +1,8 @@
-"""What each `up` says of itself for as long as it lives, so that other commands find its fleet without being told.
+"""A file in which each running `up` says where its fleet is, so that other commands find it.
 
-One file per `up`, readable by its user only, since Redis's address may hold a password. `up` holds a lock on its file:
-the system releases it however the process ends, so a file that nobody locks belongs to an `up` that is gone. One that
-ended well takes its file along; what remains tells where the logs of one that ended badly are.
+One file per `up`, readable only by its user, because Redis's address may hold a password. `up` holds a lock on its
+file: the system releases it when the process ends, so a file without a lock belongs to an `up` that is gone. An `up`
+that ends well removes its file; a file that remains says where the logs of a failed one are.
 """
 
 import os
@@ -25,7 +25,8 @@ _SUFFIX = ".run"
 
 
 class FleetRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One `up`: its process, the gateway's URL, Redis's with its password, the folder of its logs, unix seconds."""
+    """One `up`: its process, the gateway's URL, Redis's URL with its password, the folder of its logs, its start in
+    unix seconds."""
 
     pid: int
     gateway: str
@@ -35,23 +36,23 @@ class FleetRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def port(self) -> int:
-        """The gateway's; what people tell fleets of one machine apart by."""
+        """The gateway's port, which tells the fleets of one machine apart."""
         return urlsplit(self.gateway).port or 0
 
 
 class RunFile:
-    """The file of this process's `up`; `kept` if it stays at the end, for those who look for the logs."""
+    """The file of this process's `up`; `kept`: it stays at the end, so that users find the logs."""
 
     kept = False
 
     def keep(self) -> None:
-        """The fleet ended badly."""
+        """Keep the file, because the fleet failed."""
         self.kept = True
 
 
 @contextmanager
 def recorded(run: FleetRun) -> Iterator[RunFile]:
-    """Write `run` down while the block lasts. Files of earlier ones that ended badly go, but for the latest.
+    """Keep the file of `run` while the block lasts. Deletes the files of earlier failed runs, except the latest.
 
     Raises `OSError` if it cannot be written.
     """
@@ -59,7 +60,7 @@ def recorded(run: FleetRun) -> Iterator[RunFile]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for _, path in _dead(folder)[1:]:
         path.unlink(missing_ok=True)
-    # Made aside and locked before it gets its name: nobody sees half of it, or takes it for one of the dead.
+    # Written and locked before it gets its name, so that no reader sees half of it or takes its `up` for dead.
     descriptor, name = tempfile.mkstemp(dir=folder)  # with mode 0600
     path = folder / f"{run.pid}{_SUFFIX}"
     try:
@@ -81,19 +82,19 @@ def recorded(run: FleetRun) -> Iterator[RunFile]:
 
 
 def living() -> list[FleetRun]:
-    """Every `up` of this user that runs on this machine, by start."""
+    """Every running `up` of this user on this machine, by start."""
     return sorted((run for run, path in _read(_folder()) if _is_locked(path)), key=lambda run: run.started)
 
 
 def last_dead() -> FleetRun | None:
-    """The latest `up` that ended badly and whose logs are still there."""
+    """The latest failed `up` whose logs still exist."""
     return next((run for run, _ in _dead(_folder()) if Path(run.logs).is_dir()), None)
 
 
 def chosen(port: int | None) -> FleetRun | None:
-    """The `up` whose gateway listens at `port`, or the only one; None if none was asked for and none runs.
+    """The `up` whose gateway listens at `port`, or the only one; None without a `port` if none runs.
 
-    Raises `StartError` if there is none at `port`, or if it is not said which of several.
+    Raises `StartError` if there is none at `port`, or if several run and `port` is not given.
     """
     runs = living()
     if port is not None:
@@ -113,7 +114,7 @@ def _folder() -> Path:
 
 
 def _dead(folder: Path) -> list[tuple[FleetRun, Path]]:
-    """Those that ended badly, the latest first."""
+    """The failed ones, the latest first."""
     dead = [(run, path) for run, path in _read(folder) if not _is_locked(path)]
     return sorted(dead, key=lambda one: one[0].started, reverse=True)
 
@@ -121,7 +122,7 @@ def _dead(folder: Path) -> list[tuple[FleetRun, Path]]:
 def _read(folder: Path) -> list[tuple[FleetRun, Path]]:
     found = []
     for path in folder.glob(f"*{_SUFFIX}"):
-        with suppress(OSError, msgspec.DecodeError):  # it went just now, or is another release's
+        with suppress(OSError, msgspec.DecodeError):  # it was just deleted, or is of another release
             found.append((msgspec.json.decode(path.read_bytes(), type=FleetRun), path))
     return found
 

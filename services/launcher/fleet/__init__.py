@@ -1,4 +1,4 @@
 """Starts processes, keeps them running and ends them: `up`, `join`, services of the system, private fleets.
 
-What to start is decided before anything starts.
+Decides what to start before it starts anything.
 """

@@ -1,8 +1,8 @@
-"""What each service may do in Redis: only what it works with, as access rules of Redis 7 and Valkey.
+"""The rights of each service in Redis, no more than it needs, as access rules of Redis 7 and Valkey.
 
 A user has its own rule and any number of selectors, and a command passes if one of them allows it with all its keys. So
-a right to write one kind of key says nothing about another, and the commands of a script are checked like any others.
-Services know their own keys by the name that they begin with, which is their service's.
+a right to write one kind of key says nothing about another, and the commands of a script are checked like any others. A
+service's own keys begin with the name of the service.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Selector:
     both: tuple[str, ...] = ()
 
     def rule(self) -> str:
-        """As the server reads it."""
+        """The rule in the server's syntax."""
         words = [f"+{command}" for command in self.commands.split()]
         words += [f"%R~{key}" for key in self.read]
         words += [f"%W~{key}" for key in self.write]
@@ -33,7 +33,7 @@ class Selector:
         return " ".join(words)
 
 
-# The scripts of `shared.wire.scripts` take these of a request together.
+# The scripts of `shared.wire.scripts` use these keys of a request together.
 _QUEUES: Final = (keys.admitted(_ANY), keys.jobs(_ANY), keys.lanes(_ANY), keys.shares(_ANY))
 _REQUEST: Final = (keys.job(_ANY), keys.log(_ANY), *_QUEUES)
 _SCRIPT: Final = (
@@ -43,7 +43,7 @@ _SESSION: Final = "ping select client|setinfo client|setname multi exec discard"
 
 
 def _member(service: str) -> tuple[Selector, ...]:
-    """The registry: read everybody's card, write one's own, and keep one's inbox."""
+    """The registry: read all cards, write its own, and renew its inbox."""
     own = (keys.card(f"{service}-*"), keys.inbox(f"{service}-*"))
     return (
         *_LOOKING,
@@ -95,9 +95,9 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         Selector("set pexpire", write=(keys.draft_vocabulary(_ANY),)),
         *_member("drafter"),
     ),
-    # `draftmesh status` and `plan --redis`: who is there, and nothing else.
+    # `draftmesh status` and `plan --redis`: they may only see which processes there are.
     "operator": (Selector(_SESSION), *_LOOKING),
-    # KEDA's, which scales by the number of requests.
+    # KEDA scales by the number of requests.
     "scaler": (
         Selector(f"{_SESSION} hello evalsha eval type zcard llen", both=(keys.admitted(_ANY), keys.lanes(_ANY))),
     ),
@@ -111,5 +111,5 @@ def user(name: str, password_digest: str) -> str:
     return f"user {name} on #{password_digest} resetkeys resetchannels -@all {first} {selectors}".rstrip()
 
 
-# Without a password one may ask whether the server lives, as health checks do, and nothing else.
+# Without a password a client may only ping the server, as health checks do.
 ANYONE: Final = "user default on nopass resetkeys resetchannels -@all +ping"

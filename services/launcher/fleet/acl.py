@@ -1,4 +1,4 @@
-"""`draftmesh acl`: users for a Redis of one's own, each with the rights of one service and a password made here."""
+"""`draftmesh acl`: makes users for your own Redis, each with the rights of one service and a new password."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ def write(folder: Path, address: str) -> list[Path]:
     """Write the server's users and for each service a file that sets `DRAFTMESH_REDIS` to `address` with its user.
 
     Passwords are in the services' files only, readable by their owner; the server's file has digests. Raises
-    `StartError`; files that are there already stay as they are.
+    `StartError`; never changes existing files.
     """
     broker.check(address)
     if re.match(r"rediss?://[^/]*@", address) or not re.match(r"rediss?://", address):
@@ -38,7 +38,7 @@ def write(folder: Path, address: str) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            mode = 0o644 if name == USERS else 0o600  # a server in a container is another user
+            mode = 0o644 if name == USERS else 0o600  # a server in a container runs as another user
             with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
                 file.write(content)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Under which names the targets of `up` are served: their own, and the aliases that the user gives them. Pure."""
+"""The names under which `up` serves its targets: their own, and the user's aliases. Pure."""
 
 from collections.abc import Sequence
 from pathlib import Path

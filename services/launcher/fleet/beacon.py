@@ -1,7 +1,7 @@
 """Fleets in the local network by multicast DNS (RFC 6762, RFC 6763): announced by `up --lan`, found by `join`.
 
-The announcement says where the fleet's Redis is and what it serves, and never the token. Where multicast does not get
-through nothing is found, and the address has to be given.
+The announcement says where the fleet's Redis is and what it serves, and never the token. If multicast does not work,
+`join` finds nothing and needs the address.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from services.launcher.fleet.fleet_notice import AnnouncedFleet
 
-logging.getLogger("zeroconf").addHandler(logging.NullHandler())  # what matters of its warnings is told by us
+logging.getLogger("zeroconf").addHandler(logging.NullHandler())  # we report the warnings that matter
 
 TYPE: Final = "_draftmesh._tcp.local."
 SEARCH_S: Final = 3.0
-_FLEETS: Final = 16  # that are asked what they are; more in one network are a mistake or mischief
+_FLEETS: Final = 16  # fleets that we query at most; more in one network are a mistake or an attack
 _FAILURES: Final = (OSError, ZeroconfError, NonUniqueNameException, EventLoopBlocked, TimeoutError)
 _HOST: Final = 48  # bytes of the host's name in a label, which may have 63
 _MOST: Final = 200  # bytes of a value: a TXT string holds 255 with its name
@@ -58,11 +58,12 @@ async def announced(fleet: AnnouncedFleet) -> AsyncIterator[None]:
             raise MulticastUnavailable(_reason(error)) from None
         yield
     finally:
-        await service.async_close()  # takes the announcement back
+        await service.async_close()  # withdraws the announcement
 
 
 async def search(seconds: float = SEARCH_S) -> list[AnnouncedFleet]:
-    """The fleets that announce themselves in this network. Raises `MulticastUnavailable` if nobody can be asked."""
+    """The fleets that announce themselves in this network. Raises `MulticastUnavailable` if the network cannot be
+    searched."""
     names: set[str] = set()
 
     def changed(zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
@@ -105,7 +106,7 @@ async def _ask(service: AsyncZeroconf, name: str) -> AnnouncedFleet | None:
 
 
 def _plain(text: str) -> str:
-    """What anybody in the network may have sent, fit for a terminal."""
+    """Text from the network, made safe for a terminal."""
     return "".join(one if one.isprintable() else "?" for one in text)[:_MOST]
 
 

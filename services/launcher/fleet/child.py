@@ -1,7 +1,7 @@
 """One child process: its output in a file, stopped when asked, and gone when the launcher is gone.
 
 The child runs in a session of its own, so that Ctrl-C reaches it only through the launcher. On Linux the kernel kills
-it when the launcher dies, however that happens.
+it when the launcher dies for any reason.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-_TAIL_BYTES: Final = 8192  # the last lines of a log are looked for in this much of its end
+_TAIL_BYTES: Final = 8192  # so much of a log's end is read for its last lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +26,12 @@ class Program:
     name: str
     command: tuple[str, ...]
     stage: int
-    environment: Mapping[str, str]  # all of it: nothing is inherited
+    environment: Mapping[str, str]  # the whole environment: the child inherits nothing
 
 
 def service_command(service: str) -> tuple[str, ...]:
-    """How a service is started: never from the working directory, which could shadow our packages (-P)."""
+    """The command that starts a service, never with packages from the working directory, which could shadow ours
+    (-P)."""
     return (sys.executable, "-P", "-m", f"services.{service}")
 
 
@@ -75,7 +76,7 @@ class Child:
                 self._process.terminate()
 
     def kill(self) -> None:
-        """End it now, with whatever it started in its session."""
+        """End it now, with all processes of its session."""
         if self.alive:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -98,10 +99,10 @@ class Child:
 
 
 def _dies_with(parent: int) -> Callable[[], None] | None:
-    """What the child does before its program starts, or None where the system has no such thing."""
+    """What the child runs before its program starts; None if the system does not support it."""
     if sys.platform != "linux":
         return None
-    prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec nothing may need a lock
+    prctl = ctypes.CDLL(None).prctl  # looked up here, because between fork and exec nothing may take a lock
 
     def arrange() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

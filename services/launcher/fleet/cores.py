@@ -1,4 +1,4 @@
-"""Which cores a child and all its threads run on, where the system can say so; elsewhere nothing happens."""
+"""Which cores a child and all its threads run on, if the system supports it; else nothing happens."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ def halves() -> tuple[Cores, Cores]:
 
 
 def one_each() -> tuple[Cores, Cores]:
-    """One core for the target and one for all else, which this process moves to: as a client it belongs there."""
+    """One core for the target and one for everything else; moves this process, which is a client, to the second."""
     engine, side = (half[:1] for half in halves())
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, side)

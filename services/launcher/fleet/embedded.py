@@ -1,7 +1,7 @@
-"""The embedded Valkey: nothing on disk, never dropping a key for memory, and never open to others without a password.
+"""The embedded Valkey: it writes nothing to disk, never evicts a key, and asks other machines for a password.
 
-Our own processes have all rights; other machines get a user with a drafter's, whose password is the join token. Its
-settings are in a file only this user can read, because every user of the machine can read a command line.
+Our own processes have all rights. Other machines get a user with a drafter's rights, whose password is the join token.
+Its settings are in a file only this user can read, because every user of the machine can read a command line.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from services.launcher.fleet.child import Program
 from services.launcher.fleet.ports import LOOPBACK
 from services.launcher.fleet.token import USER
 
-_STAGE: Final = 3  # stopped last: everybody else says goodbye through it
+_STAGE: Final = 3  # stopped last, because all others leave the fleet through it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Embedded:
     hosts: tuple[str, ...]
     port: int
     password: str = ""
-    token: str = ""  # a drafter's password; empty: there is no user for other machines
+    token: str = ""  # the drafters' password; empty: no user for other machines
 
     @property
     def url(self) -> str:
@@ -40,7 +40,7 @@ class Embedded:
 
     @property
     def shared_host(self) -> str:
-        """Where other machines reach it; empty if it listens on the loopback only."""
+        """Its host for other machines; empty if it listens only on the loopback."""
         return lan.address_of(self.hosts[0]) if self.password else ""
 
     @property
@@ -53,7 +53,7 @@ class Embedded:
 def place(host: str, port: int, token: Callable[[], str] = str) -> Embedded:
     """A server for `host` at `port`, or at a free port if it is 0 or taken. Raises `StartError` for a bad host.
 
-    `token` is asked for the drafters' password if other machines can reach it.
+    Calls `token` for the drafters' password if other machines can reach it.
     """
     address = ports.resolve(host, "--redis-host")
     if not _is_open(address):
@@ -63,7 +63,7 @@ def place(host: str, port: int, token: Callable[[], str] = str) -> Embedded:
 
 
 def program(server: Embedded, folder: Path, environment: Mapping[str, str]) -> Program:
-    """How `server` is started, with its settings in a new file in `folder`."""
+    """The program that runs `server`, with its settings in a new file in `folder`."""
     settings = {
         "bind": " ".join(server.hosts),
         "port": str(server.port),
@@ -84,7 +84,7 @@ def program(server: Embedded, folder: Path, environment: Mapping[str, str]) -> P
 
 
 def _is_open(address: str) -> bool:
-    """Whether other machines may reach it."""
+    """Whether other machines can reach it."""
     return not ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 

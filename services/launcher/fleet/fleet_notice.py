@@ -1,4 +1,4 @@
-"""What a fleet tells everybody in its network about itself. Pure."""
+"""What a fleet announces about itself in its network. Pure."""
 
 from dataclasses import dataclass
 

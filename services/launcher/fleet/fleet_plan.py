@@ -1,4 +1,4 @@
-"""What `up` will start, decided and checked before anything starts: every bad value is found here, or never.
+"""Decides and checks what `up` starts, before anything starts: it finds every bad value.
 
 The commands are the ones a user could type. Redis's address travels in the environment, because a command line, and a
 password in it, can be read by every user of the machine.
@@ -76,9 +76,9 @@ class Plan:
     redis: str
     url: str
     notes: tuple[str, ...]
-    invitation: str = ""  # the command for a spare machine; empty: none can reach our Redis, or it is an outside one
-    lan_url: str = ""  # the gateway's for other machines
-    api_key: str = field(default="", repr=False)  # one that was made for this start
+    invitation: str = ""  # the command for a spare machine; empty: others cannot reach our Redis, or it is external
+    lan_url: str = ""  # the gateway's URL for other machines
+    api_key: str = field(default="", repr=False)  # an API key that was made for this start
     beacon: AnnouncedFleet | None = None  # how we announce ourselves
 
 
@@ -95,8 +95,8 @@ def make(
 
     `resolve(spec, option)` finds models and comes last: it may download.
 
-    `environment` is what children get besides Redis's address, and `handed` what a file says to each. Raises
-    `StartError` for the first value that cannot work.
+    Children get `environment` besides Redis's address, and `handed` holds each one's settings from a file. Raises
+    `StartError` for the first bad value.
     """
     _check_values(options)
     gateway_environment = {**handed.twins.get("gateway", {}), **environment}
@@ -155,7 +155,7 @@ def _computes_here(path: Path, target: Sequence[Device], present: Sequence[Devic
 
 
 def _opened(options: UpOptions, environment: Mapping[str, str]) -> tuple[UpOptions, str]:
-    """The options with addresses that other machines reach, where that is wished, and an API key if nobody has one."""
+    """With `--lan`, the options with addresses for other machines, and a new API key if there is none."""
     if not options.lan:
         return options, ""
     address = options.redis_host if options.redis_host != ports.LOOPBACK else lan.own_address()
@@ -167,7 +167,7 @@ def _opened(options: UpOptions, environment: Mapping[str, str]) -> tuple[UpOptio
 
 
 def _invitation(shared_url: str, draft_models: Sequence[str]) -> str:
-    """The command that makes another machine join; with our draft model where that is one it can get by the name."""
+    """The command that makes another machine join; with our draft model if that machine can get it by its name."""
     if not shared_url:
         return ""
     named = next((spec for spec in draft_models if spec == model_source.DEFAULT or spec.startswith("hf:")), "")
@@ -181,9 +181,9 @@ def _beacon(server: embedded.Embedded, gateway: int, model: str) -> AnnouncedFle
 
 @dataclass(frozen=True, slots=True)
 class _Services:
-    """The services' programs: what they have in common, what is handed to each, and what each has of its own.
+    """The services' programs: their common part, each one's settings from the file, and its own options.
 
-    The environment wins over what is handed down.
+    The environment wins over the file.
     """
 
     environment: Mapping[str, str]
@@ -197,7 +197,7 @@ class _Services:
         return Program(name=name, command=command, stage=stage, environment=environment)
 
     def gateway(self, arguments: Sequence[str], api_key: str) -> Program:
-        """Nobody else is told the key."""
+        """Only the gateway gets the key."""
         plain = self.program("gateway", "gateway", arguments, 0)
         return replace(plain, environment={**plain.environment, api_keys.VARIABLE: api_key}) if api_key else plain
 
@@ -217,7 +217,7 @@ class _Services:
         return tuple(programs)
 
     def drafters(self, paths: Sequence[Path], drafts: Sequence[Device], threads: Sequence[int]) -> tuple[Program, ...]:
-        """One with lookup, and one for each model."""
+        """One lookup drafter, and one drafter for each model."""
         programs = [self.program("lookup drafter", "drafter", (), 2)]
         for index, path in enumerate(paths):
             arguments = ("--draft-model", str(path), *self._where("draft", [drafts[index]], threads[index]))
@@ -225,13 +225,13 @@ class _Services:
         return tuple(programs)
 
     def _where(self, role: str, place: Sequence[Device], threads: int) -> tuple[str, ...]:
-        """Where a model runs, and how large."""
+        """The options for a model's device and size."""
         where = (f"--{role}-device", devices.names_of(place, self.present), "--threads", str(threads))
         return (*where, "--ctx", str(self.options.ctx), "--parallel", str(self.options.parallel))
 
 
 def _reachable(host: str) -> str:
-    """`host` as a client on this machine writes it in a URL."""
+    """`host` in the form for a URL on this machine."""
     if host in ("0.0.0.0", "::", ""):
         return ports.LOOPBACK
     return ports.in_url(host)
@@ -257,7 +257,7 @@ def _check_devices(option: str, given: Sequence[str], model_option: str, count: 
 
 
 def _gateway_options(options: UpOptions, keys: bool) -> tuple[str, ...]:
-    """Who may use the gateway, which has `keys` in its environment or not."""
+    """The options for access to the gateway; `keys`: it has keys in its environment."""
     if options.api_keys_file:
         keys = bool(api_keys.read(options.api_keys_file))
     api_keys.require(options.host, keys, options.no_auth)

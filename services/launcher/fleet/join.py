@@ -1,4 +1,4 @@
-"""`draftmesh join`: lets this machine guess ahead for a fleet, and says what that is worth."""
+"""`draftmesh join`: lets this machine guess ahead for a fleet, and says how much that helps."""
 
 import asyncio
 import getpass
@@ -34,25 +34,25 @@ _LOOK_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinOptions:
-    """The command line, parsed; `arguments` are the drafter's own. Without a `url` the network is asked."""
+    """The command line, parsed; `arguments` are the drafter's own. Without a `url`, `join` searches the network."""
 
     url: str = field(repr=False)
     token: str = field(repr=False)
     draft_model: str
     arguments: Sequence[str]
-    environment: Mapping[str, str]  # what the drafter gets beside ours
+    environment: Mapping[str, str]  # the drafter gets it besides ours
 
 
 def run(options: JoinOptions) -> int:
     """Help until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started."""
     console = Console(highlight=False)
     display = Display(console)
-    display.close()  # lines, and no table: there is one process
+    display.close()  # lines instead of a table, because there is one process
     url = address(options.url, options.token) if options.url else discover(options.token, display.say)
     round_trip_ms = asyncio.run(_reach(url))
     display.say(f"the fleet's Redis answers in {round_trip_ms:.1f} ms")
     model: tuple[str, ...] = ()
-    if options.draft_model:  # fetched here: people see the download, and Ctrl-C ends it
+    if options.draft_model:  # downloaded here, so that people see it and Ctrl-C ends it
         if told := hint.missing(hardware.look):
             display.say(told, "yellow")
         model = ("--draft-model", str(fetching.find(options.draft_model, "--draft-model", console)))
@@ -69,7 +69,7 @@ def run(options: JoinOptions) -> int:
 
 
 def address(url: str, token: str) -> str:
-    """The fleet's Redis, with the token where the address has no password of its own."""
+    """The address of the fleet's Redis, with the token if the address has no password."""
     scheme, found, rest = url.partition("://")
     if not token or not found or "@" in rest:
         return url
@@ -77,20 +77,24 @@ def address(url: str, token: str) -> str:
 
 
 def discover(token: str, say: Callable[[str], None]) -> str:
-    """The only fleet that announces itself in this network. Raises `StartError` if there is none, or a choice."""
+    """The only fleet that announces itself in this network. Raises `StartError` if there is none or more than one."""
     from services.launcher.fleet.beacon import SEARCH_S, MulticastUnavailable, search
 
     say(f"looking for fleets in this network for {SEARCH_S:.0f} s")
     try:
         fleets = asyncio.run(search())
     except MulticastUnavailable as reason:
-        raise StartError("URL", "(missing)", f"the network cannot be asked ({reason}); write {_EXAMPLE}") from None
+        raise StartError(
+            "URL", "(missing)", f"cannot search this network ({reason}); give the address, as in {_EXAMPLE}"
+        ) from None
     for fleet in fleets:
         say(f"found {fleet}")
     if not fleets:
-        raise StartError("URL", "(missing)", f"no fleet announces itself in this network; write {_EXAMPLE}")
+        raise StartError(
+            "URL", "(missing)", f"no fleet announces itself in this network; give the address, as in {_EXAMPLE}"
+        )
     if len(fleets) > 1:
-        raise StartError("URL", "(missing)", f"there are {len(fleets)} fleets; write which one, as in {_EXAMPLE}")
+        raise StartError("URL", "(missing)", f"there are {len(fleets)} fleets; say which one, as in {_EXAMPLE}")
     return fleets[0].url(f"{USER}:{token or _asked()}")
 
 
@@ -102,7 +106,7 @@ def _asked() -> str:
 
 
 class JoinedDrafter:
-    """This machine's drafter and what is said of it."""
+    """This machine's drafter, with the reports about it."""
 
     def __init__(self, url: str, drafter: Program, folder: Path, display: Display, round_trip_ms: float) -> None:
         self._url = url
@@ -145,7 +149,7 @@ class JoinedDrafter:
 
 
 async def _reach(url: str) -> float:
-    """How far away that Redis is: the median of some pings, in milliseconds. Raises `BrokerError`."""
+    """The round trip to that Redis: the median of some pings, in milliseconds. Raises `BrokerError`."""
     times = []
     async with connect(url) as broker:
         for _ in range(_PINGS):

@@ -1,4 +1,4 @@
-"""This machine in its local network: by which address others reach it."""
+"""Finds the address by which other machines of the network reach this one."""
 
 import ipaddress
 import socket
@@ -8,9 +8,9 @@ _ELSEWHERE: Final = ("192.0.2.1", 9)  # a documentation address: the route is lo
 
 
 def own_address() -> str:
-    """The address from which others are reached: the one of the default route, or else of the first network.
+    """This machine's address on the default route, else in the first network.
 
-    Empty if there is none but the loopback.
+    Empty if it has only the loopback.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -21,7 +21,7 @@ def own_address() -> str:
 
 
 def address_of(host: str) -> str:
-    """`host`, or if that stands for all addresses the one at which others reach this machine."""
+    """`host`, or this machine's address in the network if `host` means all addresses."""
     if not ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
         return host
     return own_address() or socket.gethostname()

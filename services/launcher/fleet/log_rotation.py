@@ -1,4 +1,4 @@
-"""Keeps a log that another process appends to within bounds, without that process's help."""
+"""Bounds the size of a log to which another process appends, without that process's help."""
 
 import os
 import shutil
@@ -12,15 +12,16 @@ KEPT: Final = 2  # older files beside the current one
 
 
 def older(path: Path) -> list[Path]:
-    """Where earlier parts of the log at `path` lie, the newest first; they need not exist."""
+    """The paths of older parts of the log at `path`, the newest first; they may not exist."""
     return [path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1)]
 
 
 def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
-    """Move what is in a log beyond `limit_bytes` to the first of `older`, and the older ones on; whether it was done.
+    """Move the contents of a log larger than `limit_bytes` to the first of `older`, and those further on; whether it
+    did.
 
-    The writer keeps its open file, which must be in append mode, so the contents are copied and the file is emptied.
-    A line that is written in the microseconds between is lost. Without room for a copy the contents are given up.
+    The writer keeps its open file, which must be in append mode, so the contents are copied and the file is emptied. A
+    line that is written between copying and emptying is lost. If there is no room for a copy, the contents are dropped.
     """
     if path.stat().st_size <= limit_bytes:
         return False
@@ -29,7 +30,7 @@ def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
         with suppress(FileNotFoundError):
             os.replace(source, target)
     with path.open("r+b") as log:
-        # A new file each time: by that, readers see that there was a rotation.
+        # A new file each time, by which readers notice the rotation.
         copy = path.with_name(f"{path.name}.new")
         try:
             with copy.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Ports that nobody listens on, found out before anything is started, and whether somebody listens there later."""
+"""Finds free ports before anything starts, and asks later whether a server listens on one."""
 
 import asyncio
 import errno
@@ -15,21 +15,21 @@ def claim(host: str, port: int, host_option: str = "--host", port_option: str = 
     family, address = _lookup(host, port, host_option)
     try:
         with socket.socket(family, socket.SOCK_STREAM) as listener:
-            # As servers do: a port whose last connections are still closing is free.
+            # As servers do: a port whose last connections are still closing counts as free.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             return int(listener.getsockname()[1])
     except PermissionError:
-        raise StartError(port_option, port, "this user may not listen there; a port above 1023") from None
+        raise StartError(port_option, port, "this user may not listen there; choose a port above 1023") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise StartError(port_option, port, "in use by another process; choose a free one, or 0") from None
-        raise StartError(host_option, host, f"cannot be listened on ({error.strerror})") from None
+        raise StartError(host_option, host, f"cannot listen there ({error.strerror})") from None
 
 
 def claim_embedded(port: int, host: str = LOOPBACK, host_option: str = "--host") -> int:
     """`port` on `host` for the embedded server, or a free one if it is 0 or taken."""
-    claim(host, 0, host_option)  # a host that is not here is an error, whatever the port
+    claim(host, 0, host_option)  # a host that is not this machine is an error for any port
     try:
         return claim(host, port)
     except StartError:
@@ -42,12 +42,12 @@ def resolve(host: str, option: str) -> str:
 
 
 def in_url(host: str) -> str:
-    """`host` as it is written in a URL."""
+    """`host` in the form for a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 async def answers(port: int) -> bool:
-    """Whether something on this machine takes connections at `port`."""
+    """Whether a server of this machine accepts connections at `port`."""
     try:
         async with asyncio.timeout(1):
             _, writer = await asyncio.open_connection(LOOPBACK, port)

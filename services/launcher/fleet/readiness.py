@@ -1,4 +1,4 @@
-"""Whether a gateway takes requests."""
+"""Whether a gateway accepts requests."""
 
 import aiohttp
 

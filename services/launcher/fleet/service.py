@@ -1,4 +1,4 @@
-"""`draftmesh service`: `up` or `join` as something that the system starts and keeps running, for this user."""
+"""`draftmesh service`: lets the system start `up` or `join` and keep it running, for this user."""
 
 import os
 import shlex
@@ -83,7 +83,7 @@ def _file(name: str, command: Sequence[str]) -> ServiceFile:
 
 
 def _command(settings: CommandSettings, name: str, arguments: Sequence[str]) -> list[str]:
-    """The command line, held against the command's own parser before anything is written."""
+    """The command line, checked with the command's own parser before anything is written."""
     command = Path(sys.executable).parent / PROGRAM
     start = [str(command)] if command.exists() else [sys.executable, "-P", "-m", "services.launcher"]
     file = [settings_file.OPTION, str(settings.file.path)] if settings.file else []

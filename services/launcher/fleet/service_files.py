@@ -10,7 +10,7 @@ from typing import Final
 from shared.errors import StartError
 from shared.settings.command_line import BAD_OPTION
 
-STOP_S: Final = 60  # `up` lets requests end before it stops its children, one kind after the other
+STOP_S: Final = 60  # `up` lets requests end, and then stops its children kind by kind
 _RESTART_S: Final = 5
 _PLAIN: Final = re.compile(r"[\w./:=@,+-]+", re.ASCII)
 _UNIT: Final = """\
@@ -43,7 +43,7 @@ WantedBy=default.target
 
 @dataclass(frozen=True, slots=True)
 class ServiceFile:
-    """A file, what is in it, and the commands that start, stop and watch what it describes."""
+    """A service file: its path, its contents, and the commands that start, stop and watch the service."""
 
     path: Path
     text: str
@@ -54,7 +54,7 @@ class ServiceFile:
 
 
 def systemd(name: str, description: str, command: Sequence[str], config_home: Path) -> ServiceFile:
-    """A unit of the user's own systemd. Raises `StartError` for a word that no unit can hold."""
+    """A unit of the user's own systemd. Raises `StartError` for a word that a unit cannot hold."""
     unit = f"{name}.service"
     text = _UNIT.format(
         description=description,
@@ -101,9 +101,9 @@ def launchd(name: str, command: Sequence[str], home: Path, user: int) -> Service
 
 
 def _quoted(word: str) -> str:
-    """One word of ExecStart (systemd.service(5), "command lines"): no specifier, no variable, no escape is meant."""
+    """One word of ExecStart (systemd.service(5), "command lines"): escapes specifiers, variables and backslashes."""
     if any(not character.isprintable() for character in word):
-        raise StartError("ARGUMENT", repr(word), "a text on one line, which a unit can hold")
+        raise StartError("ARGUMENT", repr(word), "must be text on one line, because a unit file holds it")
     if _PLAIN.fullmatch(word):
         return word
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")

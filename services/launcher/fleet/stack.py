@@ -1,6 +1,6 @@
-"""A private fleet for the demo and the benchmark: on free ports, each process on its own cores, all gone at the end.
+"""A private fleet for the demo and the benchmark: on free ports, with cores of its own for each process.
 
-Every process that was started here is stopped here, on success, error, Ctrl-C and SIGTERM, and no other is touched.
+It stops every process that it started, on success, error, Ctrl-C and SIGTERM, and touches no other.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from shared.wire.messages import DrafterCard, VerifierCard
 
 Found = TypeVar("Found", VerifierCard, DrafterCard)
 
-START_S: Final = 600.0  # loading and calibrating 0.7 B parameters on a busy machine; beyond it something hangs
+START_S: Final = 600.0  # loading and calibrating 0.7 B parameters on a busy machine; after that, something hangs
 POLL_S: Final = 0.05
 
 
@@ -60,9 +60,9 @@ class Stack:
     ) -> None:
         """The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere.
 
-        `fresh` measures the cost of rows anew instead of taking what an earlier run found. `verifier` is a command
-        that takes the verifier's options and stands in for it; `gateway` are more options of the gateway, which may
-        have cores of its own. `say` is told what a start is waiting for.
+        `fresh` measures the cost of rows again instead of using an earlier measurement. `verifier` is a command that
+        takes the verifier's options and stands in for it; `gateway` holds more options of the gateway, which may have
+        cores of its own. `say` gets lines about what a start waits for.
         """
         self.target = target
         self.engine_cores = engine_cores
@@ -96,7 +96,7 @@ class Stack:
         self._folder = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-")))
         self._closing.push_async_callback(self._stop_all)
         server = embedded.place(LOOPBACK, 0)
-        # Options that the user set for other fleets are not for this one.
+        # Drops the options that the user set for other fleets.
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
         self._environment["DRAFTMESH_REDIS"] = server.url
         self._environment[settings_file.VARIABLE] = settings_file.OFF
@@ -138,7 +138,7 @@ class Stack:
         return await self._run(Program(name=name, command=tuple(command), stage=0, environment=environment), cores)
 
     async def start_drafter(self, model: Path | None, *, command: Sequence[str] = (), redis: str = "") -> Child:
-        """Start a drafter, the lookup drafter without a model, and return when the fleet can see it.
+        """Start a drafter, the lookup drafter without a model, and return once the fleet sees it.
 
         `command` stands in for the drafter and takes its options; `redis` is another way to the server.
         """
@@ -149,7 +149,7 @@ class Stack:
         return child
 
     async def stop_drafter(self, child: Child) -> None:
-        """Stop a drafter and return when the fleet no longer sees it."""
+        """Stop a drafter and return once the fleet no longer sees it."""
         await self._stop(child)
 
         async def gone() -> bool:
@@ -165,7 +165,7 @@ class Stack:
             with suppress(TimeoutError):
                 async with asyncio.timeout(GRACE_S):
                     await child.wait()
-        finally:  # also when the wait itself is cancelled: a second Ctrl-C leaves no orphan
+        finally:  # also if the wait itself is cancelled, so that a second Ctrl-C leaves no orphan
             if child.alive:
                 child.kill()
                 await child.wait()
@@ -183,7 +183,7 @@ class Stack:
         return await self._card(self.verifier, VerifierCard)
 
     async def drafter_id(self, child: Child) -> str:
-        """The name under which the fleet knows a drafter: what `source` says in a trace."""
+        """The name under which the fleet knows a drafter: the `source` in a trace."""
         card = await self._card(child, DrafterCard)
         if card is None:
             raise StackError("the drafter left the fleet")

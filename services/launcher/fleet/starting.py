@@ -1,14 +1,14 @@
-"""What a process that starts is doing, for people who wait for it: read from its own log. Pure."""
+"""Tells people what a starting process is doing, from its own log. Pure."""
 
 import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-PHASE_LINES: Final = 5  # of the end of a log, in which a start is told of
+PHASE_LINES: Final = 5  # bytes of the end of a log that are read
 
 
 def phase(lines: Iterable[str]) -> str:
-    """What the last of these log lines that tells of a start says; empty if none does."""
+    """The phase in the last of these log lines that has one; empty if none has."""
     for line in reversed(list(lines)):
         try:
             fields = json.loads(line)
@@ -22,7 +22,7 @@ def phase(lines: Iterable[str]) -> str:
 
 def _words(fields: dict[str, Any]) -> str:
     match fields:
-        case {"event": "model_sought" | "self_test", "progress": str(progress)}:
+        case {"event": "model_search" | "self_test", "progress": str(progress)}:
             return progress
         case {"event": "self_test_failed", "note": str(note)}:
             return note
@@ -31,5 +31,5 @@ def _words(fields: dict[str, Any]) -> str:
         case {"event": "model_placed", "placed": str(placed)}:
             return placed
         case {"event": "calibration_started"}:
-            return "measuring what rows cost here, once for this model and device"
+            return "measuring the cost of rows, once for this model and device"
     return ""

@@ -1,4 +1,4 @@
-"""One command with children: it lives until a signal, or until a child cannot be kept running; none is left behind."""
+"""One command with children: it runs until a signal, or until a child keeps failing, and leaves no child behind."""
 
 import asyncio
 import shutil
@@ -13,12 +13,12 @@ from services.launcher.fleet.supervisor import ChildFailed, Supervisor
 from shared.errors import StartError
 from shared.settings.command_line import BAD_OPTION
 
-FAILED: Final = 1  # the status of a session whose child could not be kept running
+FAILED: Final = 1  # the status if a child keeps failing
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SupervisedRun:
-    """Children with logs in `folder`, told of on `display`; the last word on leaving is `farewell`."""
+    """Children with logs in `folder` and states on `display`; prints `farewell` at the end."""
 
     def __init__(self, folder: Path, display: Display, farewell: str) -> None:
         self._display = display
@@ -27,7 +27,7 @@ class SupervisedRun:
         self.supervisor = Supervisor(folder, display.state)
 
     async def run(self, live: Callable[[], Coroutine[Any, Any, None]]) -> int:
-        """Do `live`, wait for a signal, stop the children: 0, or the status that a failed child demands."""
+        """Do `live`, wait for a signal, stop the children: 0, or the exit status for a failed child."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup asked for that
@@ -59,7 +59,8 @@ class SupervisedRun:
 def with_logs(run: Callable[[Path], int], kept: Callable[[Path], object]) -> int:
     """What `run` returns, given a folder for logs.
 
-    After `FAILED` the logs are all that tells what happened, so `kept` is told where they stay; else they are removed.
+    After `FAILED` only the logs say what happened, so it keeps them and calls `kept` with the folder; else it removes
+    them.
     """
     folder = Path(tempfile.mkdtemp(prefix="draftmesh-"))
     code = 0

@@ -1,4 +1,4 @@
-"""Keeps programs running and ends them in order; one that keeps failing ends the whole, with its own last words.
+"""Keeps programs running and ends them in order; one that keeps failing ends all, with the last lines of its log.
 
 A child that dies is started again after 1, 2, 4 and 8 seconds. Five deaths within a minute, two crashes of the same
 kind before it was ever ready, or a refused option at the first start raise `ChildFailed` out of the task group that
@@ -22,13 +22,13 @@ from shared.settings.command_line import BAD_OPTION
 
 _WINDOW_S: Final = 60.0
 _ROTATE_S: Final = 5.0  # a process that logs 2 MB a second doubles its log's limit in this time
-_DEATHS: Final = 5  # the waits of four restarts add up to 15 s, so a hopeless program ends within the window
+_DEATHS: Final = 5  # the waits of four restarts add up to 15 s, so a failing program ends within the window
 
 Report = Callable[[str, str], None]
 
 
 class ChildFailed(RuntimeError):
-    """A program cannot be kept running; `exit_code` is what the launcher ends with."""
+    """A program keeps failing; `exit_code` is the launcher's exit status."""
 
     def __init__(self, name: str, line: str, exit_code: int) -> None:
         super().__init__(f"{name}: {line}")
@@ -42,10 +42,10 @@ class Restarts:
         self._clock = clock
         self._deaths: deque[float] = deque(maxlen=_DEATHS)
         self._crashes: set[int] = set()
-        self.worked = False  # whether it was ever ready: until then it is likely to crash the same way each time
+        self.worked = False  # whether it was ever ready: before, it is likely to crash the same way each time
 
     def after_crash(self, number: int) -> float | None:
-        """The same as `after_death` where a signal of its own making ended it."""
+        """The same as `after_death`, for a program that crashed with a signal."""
         if not self.worked and number in self._crashes:
             return None
         self._crashes.add(number)
@@ -60,7 +60,7 @@ class Restarts:
 
 
 class Supervisor:
-    """The children of one launcher. `report(name, state)` is told of every change."""
+    """The children of one launcher. Calls `report(name, state)` for every change."""
 
     def __init__(
         self,
@@ -101,7 +101,8 @@ class Supervisor:
             else:
                 delay = restarts.after_death()
             first = False
-            # What was right at the first start may come back: a port, a device whose driver starts anew.
+            # An option that was right at the first start may become right again: a port, a device whose driver
+            # restarts.
             if delay is None and code == BAD_OPTION:
                 raise ChildFailed(name, child.error_line(), BAD_OPTION)
             if delay is None:
@@ -117,11 +118,11 @@ class Supervisor:
         while True:
             await self._sleep(_ROTATE_S)
             for child in self._children:
-                with suppress(OSError):  # the next try may succeed, and a fleet does not end for its logs
+                with suppress(OSError):  # the next try may succeed, and a fleet does not end because of its logs
                     await asyncio.to_thread(rotate, child.log)
 
     def report_starting(self) -> None:
-        """Report what those children do that say it in their logs, where it is another thing than before."""
+        """Report the phase of children whose logs tell it, if it changed."""
         for child in self._children:
             told = phase(child.last_lines(PHASE_LINES))
             if told and self._phases.get(child) != told:
@@ -129,18 +130,18 @@ class Supervisor:
                 self._report(child.program.name, told)
 
     def report_ready(self, pids: Collection[int]) -> None:
-        """Report those of the children that registered under one of `pids`."""
+        """Report the children that registered with one of `pids` as ready."""
         for child in self._children:
             if child.pid in pids:
                 self._restarts[child].worked = True
                 self._report(child.program.name, "ready")
 
     def hurry(self) -> None:
-        """Kill what `stop` is still waiting for."""
+        """Kill the children for which `stop` still waits."""
         self._hurry.set()
 
     async def stop(self, grace_s: float = lifecycle.GRACE_S) -> None:
-        """End every child, stage by stage: asked first, killed after `grace_s` or `hurry`. None is left."""
+        """End every child, stage by stage: asks first, kills after `grace_s` or `hurry`, and leaves none."""
         for stage in sorted({child.program.stage for child in self._children}):
             children = [child for child in self._children if child.program.stage == stage and child.alive]
             for child in children:
@@ -172,14 +173,14 @@ class Supervisor:
 
 
 def _last_words(child: Child, code: int) -> str:
-    """Why a child that died once more is given up."""
+    """Why the supervisor gives up on a child."""
     if code < 0:
         return f"gave up: it keeps dying ({_cause(code)}). Its log is {child.log}: {child.error_line()}"
     return f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}"
 
 
 def _cause(code: int) -> str:
-    """An exit status in words, with what is most likely behind a signal."""
+    """An exit status in words, with the likely cause of a signal."""
     if code >= 0:
         return f"exit {code}"
     cause = signals.cause(-code)

@@ -15,10 +15,9 @@ _ALLOWED: Final = "16 to 128 letters, digits, _ and -"
 
 
 def join_token(given: str, folder: Path) -> str:
-    """`given`, or the token in the folder, which is made if there is none: for this user's eyes only.
+    """`given`, or the token in the folder, which is made if there is none: readable only by this user.
 
-    Whoever should be locked out is locked out by deleting the file: the next start makes another token. Raises
-    `StartError`.
+    To lock a machine out, delete the file: the next start makes another token. Raises `StartError`.
     """
     if given:
         if not _FORM.fullmatch(given):
@@ -36,5 +35,5 @@ def join_token(given: str, folder: Path) -> str:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise StartError(OPTION, file, f"cannot be kept there ({reason}); give one, or set XDG_STATE_HOME") from None
     if not _FORM.fullmatch(kept):
-        raise StartError(OPTION, file, f"holds something else than {_ALLOWED}; delete it, and a new one is made")
+        raise StartError(OPTION, file, f"does not hold {_ALLOWED}; delete it, and draftmesh makes a new one")
     return kept

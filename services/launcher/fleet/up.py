@@ -1,4 +1,5 @@
-"""`draftmesh up`: a whole fleet on this machine, ready or explained, and nothing of it left when it ends."""
+"""`draftmesh up`: runs a whole fleet on this machine, says when it is ready or why not, and leaves nothing when it
+ends."""
 
 import asyncio
 import io
@@ -37,15 +38,15 @@ from shared.settings import settings_file
 from shared.wire.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
 from shared.wire.messages import Card, VerifierCard
 
-_POLL_S: Final = 0.1  # how often readiness is asked; a start takes seconds
+_POLL_S: Final = 0.1  # time between two checks; a start takes seconds
 _VALKEY_S: Final = 10.0  # it is ready in 50 ms
 
 
 def run(options: UpOptions, own_variables: Sequence[str], handed: Handed) -> int:
     """Run the fleet until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started.
 
-    `own_variables` are the environment twins of our options: children get what was decided, not what was written, and
-    of `draftmesh.toml` they get what was `handed` down, so they read none.
+    `own_variables` are the environment twins of our options: children get our decisions instead of these variables.
+    They get their part of `draftmesh.toml` from `handed`, so they read no file.
     """
     console = Console(stderr=True, highlight=False)
     display = Display(console)
@@ -71,12 +72,14 @@ def run(options: UpOptions, own_variables: Sequence[str], handed: Handed) -> int
 
 
 def _recorded(stack: ExitStack, made: Plan, folder: Path, display: Display) -> RunFile | None:
-    """Let other commands find this fleet; where that cannot be written down, they have to be told."""
+    """Record this fleet for other commands; if that fails, they need `--redis`."""
     run = FleetRun(pid=os.getpid(), gateway=made.url, redis=made.redis, logs=str(folder), started=time.time())
     try:
         return stack.enter_context(recorded(run))
     except OSError as error:
-        display.say(f"status and other commands will need --redis, since this cannot be written: {error}", "yellow")
+        display.say(
+            f"other commands, such as status, will need --redis: this fleet cannot be recorded ({error})", "yellow"
+        )
         return None
 
 
@@ -89,7 +92,7 @@ class FleetProcesses:
         self._display = display
 
     async def run(self) -> int:
-        """Start, announce, wait for a signal, stop: 0, or the status that a failed child demands."""
+        """Start, announce, wait for a signal, stop: 0, or the exit status for a failed child."""
         session = SupervisedRun(self._folder, self._display, "stopped")
         self._supervisor = session.supervisor
         return await session.run(self._live)
@@ -99,7 +102,7 @@ class FleetProcesses:
         self._display.open()
         for note in self._plan.notes:
             self._display.say(note)
-        # A group of its own: cancelling it ends the watching of children that are about to be stopped.
+        # A group of its own: cancelling it stops watching the children before they are stopped.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervisor.keep_logs_short(), name="logs")
             verifiers = await self._start(group)
@@ -114,7 +117,7 @@ class FleetProcesses:
             self._display.state("valkey", "ready")
         else:
             async with connect(self._plan.redis):
-                pass  # an address that does not answer is told now, once, instead of by every child
+                pass  # reports an address that does not answer once, instead of by every child
         verifiers = [await self._supervisor.start(program, group) for program in self._plan.verifiers]
         for program in (self._plan.gateway, *self._plan.drafters):
             await self._supervisor.start(program, group)
@@ -129,7 +132,7 @@ class FleetProcesses:
             await asyncio.sleep(0.02)
 
     async def _ready(self, verifiers: Sequence[Child]) -> None:
-        """Wait, however long the models take to load, until the gateway takes requests for all; then say so."""
+        """Wait until the gateway accepts requests for all models, however long they load; then say so."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
             while not await is_ready(http, self._plan.url):
                 self._supervisor.report_starting()
@@ -153,7 +156,7 @@ class FleetProcesses:
 
     @asynccontextmanager
     async def _announced(self) -> AsyncIterator[None]:
-        """Let `join` on other machines find us, where that is wanted and works."""
+        """Let `join` on other machines find this fleet, if `--lan` is set and multicast works."""
         if self._plan.beacon is None:
             yield
             return
@@ -176,7 +179,7 @@ class FleetProcesses:
 
 
 def remarks(verifiers: Sequence[VerifierCard], cards: Sequence[Card] = ()) -> list[tuple[str, str]]:
-    """What is worth knowing of these verifiers, as lines with their style; `cards` are of the whole fleet."""
+    """Remarks about these verifiers, as lines with their style; `cards` are of the whole fleet."""
     lines = []
     for card in verifiers:
         of = f"{card.model}: " if len(verifiers) > 1 else ""
@@ -187,15 +190,14 @@ def remarks(verifiers: Sequence[VerifierCard], cards: Sequence[Card] = ()) -> li
         refusals = [(card.model, reason) for card in verifiers for name, reason in card.refused if name == drafter]
         if len(refusals) == len(verifiers):
             lines.append((f"refused drafter {drafter}: {refusals[0][1]}", "red"))
-        else:  # of several models it has the vocabulary of one
+        else:  # it has the vocabulary of one of several models
             lines += [(f"drafter {drafter} cannot draft for {model}: {reason}", "") for model, reason in refusals]
     return lines
 
 
 def announcement(fleet_plan: Plan, names: Names) -> str:
-    """The ready line and a request to paste; what is served if that is several models or has several names; what other
-    machines need, if they can reach us.
-    """
+    """The ready line and a request to paste; the models and names, if there are several; and what other machines
+    need, if they can reach us."""
     body = json.dumps(
         {"model": names.default or names.models[0], "messages": [{"role": "user", "content": "Why is the sky blue?"}]}
     )

@@ -1,4 +1,4 @@
-"""What speculation would bring on this machine: `doctor`, `plan`, `setup`, and the arithmetic behind them.
+"""How much speculation would help on this machine: `doctor`, `plan`, `setup`, and the arithmetic behind them.
 
 Measures models; starts no fleet.
 """

@@ -1,4 +1,4 @@
-"""The models that `setup` may choose among: those that were named, and otherwise what is on this machine."""
+"""The models that `setup` may choose among: those that the user named, else those on this machine."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from shared.folders import cache_folder
 from shared.machine.devices import Device
 from shared.model import memory, model_source
 
-_IDEAL: Final = 10  # times as heavy as its drafter should a target be: step cost against acceptance
+_IDEAL: Final = 10  # a target is best this many times as heavy as its drafter: a balance of step cost and acceptance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Candidates:
 
 
 class LocalModels:
-    """Every model on this machine with its facts; the ones that draftmesh made for its demo are left out."""
+    """Every model on this machine with its facts; except those that draftmesh made for its demo."""
 
     def __init__(self, present: Mapping[str, Device], parallel: int, folders: Sequence[Path], console: Console) -> None:
         self._present = present
@@ -50,7 +50,7 @@ class LocalModels:
         return largest.found.name if largest else model_source.DEFAULT
 
     def candidates(self, target: str, drafts: Sequence[str]) -> Candidates:
-        """What there is for `target`; `drafts`, if there are any, stand for all that could draft.
+        """The candidates for `target`; `drafts`, if given, replace all models that could draft.
 
         Raises `StartError` for a model that cannot be read, or that cannot draft for the target.
         """

@@ -1,7 +1,8 @@
-"""How often a draft model guesses what the target draws: the target answers plainly, the draft reads along.
+"""How often a draft model guesses what the target draws: the target answers without drafts, then the draft model reads
+the answer.
 
-Both draw with one seed, as they do in service, and the draft always stands on the target's own prefix. So one pass over
-the finished answer gives every guess, and nothing has to be drafted token by token.
+Both sample with one seed, as in service, and the draft model always sees the target's own prefix. So one pass over the
+finished answer gives every guess.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,9 +26,9 @@ def answer(
     eog: Collection[int] = (),
     told: Callable[[], None] = lambda: None,
 ) -> list[int]:
-    """What the target says after `prompt`: up to `count` tokens, one per decode, an end of generation left out.
+    """The target's answer to `prompt`: up to `count` tokens, one per decode, without an end of generation.
 
-    `told` is called after every token. Leaves the sequence empty.
+    Calls `told` after every token. Leaves the sequence empty.
     """
     tokens: list[int] = []
     logits = next(_read(target, prompt, 0, len(prompt) - 1))
@@ -45,7 +46,7 @@ def answer(
 
 
 def agreement(draft: Target, prompt: Sequence[int], said: Sequence[int], law: Sampling, n_vocab: int) -> Agreement:
-    """How often the draft model draws what the target `said` after `prompt`, under the same law and seed.
+    """How often the draft model draws what the target `said` after `prompt`, with the same sampling and seed.
 
     `n_vocab` is the target's; ids beyond it are never guessed. Leaves the sequence empty.
     """

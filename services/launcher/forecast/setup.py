@@ -28,9 +28,9 @@ from shared.model import hardware
 from shared.wire.broker import BLOCK_MS, check, connect
 from shared.wire.messages import Card, DrafterCard
 
-_MEASURED: Final = 4  # drafters that are tried; each one is loaded and reads along
+_MEASURED: Final = 4  # drafters that are tried; each one is loaded and measured
 _TOKENS: Final = 32  # of each answer of the probe: a minute even where the target is slow
-_WORTH_SHARED: Final = 1.3  # on one device both slow each other, which measuring one after the other does not see
+_WORTH_SHARED: Final = 1.3  # on one device both slow each other, but they are measured one after the other
 
 
 Entry = dict[str, Any]  # of one drafter, as `outlook.describe` has it
@@ -38,7 +38,7 @@ Entry = dict[str, Any]  # of one drafter, as `outlook.describe` has it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupOptions:
-    """The options of `setup`, as given; "" and () where they are to be found out."""
+    """The options of `setup`, as given; "" and () where `setup` decides."""
 
     target_model: str
     draft_models: Sequence[str]
@@ -96,9 +96,9 @@ def run(options: SetupOptions) -> int:
 
 
 def spares(cards: Sequence[Card], fingerprint: str, n_tokens: int, host: str) -> list[Spare]:
-    """Drafters with a model on other machines than `host`, but those whose vocabulary is as large as ours and another.
+    """Drafters with a model on machines other than `host`, except those with another vocabulary of the same size.
 
-    Vocabularies of unlike sizes may agree on what both have; the verifier compares them.
+    Vocabularies of different sizes may agree in their common part; the verifier compares them.
     """
     return [
         Spare(card.host, card.model, card.device)
@@ -123,7 +123,7 @@ def _cards(redis: str) -> list[Card]:
 def _choose(
     options: SetupOptions, splits: Sequence[Split], plainly: bool, observed: Sequence[Entry], console: Console
 ) -> ProposedSetup:
-    """The split of the target's best place that measures best; the first one where nothing is measured."""
+    """The fastest split for the target's best place; the first one if nothing is measured."""
     place = splits[0].place
     here = [split for split in splits if split.place == place]
     if not options.measure:
@@ -143,7 +143,7 @@ def choose(
 ) -> ProposedSetup:
     """The best of `tried`, by `found` (as `outlook.describe` gives it, drafters in the same order), or `plain`.
 
-    `observed` are the entries that a running fleet has of drafters elsewhere.
+    `observed` are a running fleet's entries about drafters elsewhere.
     """
     lines = [f"{_speed(found):.1f} tokens a second without drafts"]
     if not tried and not observed:
@@ -182,7 +182,7 @@ def _by_drafter(entries: Sequence[Entry], count: int) -> list[Sequence[Entry]]:
 
 
 def _observed(cards: list[Card], target: str, elsewhere: Collection[str]) -> list[Entry]:
-    """What the fleet has measured of the models that draft on other machines, if they did so for this target."""
+    """The fleet's measurements of models that draft on other machines for this target."""
     if not elsewhere:
         return []
     try:
@@ -224,13 +224,13 @@ def _summary(split: Split) -> str:
 
 
 def _too_large(target: ModelCandidate, found: Candidates, seen: Sequence[str]) -> str:
-    need = f"its weights are {decimal(target.weights)}, and here is {'; '.join(seen)}"
+    need = f"its weights take {decimal(target.weights)}, and this machine has {'; '.join(seen)}"
     here = ", ".join(model.name for model in found.smaller)
     return f"fits nowhere: {need}; take a smaller quantisation{f', such as {here}' if here else ''}"
 
 
 def _absolute(spec: str) -> str:
-    """A path as it is found from anywhere; other names stay."""
+    """A path made absolute; other names stay."""
     path = Path(spec.partition("#")[0]).expanduser()
     return f"{path.absolute()}{spec[spec.index('#') :] if '#' in spec else ''}" if path.is_file() else spec
 
@@ -246,7 +246,7 @@ def _ask(options: SetupOptions, question: str, default: str) -> str:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """For the owner's eyes: the file may come to hold a password."""
+    """Readable only by the owner, because the file may later hold a password."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

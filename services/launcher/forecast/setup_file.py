@@ -1,6 +1,6 @@
-"""The `draftmesh.toml` that `setup` writes: what was decided, and in comments why and what to expect. Pure.
+"""The `draftmesh.toml` that `setup` writes: the decisions, with comments that say why and what to expect. Pure.
 
-Strings are written as JSON writes them, which TOML reads the same.
+It writes strings as JSON does, which is also valid TOML.
 """
 
 import json
@@ -73,5 +73,5 @@ def _comment(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _value(value: str | list[str]) -> str:
-    """DEL is the one character that JSON may hold as it is and TOML may not."""
+    """Escapes DEL, the only character that JSON allows unescaped and TOML does not."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -1,7 +1,7 @@
 """How a target and its drafters could be divided over the devices of a machine, and over machines that joined. Pure.
 
 A drafter belongs on another device than the target, whose decodes it would slow; the target belongs where all of it
-fits. What that is worth only a measurement tells, so the order here is an order in which to measure.
+fits. Only a measurement tells how fast a split is, so this order is the order of measuring.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ from shared.machine.devices import Device
 from shared.model.memory import Fit
 from shared.model.offload import AUTO
 
-_SYSTEM_MEMORY: Final = ("cpu", "igpu")  # they have it in common, and its bandwidth
+_SYSTEM_MEMORY: Final = ("cpu", "igpu")  # they share this memory and its bandwidth
 _PER_DEVICE: Final = 2  # draft models that are considered on each
 
 
 def title(model: str) -> str:
-    """A model for people: of a path the file's name alone."""
+    """A model's name for people: of a path only the file's name."""
     return model.rpartition("/")[2] if model.startswith("/") else model
 
 
@@ -26,7 +26,7 @@ def title(model: str) -> str:
 class ModelCandidate:
     """A model by the name that commands take, the bytes of its weights, and `fit(free, on_cpu)`.
 
-    A recurrent one answers plainly: its state cannot take drafts back.
+    A recurrent one decodes without drafts: its state cannot take drafts back.
     """
 
     name: str
@@ -77,9 +77,9 @@ def propose(
     drafts: Sequence[ModelCandidate] = (),
     spares: Sequence[Spare] = (),
 ) -> list[Split]:
-    """All splits, the likeliest to pay first. Empty if the target fits nowhere.
+    """All splits, the most promising first. Empty if the target fits nowhere.
 
-    `smaller` are quantisations of the target that need less; they come last, and where no GPU holds the target whole.
+    `smaller` are quantisations of the target that need less; they come last, and only if no GPU holds the whole target.
     """
     named = devices.named(present)
     places = list(_places(named, target))
@@ -113,7 +113,7 @@ def _whole(named: Mapping[str, Device], target: ModelCandidate) -> Iterator[Targ
 
 
 def _over_several(named: Mapping[str, Device], target: ModelCandidate) -> Iterator[TargetPlace]:
-    """An integrated GPU is no help: it would be the slowest, and has the system's memory."""
+    """An integrated GPU does not help: it would be the slowest, and uses the system's memory."""
     cards = devices.for_a_split(list(named.values()))
     gpus = {_name(device, named): device for device in cards if device.kind == "gpu"}
     if len(gpus) < 2:
@@ -189,7 +189,7 @@ def _for_drafts(named: Mapping[str, Device]) -> list[tuple[str, Device]]:
 
 
 def _needed(named: Mapping[str, Device], place: TargetPlace, device: Device, weights: int) -> int:
-    """What the target takes of the device's memory."""
+    """The target's share of the device's memory."""
     name = _name(device, named)
     return weights if name in place.taken or _common(named, place, device) else 0
 

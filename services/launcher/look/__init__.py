@@ -1,4 +1,4 @@
-"""What a running fleet says, for people: `status`, `ps`, `top`, `logs`, and the settings in force.
+"""Shows a running fleet to people: `status`, `ps`, `top`, `logs`, and the settings in force.
 
 Reads only.
 """

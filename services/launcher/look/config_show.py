@@ -1,6 +1,6 @@
-"""`draftmesh config`: the options of every command as they would be now, and whether the file holds what they allow.
+"""`draftmesh config`: shows the options of every command as they are in effect, and checks the file.
 
-The launcher's own commands are asked here, the services, which parse their options themselves, in processes of theirs.
+It asks the launcher's own commands here, and runs the services, which parse their own options, as processes.
 """
 
 import json
@@ -30,9 +30,9 @@ _TIMEOUT_S: Final = 60  # importing llama.cpp on a cold disk
 
 
 def show(settings: CommandSettings, name: str, arguments: Sequence[str], as_json: bool) -> int:
-    """Print the effective options of the command `name` ("keys.new"), or of all what is not the default; 0.
+    """Print the effective options of the command `name` ("keys.new"), or all options that do not have their default; 0.
 
-    Raises `StartError` for a command that is not there, and whatever its own start would refuse.
+    Raises `StartError` for an unknown command, and for any option that its start would refuse.
     """
     chosen = _chosen(settings)
     commands = [_command(settings, name)] if name else sorted(settings.known())
@@ -55,13 +55,13 @@ def show(settings: CommandSettings, name: str, arguments: Sequence[str], as_json
 
 
 def _print(shown: Mapping[Command, Sequence[EffectiveSetting]], chosen: str, one: bool) -> None:
-    """A table of all settings; those that several commands have alike are one line."""
+    """A table of all settings; equal settings of several commands share a line."""
     console = Console(highlight=False)
     console.print(Text(f"file: {'none' if chosen == settings_file.OFF else chosen}"), soft_wrap=True)
     alike: dict[tuple[str, str, str], list[str]] = {}
     for command, settings in shown.items():
         for setting in settings:
-            in_file = setting.source.startswith(f"{chosen}:")  # whose folder the first line has said
+            in_file = setting.source.startswith(f"{chosen}:")  # the first line has its folder
             source = Path(setting.source).name if in_file else setting.source
             alike.setdefault((setting.key, _text(setting.value), source), []).append(" ".join(command))
     if alike:
@@ -89,7 +89,7 @@ def path(settings: CommandSettings) -> int:
 def check(settings: CommandSettings) -> int:
     """Print the first mistake that each command finds in the file: 0, or `BAD_OPTION` if there is one.
 
-    Environment twins do not count: they would hide what the file says.
+    Ignores environment variables, because they would hide the file's values.
     """
     if path(settings):
         return 1
@@ -124,7 +124,7 @@ def _ask(
     arguments: Sequence[str],
     environment: Mapping[str, str],
 ) -> dict[Command, list[EffectiveSetting] | str]:
-    """The settings of each command, or the line by which it would refuse to start."""
+    """The settings of each command, or the line with which it would refuse to start."""
     given = (settings_file.OPTION, chosen, *arguments)
     services = {}
     for command in commands:

@@ -1,4 +1,4 @@
-"""How figures and names of the fleet read on a terminal. Pure."""
+"""Formats the fleet's figures and names for a terminal. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 UNKNOWN: Final = "–"
 _SHARES: Final = frozenset({"acceptance_rate", "cache_hit_rate"})
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # what could move a terminal's cursor, or worse
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # characters that could control a terminal
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
 

@@ -1,4 +1,4 @@
-"""One line of a process's log: what it says, when and how badly, and how it reads on a terminal. Pure."""
+"""One line of a process's log: its time, level and fields, and its form on a terminal. Pure."""
 
 import json
 import re
@@ -31,14 +31,15 @@ class LogLine:
     fields: dict[str, Any] | None
 
     def is_at_least(self, level: Level) -> bool:
-        """Whether it is as bad as `level` or worse."""
+        """Whether its level is `level` or worse."""
         return SEVERITY[self.level] >= SEVERITY[level.value]
 
 
 def read(process: str, raw: str, before: float) -> LogLine:
-    """`raw` understood. `before` is the moment of the line before it, for those that do not say when.
+    """Parse `raw`.
 
-    What is not JSON of ours is taken for information, or for an error if it says so.
+    `before` is the time of the line before it, for a line without a time. A line that is not our JSON counts as
+    information, or as an error if it says so.
     """
     fields = _fields(raw)
     if fields is not None:
@@ -58,7 +59,7 @@ def read(process: str, raw: str, before: float) -> LogLine:
 
 
 def pretty(line: LogLine, width: int) -> Text:
-    """For people: local time, level, process in `width` columns, event, and its fields; others as they are."""
+    """For people: local time, level, process in `width` columns, event, and its fields; other lines unchanged."""
     clock = datetime.fromtimestamp(line.moment).strftime("%H:%M:%S")
     text = Text.assemble((clock, "dim"), " ", (f"{line.level:<8}", _STYLES[line.level]), " ")
     text.append(f"{line.process:<{width}}  ", style="cyan")

@@ -1,4 +1,4 @@
-"""Reads the logs of an `up`'s processes: what is there, and what comes, across rotations, restarts and newcomers."""
+"""Reads the logs of an `up`'s processes: existing and new lines, across rotations, restarts and new processes."""
 
 import heapq
 from collections import deque
@@ -13,7 +13,7 @@ from shared.settings.options import Level
 
 SUFFIX: Final = ".log"
 _BLOCK: Final = 1 << 16
-_LONGEST: Final = 1 << 16  # bytes of a line that does not end; they are then taken for one
+_LONGEST: Final = 1 << 16  # longest line in bytes; a longer one is split
 
 
 def names(folder: Path) -> list[str]:
@@ -25,7 +25,7 @@ class LogReader:
     """All logs in a folder of processes whose names begin with `wanted`, also those that appear later."""
 
     def __init__(self, folder: Path, wanted: str, level: Level, began: float) -> None:
-        """Lines less bad than `level` are left out; `began` is the moment of lines before any that says its own."""
+        """Skips lines below `level`; `began` is the time of lines before the first that has a time."""
         self._folder = folder
         self._wanted = wanted
         self._level = level
@@ -33,15 +33,15 @@ class LogReader:
         self._logs: dict[str, _Log] = {}
 
     def read(self, count: int | None = None) -> list[LogLine]:
-        """Lines that were ended since the last call, in order of time; of more than `count` the last ones."""
+        """Lines completed since the last call, in order of time; at most the last `count`."""
         for name in names(self._folder):
             if name not in self._logs and name.startswith(self._wanted):
                 self._logs[name] = _Log(self._folder / f"{name}{SUFFIX}", self._began)
-        # As many of each: whichever are the last of all are among them. Ties stay in the order of writing.
+        # The last `count` lines of each log include the last `count` of all. Ties stay in the order of writing.
         each = (deque(self._bad_enough(log), maxlen=count) for log in self._logs.values())
         lines = list(heapq.merge(*(sorted(lines, key=_moment) for lines in each), key=_moment))
         if lines:
-            self._began = max(self._began, lines[-1].moment)  # whoever appears after this began no earlier
+            self._began = max(self._began, lines[-1].moment)  # a process that appears later began no earlier
         return lines if count is None else lines[max(0, len(lines) - count) :]
 
     def _bad_enough(self, log: "_Log") -> Iterator[LogLine]:
@@ -65,7 +65,7 @@ class _Log:
         self._moment = began
 
     def lines(self) -> Iterator[LogLine]:
-        """Lines that were ended since the last call; read it to its end."""
+        """Lines completed since the last call; iterate to the end."""
         for block in self._blocks():
             *whole, self._begun = (self._begun + block).split(b"\n")
             if len(self._begun) > _LONGEST:
@@ -106,7 +106,7 @@ class _Log:
 
 
 def _from(path: Path, position: int) -> Iterator[bytes]:
-    """What the file holds from `position` on; nothing if it is not there."""
+    """The file's contents from `position` on; nothing if there is no file."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(position)
         while block := file.read(_BLOCK):

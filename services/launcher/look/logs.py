@@ -1,4 +1,4 @@
-"""`draftmesh logs`: what the processes of an `up` have to say, merged by time."""
+"""`draftmesh logs`: shows the logs of an `up`'s processes, merged by time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -34,9 +34,9 @@ class LogsOptions:
 
 
 def run(options: LogsOptions, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Print and, if asked to, follow: 0, or 1 if there are no logs. Raises `StartError` for a name nobody has.
+    """Print and, if asked to, follow: 0, or 1 if there are no logs.
 
-    Following ends when the `up` does.
+    Raises `StartError` for a name that no process has. Following ends with the `up`.
     """
     living = run_file.chosen(options.up)
     found = living or run_file.last_dead()

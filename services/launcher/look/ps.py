@@ -19,7 +19,7 @@ _WIDE: Final = 400  # columns of a file or pipe: one line per process
 
 
 def run(redis: str, as_json: bool) -> int:
-    """Print the processes: 0, or 1 if nobody is there. Raises `BrokerError` if Redis does not answer."""
+    """Print the processes: 0, or 1 if there are none. Raises `BrokerError` if Redis does not answer."""
     processes = describe(asyncio.run(read_cards(redis)))["processes"]
     console = Console(highlight=False)
     if not console.is_terminal:

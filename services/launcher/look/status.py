@@ -1,4 +1,4 @@
-"""`draftmesh status`: who is there, what it is worth, and why a request is not speculating."""
+"""`draftmesh status`: shows the processes, what each drafter adds, and why a request is not speculating."""
 
 import asyncio
 import json
@@ -49,11 +49,11 @@ _NUMBERS: Final = frozenset(
     }
 )
 
-NOBODY: Final = "no processes: nobody is registered here; `draftmesh up` starts a fleet"
+NOBODY: Final = "no process is registered in this Redis; `draftmesh up` starts a fleet"
 
 
 def run(redis: str, as_json: bool) -> int:
-    """Print the fleet: 0, or 1 if nobody is there. Raises `BrokerError` if Redis does not answer."""
+    """Print the fleet: 0, or 1 if it has no process. Raises `BrokerError` if Redis does not answer."""
     fleet = describe(asyncio.run(read_cards(redis)))
     console = Console(highlight=False)
     if as_json:
@@ -67,7 +67,7 @@ def run(redis: str, as_json: bool) -> int:
 
 
 def tables(fleet: Fleet) -> list[RenderableType]:
-    """The fleet for a terminal; what is empty is left out."""
+    """The fleet for a terminal; without empty tables."""
     parts: list[RenderableType] = [Text(fleet["verdict"], style="bold")]
     parts.append(_table("processes", _PROCESS, fleet["processes"]))
     if fleet["verifiers"]:
@@ -126,7 +126,7 @@ def _table(title: str, columns: Mapping[str, str], rows: Sequence[Row]) -> Rende
 
 
 def _borderless(*columns: str) -> Table:
-    """Borders would take the room of another column."""
+    """A table without borders, which would take the room of another column."""
     return Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
 
 

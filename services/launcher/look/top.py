@@ -1,4 +1,4 @@
-"""`draftmesh top`: the fleet live, once a second, until `q` or Ctrl-C; one frame where there is no terminal."""
+"""`draftmesh top`: the fleet live, once a second, until `q` or Ctrl-C; one frame without a terminal."""
 
 import asyncio
 import signal
@@ -27,9 +27,9 @@ Fleet = Mapping[str, Any]
 
 
 def run(redis: str) -> int:
-    """Show the fleet until it is asked to end: 0; 1 if there is no terminal and nobody is there.
+    """Show the fleet until it is asked to end: 0; 1 without a terminal and without any process.
 
-    Raises `BrokerError` if Redis does not answer at the start; later it is waited for.
+    Raises `BrokerError` if Redis does not answer at the start; waits for it later.
     """
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -50,7 +50,7 @@ def _once(redis: str, console: Console) -> int:
 
 
 class Top:
-    """The loop: reads, shows, pauses, until it is asked to end."""
+    """The loop: reads, shows and pauses until it is stopped."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Top:
         show: Callable[[TopView], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`read` raises `BrokerError` or one of `DISCONNECTED` while Redis is away; the latest facts stay then."""
+        """`read` raises `BrokerError` or one of `DISCONNECTED` while Redis is away; it then keeps the latest values."""
         self._read = read
         self._show = show
         self._clock = clock
@@ -78,7 +78,7 @@ class Top:
                 fleet = await self._read()
                 speeds.append(total_speed(fleet))
             except (BrokerError, *DISCONNECTED) as error:
-                trouble = f"Redis is away, these facts are old: {str(error) or 'no answer in time'}"
+                trouble = f"Redis does not answer, so these figures are old: {str(error) or 'no answer in time'}"
             self._view = TopView(fleet=fleet, speeds=tuple(speeds), now=self._clock(), trouble=trouble)
             self._show(self._view)
             await (pause or self._pause)()
@@ -89,7 +89,7 @@ class Top:
         self._wake.set()
 
     def redraw(self) -> None:
-        """The terminal has another size."""
+        """Draw again, because the terminal changed its size."""
         self._show(self._view)
 
     async def _pause(self) -> None:
@@ -121,7 +121,7 @@ async def _live(redis: str, console: Console) -> None:
 
 @contextmanager
 def _keys(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` when one of the keys that quit is pressed; the terminal is put back at the end."""
+    """Call `stop` when one of the keys that quit is pressed; restores the terminal at the end."""
     if not sys.stdin.isatty():
         yield
         return

@@ -12,7 +12,7 @@ from services.launcher.look.figures import UNKNOWN, age, plain, shown, sparkline
 from services.launcher.look.status import NOBODY
 from shared.fleet.fleet_values import Row
 
-_MEDIUM, _WIDE = 90, 130  # widths from which on a column of that importance is shown
+_MEDIUM, _WIDE = 90, 130  # least widths of a terminal for columns of these ranks
 _FEWEST_LINES: Final = 3  # of a table that does not fit: title, headings, one row
 
 
@@ -20,7 +20,7 @@ _FEWEST_LINES: Final = 3  # of a table that does not fit: title, headings, one r
 class TopView:
     """What is shown: `fleet` as `fleet_values` describes it, and its tokens per second at the latest readings.
 
-    `trouble` says why the facts are old; empty if they are not. `now` is in unix seconds.
+    `trouble` says why the values are old; empty if they are current. `now` is in unix seconds.
     """
 
     fleet: Mapping[str, Any]
@@ -36,7 +36,7 @@ class _Column:
     key: str
     heading: str
     least: int = 0
-    text: bool = False  # left-aligned, and the one to give way
+    text: bool = False  # left-aligned, and shortened first
 
 
 _PROCESSES: Final = (
@@ -76,7 +76,7 @@ def total_speed(fleet: Mapping[str, Any]) -> float:
 
 
 def render(view: TopView, width: int, height: int) -> RenderableType:
-    """At most `height` lines of at most `width` columns; what does not fit is counted."""
+    """At most `height` lines of at most `width` columns; counts the rows that do not fit."""
     parts: list[RenderableType] = [_headline(view, width)]
     if verdict := view.fleet.get("verdict"):
         parts.append(Text(plain(verdict), no_wrap=True, overflow="ellipsis"))
@@ -93,7 +93,7 @@ def render(view: TopView, width: int, height: int) -> RenderableType:
     left = height - len(parts)
     sections = [(columns, rows) for columns, rows in sections if rows]
     while len(sections) > 1 and left < _FEWEST_LINES * len(sections):
-        del sections[0]  # what stands last changes most
+        del sections[0]  # the last table changes most
     for index, (columns, rows) in enumerate(sections):
         reserved = _FEWEST_LINES * (len(sections) - index - 1)
         room = max(1, left - reserved - 2)  # after an empty line and the headings
@@ -105,7 +105,7 @@ def render(view: TopView, width: int, height: int) -> RenderableType:
 
 
 def _headline(view: TopView, width: int) -> Text:
-    """What it comes to, the latest speeds, and how to leave."""
+    """The total speed, the latest speeds, and the keys that quit."""
     running = len(view.fleet["requests"])
     said = f"{total_speed(view.fleet):.1f} tok/s, {running} request{'' if running == 1 else 's'}"
     line = Text.assemble(("draftmesh", "bold"), "  ", said)
@@ -121,7 +121,7 @@ def _headline(view: TopView, width: int) -> Text:
 
 
 def _names(processes: Sequence[Row]) -> dict[str, str]:
-    """Short names by id: what a process is and its number, and its machine where there are several."""
+    """Short names by id: the kind and number of a process, and its machine if there are several."""
     several = len({row["host"] for row in processes}) > 1
     return {row["id"]: f"{row['kind']} {row['pid']}" + (f" on {row['host']}" if several else "") for row in processes}
 
@@ -135,7 +135,7 @@ def _request(row: Row, names: Mapping[str, str]) -> Row:
 
 
 def _table(columns: Sequence[_Column], rows: Sequence[Row], width: int, room: int) -> list[RenderableType]:
-    """Headings and `room` lines: a row each, or the last one counts those that are left out."""
+    """Headings and `room` lines: one per row, or the last one counts the missing rows."""
     kept = [column for column in columns if width >= column.least and any(_said(row, column) for row in rows)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column, cells in zip(kept, _widths(kept, rows, width), strict=True):
@@ -148,7 +148,7 @@ def _table(columns: Sequence[_Column], rows: Sequence[Row], width: int, room: in
 
 
 def _widths(columns: Sequence[_Column], rows: Sequence[Row], width: int) -> list[int]:
-    """The columns' widths: figures get what they need, and names share what is left, the shortest first."""
+    """The columns' widths: figures get what they need, and names share the rest, the shortest first."""
     needs = [max(len(column.heading), *(len(_said(row, column)) for row in rows)) for column in columns]
     left = (
         width
@@ -163,6 +163,6 @@ def _widths(columns: Sequence[_Column], rows: Sequence[Row], width: int) -> list
 
 
 def _said(row: Row, column: _Column) -> str:
-    """The cell; empty where nothing is to be said."""
+    """The cell; empty without a value."""
     value = row.get(column.key)
     return "" if value is None else shown(column.key, value)

@@ -1,4 +1,4 @@
-"""Models by the names people give them, with what a download does told on a console."""
+"""Models by the names people give them, with the progress of downloads on a console."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,14 +21,14 @@ from shared.model import model_source
 
 
 def find(spec: str, option: str, console: Console) -> Path:
-    """As `models.resolve`, telling on `console` what is done."""
+    """As `model_source.resolve`, with its progress on `console`."""
     with telling(console) as fetching:
         return model_source.resolve(spec, option, lambda line: _say(console, line), fetching=fetching)
 
 
 @contextmanager
 def telling(console: Console) -> Iterator[model_source.Fetching]:
-    """What shows the bytes of files as they come: a bar per file on a terminal, elsewhere a line for every tenth."""
+    """Shows the progress of downloads: a bar per file on a terminal, else a line for every tenth."""
     if not console.is_terminal:
         yield model_source.Tenths(lambda line: _say(console, line))
         return
@@ -37,9 +37,9 @@ def telling(console: Console) -> Iterator[model_source.Fetching]:
     tasks: dict[str, TaskID] = {}
 
     def report(file: str, done: int, size: int) -> None:
-        progress.start()  # only now: most models are here, and show no bar
+        progress.start()  # only now, because most models are here already and need no bar
         if file not in tasks:
-            # What was here before says nothing about the speed.
+            # The part that was here before does not count for the speed.
             tasks[file] = progress.add_task(escape(file.rpartition("/")[2]), total=size, completed=done)
         progress.update(tasks[file], completed=done)
 

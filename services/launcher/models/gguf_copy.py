@@ -1,8 +1,8 @@
 """Copies of a GGUF model in other formats, and wider ones that compute the same function; all of them in one pass.
 
-A file that exists is whole: each is written beside its final name and renamed at the end. What is added to a wider
-model is zero, and left out of the file as far as the file system can do that, so it takes no room and no time to write;
-the processor reads and multiplies it all the same.
+A file that exists is whole: each is written beside its final name and renamed at the end. The added weights of a wider
+model are zero. The file system stores them as holes if it can, so they take no room and no time to write; the processor
+still reads and multiplies them.
 """
 
 import errno
@@ -76,7 +76,9 @@ def write(source: Path, copies: Sequence[GgufCopy], progress: Progress | None = 
         if error.errno != errno.ENOSPC:
             raise
         folder = copies[0].path.parent
-        raise StartError("DRAFTMESH_CACHE", folder, "the disk became full; make room, or name another folder") from None
+        raise StartError(
+            "DRAFTMESH_CACHE", folder, "the disk is full; free some space, or name another folder"
+        ) from None
 
 
 def _check_space(files: Sequence["_File"]) -> None:
@@ -93,7 +95,7 @@ def _check_space(files: Sequence["_File"]) -> None:
 
 
 class _Source:
-    """A tensor of the source; its values, and what they become, are computed once, and only if a copy wants them."""
+    """A tensor of the source; its values and conversions are computed once, and only if a copy needs them."""
 
     def __init__(self, tensor: gguf_header.Tensor, weights: npt.NDArray[np.uint8]) -> None:
         self._tensor = tensor
@@ -121,7 +123,8 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A tensor of a copy: its shape, type and place behind the file's head; `written` bytes of it are no filling."""
+    """A tensor of a copy: its shape, type and place behind the file's head; its first `written` bytes are data, the
+    rest is filling."""
 
     name: str
     shape: tuple[int, ...]
@@ -135,7 +138,7 @@ class _Planned:
 
 
 class _File:
-    """One copy on its way."""
+    """One copy being written."""
 
     def __init__(self, copy: GgufCopy, header: Header, weights: npt.NDArray[np.uint8]) -> None:
         if copy.quant not in FORMATS:
@@ -170,14 +173,14 @@ class _File:
         return changes
 
     def open(self, stack: ExitStack) -> None:
-        """Begin the file; it gets its name when `stack` is left well."""
+        """Begin the file; it gets its name when `stack` ends without an error."""
         self._file = stack.enter_context(_atomically(self.copy.path))
         self._file.write(self._head)
         self._file.truncate(len(self._head) + self._size)
         self.done = len(self._head)
 
     def put(self, index: int, source: _Source) -> None:
-        """Write the tensor at `index`; what is added to it stays the zeros that a new file holds."""
+        """Write the tensor at `index`; the added part stays the zeros of a new file."""
         planned = self._tensors[index]
         data = source.as_kind(planned.kind)
         self._file.seek(len(self._head) + planned.offset)
@@ -213,13 +216,14 @@ def _size(shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:
 
 @contextmanager
 def _atomically(target: Path) -> Iterator[Any]:
-    """A file that takes the place of `target` when the block ends well, and is gone when it does not."""
+    """A file that replaces `target` when the block ends without an error, and is deleted otherwise."""
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # or a power cut after the rename leaves a whole name with half the bytes
+            # Otherwise a power cut after the rename could leave half a file under its final name.
+            os.fsync(file.fileno())
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Writes what stands before the weights in a GGUF file, after another file's: metadata is copied byte for byte.
+"""Writes the part of a GGUF file before the weights, from another file's: copies metadata byte for byte.
 
 Format: ggml's `docs/gguf.md`, v3, little-endian. `gguf_header` reads it.
 """
@@ -32,9 +32,9 @@ Value = int | Sequence[int] | Sequence[bytes]  # a number, or an array of number
 
 
 def make(source: bytes, header: Header, changes: Mapping[str, Value], tensors: Sequence[DirectoryEntry]) -> bytes:
-    """The head of a file with `tensors` and with the metadata of `source`, which is that file's up to `header.end`.
+    """The head of a file with `tensors` and with the metadata of `source`, the other file's bytes up to `header.end`.
 
-    Each of `changes` replaces a value, or is added. Padded to the alignment.
+    `changes` replace or add values. Padded to the alignment.
     """
     kept = {key: struct.pack("<I", place.kind) + source[place.at : place.end] for key, place in header.places.items()}
     values = kept | {key: _packed(value) for key, value in changes.items()}
@@ -49,7 +49,7 @@ def make(source: bytes, header: Header, changes: Mapping[str, Value], tensors: S
 
 
 def _packed(value: Value) -> bytes:
-    """A value behind its type."""
+    """A value after its type."""
     if isinstance(value, int):
         return struct.pack("<II", UINT32, value)
     numbers = [one for one in value if isinstance(one, int)]

@@ -1,4 +1,4 @@
-"""`draftmesh models`: what is on this machine, what drafts for what, and what fits where."""
+"""`draftmesh models`: shows the models on this machine, which of them can draft for which, and what fits where."""
 
 import json
 import sys
@@ -21,14 +21,14 @@ from shared.machine.devices import Device
 from shared.model import hardware, memory
 from shared.model.memory import Fit
 
-_PARTIAL: Final = "not all of it is here; `draftmesh pull` goes on with it"
-_SHARDS_MISSING: Final = "not all of its shards are here"
-_SMALLER: Final = 2  # a drafter's weights are at most the target's by this: a step of it should cost much less
+_PARTIAL: Final = "incomplete; `draftmesh pull` continues the download"
+_SHARDS_MISSING: Final = "some of its shards are missing"
+_SMALLER: Final = 2  # a drafter's weights are at most the target's divided by this, so that its steps cost much less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedModel:
-    """A model on this machine with what is known of it."""
+    """A model on this machine with its facts."""
 
     found: Found
     facts: Facts | None
@@ -38,7 +38,7 @@ class ListedModel:
 
 
 def run(folders: Sequence[Path], parallel: int, as_json: bool) -> int:
-    """Print the list: 0. Raises `StartError` for a folder that is none."""
+    """Print the list: 0. Raises `StartError` for a folder that does not exist."""
     found = inventory.find(folders)
     problem = ""
     present: Mapping[str, Device] = {}
@@ -161,9 +161,9 @@ def _lines(entry: ListedModel, names: Sequence[str], parallel: int) -> list[str]
     fits = ", ".join(f"{name} {entry.fits[name]}" for name in names)
     lines = [about, *([f"fits, for {parallel} requests at once: {fits}"] if fits else [])]
     if facts.recurrent:
-        lines.append("recurrent: answers plainly, and drafts for nothing")
+        lines.append("recurrent: answers without drafts, and cannot draft")
     elif entry.drafters:
-        lines.append(f"could be drafted for by {', '.join(entry.drafters)}")
+        lines.append(f"possible drafters: {', '.join(entry.drafters)}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`draftmesh models rm`: give a model's room on the disk back."""
+"""`draftmesh models rm`: deletes models from the disk."""
 
 from collections.abc import Sequence
 from pathlib import Path

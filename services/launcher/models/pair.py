@@ -1,8 +1,8 @@
-"""The demo's pair: a target whose rows are cheap and drafts that agree with it, made from the default model alone.
+"""The demo's pair: a target whose rows are cheap and drafts that agree with it, made only from the default model.
 
-The target is the default model *widened*: it computes the same function at several times the cost, since its
-feed-forward is eight times as wide and all that was added is zero. Drafts are copies of the default model in fewer
-bits. So they agree nearly always, and speculation pays on this pair as it does on a big model on a GPU.
+The target is the default model *widened*: it computes the same function at several times the cost, because its
+feed-forward is eight times as wide and the added weights are zero. Drafts are copies of the default model in fewer
+bits. So they nearly always agree, and speculation pays on this pair as it does on a big model on a GPU.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ class Pair:
     draft_4bit: Path
 
     def missing(self) -> list[Path]:
-        """Those that are not built yet."""
+        """The files that are not built yet."""
         return [path for path in (self.target, self.draft_8bit, self.draft_4bit) if not path.exists()]
 
 
@@ -38,7 +38,7 @@ def default_model() -> Path:
 
 
 def pair_paths(folder: Path, source: Path) -> Pair:
-    """Where the pair of `source` lies below `folder`, built or not: a folder per source file and recipe."""
+    """The paths of the pair of `source` below `folder`, built or not: one folder per source file and recipe."""
     digest = hashlib.sha256(_RECIPE)
     with open(source, "rb") as file:
         while block := file.read(1 << 20):
@@ -64,7 +64,7 @@ def build_pair(folder: Path, progress: Progress | None = None, source: Path | No
     home.mkdir(parents=True, exist_ok=True)
     with open(home / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for leftover in home.glob("*.part"):  # of a build that was killed: under the lock nobody writes one
+        for leftover in home.glob("*.part"):  # left by a killed build: under the lock, no other process writes one
             leftover.unlink()
         recipes = (
             GgufCopy(path=pair.draft_8bit, quant="Q8_0"),

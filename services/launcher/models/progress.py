@@ -1,4 +1,4 @@
-"""Progress bars for what a newcomer waits for: building the pair, loading and measuring models."""
+"""Progress bars for long work: building the pair, loading and measuring models."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ Stage = Callable[[str, int], Callable[[], None]]  # a name and a number of steps
 
 @contextmanager
 def building(console: Console) -> Iterator[Building]:
-    """A bar per file that `build_pair` writes; shows nothing when nothing is missing."""
+    """A bar per file that `build_pair` writes; shows nothing if no file is missing."""
     progress = Progress(
         TextColumn("{task.description:<16}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console
     )

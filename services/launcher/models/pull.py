@@ -1,4 +1,4 @@
-"""`draftmesh pull`: models from the hub to this machine, before anything needs them."""
+"""`draftmesh pull`: downloads models from the hub before a fleet needs them."""
 
 import sys
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ _OPTION: Final = "MODEL"  # the command's argument, by which errors name it
 
 
 def run(specs: Sequence[str]) -> int:
-    """Fetch each of `specs` and print its path on standard output: 0, or 1 if one could not be had.
+    """Fetch each of `specs` and print its path on standard output: 0, or 1 if one failed.
 
-    What is done is told on standard error. Raises `StartError`, before anything is fetched, for a name that can mean
-    no model, and where the network is forbidden.
+    Shows progress on standard error. Raises `StartError`, before any download, for a name that cannot be a model, and
+    with --offline.
     """
     if hub.is_offline():
         raise StartError("pull", "--offline", "models come over the network; `draftmesh models` lists those here")
@@ -34,7 +34,7 @@ def run(specs: Sequence[str]) -> int:
             _say(console, f"error: {error}", "red")
             code = FAILED
         except KeyboardInterrupt:
-            _say(console, "stopped; what has come is kept, and the same command goes on from there")
+            _say(console, "stopped; the downloaded part is kept, and the same command continues")
             raise
         else:
             sys.stdout.write(f"{path}\n")

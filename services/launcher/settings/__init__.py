@@ -1,4 +1,4 @@
-"""What `draftmesh.toml` may say to the services, and what `up` hands down to them.
+"""The keys of `draftmesh.toml` for the services, and what `up` hands down to them.
 
 The declarations of options are in `shared.settings`.
 """

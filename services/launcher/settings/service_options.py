@@ -1,7 +1,7 @@
-"""What `draftmesh.toml` may say to the services, which parse their options themselves, and what of it `up` hands on.
+"""The keys of `draftmesh.toml` for the services, which parse their own options, and how `up` hands them on.
 
-A service that `up` starts reads no file: `up` has decided what its own options say, and gives the rest as environment
-twins, the way it would inherit them.
+A service that `up` starts reads no file: `up` decides what its own options cover, and passes the rest as environment
+variables.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,7 +11,7 @@ from typing import Any, Final
 from shared.errors import StartError
 from shared.settings.settings_file import Command, ConfigFile, FileEntry
 
-# A test holds these against the services' own parsers, which cost a second to import.
+# A test compares these with the services' own parsers, whose import takes a second.
 KEYS: Final[Mapping[Command, Collection[str]]] = {
     ("gateway",): frozenset(
         {
@@ -72,14 +72,14 @@ KEYS: Final[Mapping[Command, Collection[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """Environment twins for each service that `up` starts, and what of the file it cannot use."""
+    """Environment variables for each service that `up` starts, and the keys of the file that it cannot use."""
 
     twins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
 def hand_down(file: ConfigFile | None, decided: Collection[str]) -> Handed:
-    """What the file says to each service beyond the options that `up` has `decided`."""
+    """The file's settings for each service, except the options that `up` has `decided`."""
     twins: dict[str, dict[str, str]] = {}
     notes = []
     if file is not None:
@@ -87,7 +87,7 @@ def hand_down(file: ConfigFile | None, decided: Collection[str]) -> Handed:
             entries = file.entries(command, keys)
             twins[command[0]] = {_twin(key): _text(entry) for key, entry in entries.items() if key not in decided}
             notes += [
-                f"{entry.place}: {key} of [{command[0]}] is not used: it is up's to say"
+                f"{entry.place}: {key} of [{command[0]}] is not used: `up` sets it"
                 for key, entry in file.tables.get(command, {}).items()
                 if key in decided
             ]
@@ -99,7 +99,7 @@ def _twin(key: str) -> str:
 
 
 def _text(entry: FileEntry) -> str:
-    """The value as an environment variable holds it: the parts of a list are parted by spaces."""
+    """The value as an environment variable holds it: the parts of a list are separated by spaces."""
     if not isinstance(entry.value, list):
         return _word(entry.value)
     words = [_word(value) for value in entry.value]

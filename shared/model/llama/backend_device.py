@@ -1,7 +1,7 @@
-"""The devices of this llama.cpp: listed for those who choose, and opened, one by one, by those who compute.
+"""The devices of this llama.cpp: listed for processes that choose, and opened one by one by processes that compute.
 
-What a device is called costs nothing to ask. What memory it has costs a context on a GPU, so only `list_all`, which
-`hardware_child` calls, asks every device; everybody else asks the devices that it opens.
+Asking for a device's name costs nothing. Asking for its memory costs a context on a GPU, so only `list_all`, which
+`hardware_child` calls, asks every device; other processes ask only the devices that they open.
 """
 
 import ctypes
@@ -43,13 +43,13 @@ class BackendDevice(Device):
     label: str = ""  # our name of it, such as "cuda:0"
 
     def plain(self) -> Device:
-        """It as others see it: without what means something to this process only."""
+        """The device without what means something only to this process."""
         return Device(self.name, self.description, self.kind, self.memory_free, self.memory_total, self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class _Nameplate:
-    """What can be told of a device for nothing."""
+    """What a device tells at no cost."""
 
     handle: int
     name: str
@@ -57,9 +57,9 @@ class _Nameplate:
 
 
 def open_device(name: str, option: str) -> BackendDevice:
-    """The device of our name, with no other one asked and no other backend loaded.
+    """The device of our name, without asking another device or loading another backend.
 
-    Raises `StartError` naming `option` if it is not here, whatever was seen before.
+    Raises `StartError` naming `option` if it is not there, even if it was listed before.
     """
     library.start()
     kind = devices.kind_of(name.strip().lower())

@@ -19,7 +19,7 @@ MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ in llama-cparams.h
 
 
 def number_bytes(cache_type_k: str, cache_type_v: str) -> float:
-    """Bytes of a number in the cache, of keys and values on average; what is not chosen yet has 16 bits."""
+    """Bytes of a number in the cache, the average of keys and values; a type not chosen yet has 16 bits."""
     return sum(_BYTES_OF_32.get(name, 64) for name in (cache_type_k, cache_type_v)) / 64
 
 
@@ -45,13 +45,13 @@ class Context:
     ) -> None:
         """`n_ctx` is per sequence; the product is allocated. `flash_attn` None lets llama.cpp choose.
 
-        `branches` are wanted for each sequence; there are fewer if llama.cpp has not so many ids, and none without
-        the unified cache. Their tokens take cells of their own.
+        `branches` is the wanted number for each sequence; there are fewer if llama.cpp has too few ids, and none
+        without the unified cache. Their tokens take cells of their own.
 
         Without `swa_full` the layers of a model with a sliding window keep little more than the window. The end of a
-        sequence can still be taken back, but it may be impossible to go on from an earlier point (`floor`). In the
-        unified cache there are then no branches and no copies: llama.cpp reuses a cell that has left its window only if
-        one sequence alone holds it.
+        sequence can still be cut, but continuing from an earlier point may be impossible (`floor`). In the unified
+        cache there are then no branches and no copies: llama.cpp reuses a cell that has left its window only if one
+        sequence alone holds it.
 
         A decode has at most `max_outputs` rows with logits (0: all of its rows): llama.cpp keeps space on the device
         for the whole vocabulary's logits of so many, which is 600 KB a row at 152,000 tokens.
@@ -63,7 +63,7 @@ class Context:
         params.n_ctx = (n_ctx + branches * BRANCH_CELLS) * sequences
         params.n_batch = params.n_ubatch = max_rows
         params.n_seq_max = sequences * (1 + branches)
-        # llama.cpp makes room for one output of each sequence in any case, and stops the process if that is too many.
+        # llama.cpp always reserves one output for each sequence, and stops the process if that is too many.
         params.n_outputs_max = max(min(max_outputs or max_rows, max_rows), params.n_seq_max)
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = unified
@@ -109,7 +109,7 @@ class Context:
         """Run the model over `rows` and return when the device has computed them.
 
         `llama_decode` returns early on a device that works in the background, so a clock read after it would miss most
-        of the time. Waiting here costs nothing: everybody reads the logits next, and other threads run meanwhile, as
+        of the time. Waiting here costs nothing: callers read the logits next, and other threads run meanwhile, because
         the call releases the GIL. Raises `LlamaError`; the cache is then unchanged for these rows.
         """
         count = len(rows)
@@ -144,8 +144,8 @@ class Context:
     def floor(self, sequence: int) -> int:
         """The least length to which the sequence can be cut and then be continued, beside 0.
 
-        0 where everything is still there. llama.cpp may overwrite what has left a sliding window, even while it has
-        empty cells, and then attends to what is left: nothing but this tells.
+        0 if all tokens are still there. llama.cpp may overwrite tokens that left a sliding window, even while it has
+        empty cells, and then attends to the remaining ones: only this value shows it.
         """
         first = C.llama_memory_seq_pos_min(self._memory, sequence) if self._window else 0
         return int(first) + self._window - 1 if first > 0 else 0
@@ -153,7 +153,7 @@ class Context:
     def truncate(self, sequence: int, length: int) -> int:
         """Forget everything of `sequence` from position `length` on. Returns how many tokens it holds then: `length`.
 
-        Or 0, where a sliding window has forgotten what the next token would attend to.
+        Or 0, if a sliding window has lost tokens to which the next token would attend.
         """
         held = length if self.floor(sequence) <= length <= self._end(sequence) else 0
         if not C.llama_memory_seq_rm(self._memory, sequence, held, -1):
@@ -161,7 +161,7 @@ class Context:
         return held
 
     def _end(self, sequence: int) -> int:
-        """How many tokens the sequence holds, as far as that matters: a window may have been emptied."""
+        """The number of tokens that the sequence holds; 0 if its window may have been emptied."""
         return int(C.llama_memory_seq_pos_max(self._memory, sequence)) + 1 if self._window else self.n_ctx
 
     def copy(self, source: int, target: int, length: int, start: int = 0) -> int:

@@ -1,8 +1,8 @@
-"""What two copies of ggml must have in common so that a backend made for one fits the other.
+"""The figures in which two copies of ggml must agree so that a backend made for one fits the other.
 
-A backend is handed tensors and graphs of the process that loads it: it has to number the operations and types as that
-process does, and to agree on the sizes of types and tensors. Run as a program, this prints the figures of one library,
-so that a foreign or broken one is only ever loaded into a process of its own.
+A backend gets tensors and graphs of the process that loads it, so both must number operations and types alike, and
+agree on the sizes of types and tensors. Run as a program, this prints the figures of one library, so that a foreign or
+broken library is loaded only into a process of its own.
 """
 
 import ctypes
@@ -49,7 +49,8 @@ def difference(made_for: Figures, here: Figures) -> str:
 def read(path: Path) -> Figures:
     """The figures of the `libggml-base` at `path`, which is loaded into this process. Raises `OSError`.
 
-    ggml does not say how long its tables are. A table ends where an entry is no name, or none of the library's texts.
+    ggml does not give the lengths of its tables. A table ends at the first entry that is not a name among the library's
+    texts.
     """
     base = ctypes.CDLL(str(path))
     texts = _constants(path)
@@ -80,7 +81,7 @@ def read(path: Path) -> Figures:
 
 
 def _constants(path: Path) -> list[range]:
-    """Where this process has the constants of the library at `path`, as Linux tells."""
+    """The addresses of the library's constants in this process, from Linux."""
     spans = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, rights, *_, file = line.split(maxsplit=5)

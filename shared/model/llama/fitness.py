@@ -1,9 +1,8 @@
 """Whether llama.cpp works here: tested once in a child process for each build, device and kind of weights.
 
-Later the verdict costs the reading of one small file. Faster kernels for rearranged weights ("extra buffers") are what
-breaks most often: they are compiled for a processor's newest instructions. Without them everything else still works.
-
-`python -m shared.model.llama.fitness` tests the usual kinds on the CPU, as `make install` does at its end.
+Later starts read the verdict from one small file. The faster kernels for rearranged weights ("extra buffers") fail most
+often, because they are compiled for a processor's newest instructions. llama.cpp works without them. `python -m
+shared.model.llama.fitness` tests the usual kinds on the CPU, as `make install` does at its end.
 """
 
 import sys
@@ -33,7 +32,7 @@ _USUAL: Final = (1, 2, 3, 8, 12, 14)  # F16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K in ggm
 
 
 def on_stderr(line: str) -> None:
-    """Tells it on standard error, where a command's standard output is for its results."""
+    """Prints on standard error, because a command's standard output is for its results."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -46,7 +45,7 @@ def _log_warning(line: str) -> None:
 
 
 class Fitness:
-    """The verdicts of this build of llama.cpp. `say` is told before a test starts, `warn` what does not work."""
+    """The verdicts of this build of llama.cpp. Calls `say` before a test starts, and `warn` with what does not work."""
 
     def __init__(self, say: Say = _log, warn: Say = _log_warning, attempt: Attempt = self_test.run) -> None:
         self._say = say
@@ -55,7 +54,8 @@ class Fitness:
         self._verdicts = Verdicts([library.folder(), plugins.folder()])
 
     def extra_buffers(self, model: Path, devices: Sequence[BackendDevice] = ()) -> bool:
-        """Whether to load `model` onto `devices` with extra buffers. The CPU is always tested: it has a part in all.
+        """Whether to load `model` onto `devices` with extra buffers. Always tests the CPU too, because every model uses
+        it.
 
         Raises `LlamaError` if llama.cpp would crash or compute wrongly without them too.
         """
@@ -66,7 +66,7 @@ class Fitness:
         return self.of_processor(kinds).extra_buffers
 
     def of_processor(self, kinds: Sequence[int]) -> SelfTestVerdict:
-        """What works on the CPU. Raises `LlamaError` if nothing does."""
+        """The verdict for the CPU. Raises `LlamaError` if llama.cpp does not work on it."""
         verdict = self._once(f"{CPU}: {list(kinds)}", CPU, lambda: self._try_processor(kinds))
         if verdict.note:
             self._warn(verdict.note)
@@ -98,7 +98,7 @@ class Fitness:
         )
 
     def _verdict(self, outcome: SelfTestOutcome) -> SelfTestVerdict | None:
-        """None if the test could not be made: then llama.cpp is trusted, and the next process tries again."""
+        """None if the test could not run: then this process trusts llama.cpp, and the next one tries again."""
         if outcome.state is State.UNKNOWN:
             logger.warning("self_test_not_run", reason=outcome.what)
             return None

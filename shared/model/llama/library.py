@@ -22,33 +22,34 @@ from shared.model.llama import start_check
 logger = structlog.get_logger()
 
 _SEVERITIES: Final = {2: "info", 3: "warning", 4: "error"}  # GGML_LOG_LEVEL_… in ggml.h
-_FUNCTION: Final = re.compile(r"^\w+: ")  # which of llama.cpp's functions speaks
-_errors: Final = deque[str](maxlen=16)  # what it said since `forget_errors`
+_FUNCTION: Final = re.compile(r"^\w+: ")  # the function of llama.cpp that writes
+_errors: Final = deque[str](maxlen=16)  # its messages since `forget_errors`
 
 
 @C.llama_log_callback  # type: ignore[untyped-decorator]
 def _log(level: int, text: bytes, _: Any) -> None:
     severity = _SEVERITIES.get(level)
     line = text.decode(errors="replace").strip()
-    # A command that keeps no log of its own prints none of llama.cpp's either.
+    # A command without a log of its own prints no log of llama.cpp.
     if severity and structlog.is_configured():
-        logger.debug("llama_said", severity=severity, said=line)
+        logger.debug("llama_cpp_message", severity=severity, message=line)
     if severity == "error":
         _errors.append(line)
 
 
 def forget_errors() -> None:
-    """What llama.cpp says from now on is the reason for what fails from now on."""
+    """Drop earlier messages, so that `reason` has only those of the next call."""
     _errors.clear()
 
 
 def reason() -> str:
-    """Why a call failed, in llama.cpp's own words; empty if it gave none. It says the cause first, then its effects."""
+    """Why a call failed, in llama.cpp's own words; empty if it gave no reason. llama.cpp writes the cause first,
+    then its effects."""
     return next((_FUNCTION.sub("", line) for line in _errors if line), "")
 
 
 def folder() -> Path:
-    """Where libllama was loaded from."""
+    """The folder from which libllama was loaded."""
     return Path(C._lib._name).parent
 
 
@@ -62,9 +63,9 @@ def start() -> None:
 
 @cache
 def begin() -> None:
-    """Make llama.cpp ready without asking whether it can start here, which only a process that may crash should do.
+    """Make llama.cpp ready without checking that it can start here; only for a process that may crash.
 
-    A build whose CPU code comes in variants has no device yet: ggml then loads the variant that suits this processor.
+    A build whose CPU code comes in variants has no device at first; ggml then loads the variant for this processor.
     """
     C.llama_log_set(_log, ctypes.c_void_p(0))
     if not ggml("ggml_backend_dev_count", ctypes.c_size_t)():
@@ -74,12 +75,12 @@ def begin() -> None:
 
 @cache
 def ggml(name: str, result: Any, *arguments: Any) -> Any:
-    """The function `name` of ggml with its ctypes types. Raises `AttributeError` where this build has none."""
+    """The function `name` of ggml with its ctypes types. Raises `AttributeError` if this build lacks it."""
     return ctypes.CFUNCTYPE(result, *arguments)((name, _library_of(name)))
 
 
 def backends() -> list[str]:
-    """The backends that this process has, by ggml's names for them in lower case, such as `cpu` and `cuda`."""
+    """The backends of this process, by ggml's names in lower case, such as `cpu` and `cuda`."""
     start()
     get = ggml("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)
     name = ggml("ggml_backend_reg_name", ctypes.c_char_p, ctypes.c_void_p)
@@ -99,7 +100,7 @@ class _Found(ctypes.Structure):
 
 
 def path_of(name: str) -> Path:
-    """The file whose copy in this process has ggml's function `name`. Not on Windows."""
+    """The file from which this process has ggml's function `name`. Not on Windows."""
     found = _Found()
     address = ctypes.cast(getattr(C._lib, name), ctypes.c_void_p)
     ctypes.CDLL(None).dladdr(address, ctypes.byref(found))
@@ -107,7 +108,7 @@ def path_of(name: str) -> Path:
 
 
 def _library_of(name: str) -> ctypes.CDLL:
-    """libllama, through which the loader finds what libllama depends on; Windows looks into one file only."""
+    """libllama, through which the loader finds its dependencies; Windows looks only into one file."""
     if sys.platform != "win32":
         return C._lib  # type: ignore[no-any-return]
     names = ("ggml.dll", "ggml-base.dll")
@@ -116,6 +117,6 @@ def _library_of(name: str) -> ctypes.CDLL:
 
 
 def build_info() -> str:
-    """What this llama.cpp was built with, for cache keys: instruction sets and backends."""
+    """The build options of this llama.cpp, for cache keys: instruction sets and backends."""
     start()
     return str(C.llama_print_system_info().decode())

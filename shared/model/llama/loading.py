@@ -11,26 +11,26 @@ from typing import Final
 from shared.model.llama import library
 from shared.model.rows import LlamaError
 
-BASE: Final = "libggml-base.so"  # by this name a prebuilt backend asks for ggml
+BASE: Final = "libggml-base.so"  # the name under which a prebuilt backend needs ggml
 
 _MISSING: Final = re.compile(r"(lib[^/:]+): cannot open shared object file")
 _UNDEFINED: Final = re.compile(r"undefined symbol: (\w+)")
 _OLD_SYSTEM: Final = re.compile(r"version `(\w+_[\d.]+)' not found")
-_DRIVERS: Final = {  # what comes with the system, by backend, and where it comes from
+_DRIVERS: Final = {  # libraries that the system provides, by backend, and their packages
     "cuda": ("libcuda.so.1", "NVIDIA's driver"),
     "vulkan": ("libvulkan.so.1", "the Vulkan loader (Debian and Ubuntu: libvulkan1) and your card's Vulkan driver"),
 }
 
 
 class NoDriver(LlamaError):
-    """What the backend needs of the system is not there; the backend itself may be good."""
+    """A library of the system that the backend needs is missing; the backend itself may work."""
 
 
 def load(path: Path) -> int:
     """Add the devices of the backend at `path` to this process; ggml's handle of it.
 
-    Raises `LlamaError`, which says what the backend lacks or is, such as "needs libcuda.so.1, which is not here".
-    A backend that does not fit may end the process: `shared.model.llama.trial` tries it in another one.
+    Raises `LlamaError`, which says what is wrong, such as "needs libcuda.so.1, which is not here". A backend that does
+    not fit may end the process: `shared.model.llama.trial` tries it in another one.
     """
     check_driver(path.parent.name)
     with _links(path) as link:
@@ -70,17 +70,18 @@ def interface(backend: int) -> int:
 
 
 def own_interface() -> int:
-    """The version that this llama.cpp speaks, as the backend tells which it brings: the CPU's."""
+    """The version that this llama.cpp speaks, as its CPU backend gives it."""
     library.start()
     return interface(library.ggml("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)(0))
 
 
 @contextmanager
 def _links(path: Path) -> Iterator[Path]:
-    """A folder of links for as long as the backend is loaded: to its neighbours, and to our own ggml.
+    """A folder of links, while the backend is loaded, to the files beside it and to our own ggml.
 
-    The backend looks beside itself for what it needs. The loader then finds our copy there and sees that it has that
-    file already, so it maps no second one; wherever llama.cpp lies, and though several installations share the backend.
+    The backend looks for its libraries beside itself. The loader finds the link to our ggml there, sees that it has
+    that file already, and maps no second copy. This works wherever llama.cpp is, and if several installations share the
+    backend.
     """
     with tempfile.TemporaryDirectory(prefix="draftmesh-") as folder:
         links = Path(folder)
@@ -96,7 +97,7 @@ def _refusal(error: str) -> LlamaError:
     if found := _MISSING.search(error):
         return LlamaError(f"needs {found[1]}, which is not here")
     if found := _UNDEFINED.search(error):
-        return LlamaError(f"asks for {found[1]}, which this llama.cpp does not have: it was made for another one")
+        return LlamaError(f"needs {found[1]}, which this llama.cpp lacks: it was built for another llama.cpp")
     if found := _OLD_SYSTEM.search(error):
         return LlamaError(f"needs {found[1]}, and this system is older; build llama.cpp with it here")
     return LlamaError(f"cannot be loaded ({error})")

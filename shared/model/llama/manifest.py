@@ -1,4 +1,4 @@
-"""What the folder of a backend says of itself: which release of its package it is, and the digest of every file."""
+"""The manifest in a backend's folder: the release of its package, and the digest of every file."""
 
 import hashlib
 from pathlib import Path
@@ -17,13 +17,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(folder: Path, version: str) -> None:
-    """Write the manifest of what `folder` holds now."""
+    """Write the manifest of the files in `folder`."""
     digests = {path.name: _digest(path) for path in sorted(folder.iterdir())}
     (folder / _FILE).write_bytes(msgspec.json.encode(Manifest(version=version, digests=digests)))
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of `folder`; None if there is none, as for a backend that somebody built, or it cannot be read."""
+    """The manifest of `folder`; None if it cannot be read or does not exist, as for a backend that a user built."""
     try:
         return msgspec.json.decode((folder / _FILE).read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError):
@@ -31,7 +31,7 @@ def read(folder: Path) -> Manifest | None:
 
 
 def damaged(folder: Path) -> str:
-    """The first file that is not as the manifest describes it, or an empty text."""
+    """The first file that differs from the manifest, or an empty text."""
     manifest = read(folder)
     expected = manifest.digests if manifest else {}
     return next((name for name, digest in expected.items() if _digest(folder / name) != digest), "")

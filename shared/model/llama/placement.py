@@ -16,7 +16,7 @@ logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a model lies: the CPU, or GPUs in the order of their shares (none: as llama.cpp divides it)."""
+    """The devices of a model: the CPU, or GPUs in the order of their shares (none: llama.cpp divides it)."""
 
     devices: tuple[BackendDevice, ...]
     shares: tuple[float, ...] = ()
@@ -32,7 +32,7 @@ class Placement:
         return tuple(device for device in self.devices if device.kind != CPU)
 
     def on_cpu(self, gpu_layers: str) -> bool:
-        """Whether the CPU computes any of the model, as far as `--gpu-layers` says before the model is known."""
+        """Whether the CPU computes any of the model, judged by `--gpu-layers` before the model is known."""
         return not self.gpus or gpu_layers.isdigit()
 
     @property
@@ -41,7 +41,7 @@ class Placement:
 
 
 def look() -> tuple[Device, ...]:
-    """The devices of this machine; a backend that cannot be used is told in the log, and costs no other device."""
+    """The devices of this machine; logs a backend that cannot be used, and still lists the other devices."""
     here = hardware.look()
     for backend, problem in here.broken.items():
         logger.warning("backend_unusable", backend=backend, problem=problem)
@@ -49,9 +49,10 @@ def look() -> tuple[Device, ...]:
 
 
 def place_target(name: str, split: str = "", option: str = devices.TARGET_OPTION) -> Placement:
-    """The target's devices. What is named is opened, and only for `auto` is the machine looked at.
+    """The target's devices.
 
-    Raises `StartError` for devices and shares that cannot be had.
+    Opens the named devices, and lists the machine's devices only for `auto`. Raises `StartError` for impossible devices
+    and shares.
     """
     names, shares = devices.parse_target(name, split, option)
     if names == (AUTO,):
@@ -69,7 +70,7 @@ def open_seen(
     shares: Sequence[float] = (),
     option: str = devices.DRAFT_OPTION,
 ) -> Placement:
-    """Open devices that were `chosen` among the `present` ones. Raises `StartError` for one that is gone since."""
+    """Open devices that were `chosen` among the `present` ones. Raises `StartError` for one that has gone."""
     opened = tuple(open_device(devices.name_of(device, present), option) for device in chosen)
     for before, now in zip(chosen, opened, strict=True):
         if before.id != now.id:

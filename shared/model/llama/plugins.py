@@ -18,12 +18,12 @@ logger = structlog.get_logger()
 
 
 def folder() -> Path:
-    """Where backends are kept, a folder for each."""
+    """The folder of added backends, one folder each."""
     return data_folder() / "backends"
 
 
 def library_name(name: str) -> str:
-    """What the library of the backend `name` is called."""
+    """The file name of the library of the backend `name`."""
     return f"libggml-{name}.so"
 
 
@@ -37,8 +37,8 @@ def installed() -> dict[str, Path]:
 def load(name: str) -> None:
     """Add the devices of the backend `name` to this process; later calls do nothing. Raises `LlamaError`.
 
-    Unless the same files did well before, it is tried in a child first: a file that was damaged, or a llama.cpp that
-    is another one since, does not end this process.
+    Tries it in a child first, unless the same files worked before, so that a damaged file or a new llama.cpp does not
+    end this process.
     """
     path = installed().get(name)
     if path is None:
@@ -62,7 +62,7 @@ def _try_and_load(name: str, path: Path) -> None:
 
 
 def _identity(path: Path) -> str:
-    """Changes with the files of the backend and with llama.cpp's."""
+    """A text that changes with the files of the backend and of llama.cpp."""
     own = library.path_of("ggml_backend_dev_name").parent
     digest = hashlib.sha256()
     for file in (*sorted(path.parent.iterdir()), *sorted(own.glob("lib*"))):
@@ -72,14 +72,14 @@ def _identity(path: Path) -> str:
 
 
 def _refusal(name: str, problem: str, no_driver: bool) -> str:
-    """What is wrong with a backend, and what to do about it unless the problem says so."""
+    """What is wrong with a backend, and the fix unless the problem names one."""
     command = "draftmesh backend"
-    advice = f"; `{command} add {name}` fetches the one for this release, `{command} remove {name}` takes it away"
+    advice = f"; `{command} add {name}` fetches the one for this release, `{command} remove {name}` removes it"
     return f"the backend {name} {problem}{'' if no_driver else advice}"
 
 
 def _note(passed: Path) -> None:
-    """Remember that it did well; where that cannot be written, it is tried again next time."""
+    """Remember that it worked; if that cannot be written, the next process tries it again."""
     try:
         passed.parent.mkdir(parents=True, exist_ok=True)
         passed.touch()

@@ -1,4 +1,4 @@
-"""Lets a child process try llama.cpp, and says in words how that went. A crash is the child's, never ours."""
+"""Tries llama.cpp in a child process, and describes the outcome. A crash ends only the child."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ _TIMEOUT_S: Final = 300.0  # a graphics driver may compile its shaders first
 
 
 class State(Enum):
-    """How a self-test went. `UNKNOWN`: it could not be made, which says nothing about llama.cpp."""
+    """How a self-test went. `UNKNOWN`: it could not run, which says nothing about llama.cpp."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -39,7 +39,7 @@ def _start(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def run(
     kinds: Sequence[int] = (), device: str = "", extra_buffers: bool = True, start: Start = _start
 ) -> SelfTestOutcome:
-    """Start llama.cpp in a child and decode with weights of ggml's types `kinds`; without any, starting is all.
+    """Start llama.cpp in a child and decode with weights of ggml's types `kinds`; without any, only start it.
 
     `device` is ggml's name of a device, empty for the CPU. Takes a second or two on a CPU.
     """
@@ -54,7 +54,7 @@ def run(
 
 
 def judge(status: int, said: str, errors: str) -> SelfTestOutcome:
-    """What a child's exit status means, with the steps that it printed and its errors. Pure."""
+    """The outcome, from a child's exit status, its steps and its errors. Pure."""
     step = _last_line(said) or "its start"
     if status == 0:
         return SelfTestOutcome(State.PASSED)

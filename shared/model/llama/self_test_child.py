@@ -1,6 +1,6 @@
-"""Runs llama.cpp on tiny models in a process that may crash; `self_test` starts it and says what happened.
+"""Runs llama.cpp on tiny models in a process that may crash; `self_test` starts it and reports the outcome.
 
-Each step is printed before it is taken, so that the last line of a process that died says where.
+It prints each step before it takes it, so that the last line of a process that died says where.
 """
 
 import sys
@@ -22,8 +22,8 @@ from shared.model.llama.model import Model
 from shared.model.llama.self_test import FAILED
 from shared.model.rows import LlamaError, Rows
 
-ROWS: Final = (1, 2, 16, 64)  # of a decode: ggml takes other kernels from two rows on, and again for many
-DEVICE: Final = "device"  # what stands for an option where none named the device
+ROWS: Final = (1, 2, 16, 64)  # rows of a decode: ggml has different kernels for one row, a few rows, and many
+DEVICE: Final = "device"  # stands for an option, because no option named the device
 _SEQUENCES: Final = 2
 # Root mean square of the difference, of the logits' own. Kernels that round differently differ by 0.03; a wrong one
 # gives other numbers altogether.
@@ -73,7 +73,7 @@ def _try(path: Path, kind: str, device: BackendDevice | None, extra_buffers: boo
     try:
         model = Model(path, devices=[device] if device else [], extra_buffers=extra_buffers)
     except LlamaError:
-        return  # no kernels for this type here: loading the real model says so
+        return  # no kernels for this type here; loading the real model reports it
     strict = _STRICT if device is None or device.kind == CPU else _STRICT_GPU
     for settings in (strict, _LAW):
         _decode(model, kind, settings)
@@ -88,14 +88,14 @@ def _decode(model: Model, kind: str, settings: ContextSettings) -> None:
             n_ctx=sum(ROWS),
             sequences=_SEQUENCES,
             unified=settings.unified,
-            threads=1,  # more would wait for each other, on a busy machine for long
+            threads=1,  # more threads would wait for each other on a busy machine
             max_rows=max(ROWS),
             cache_type_k=settings.key,
             cache_type_v=settings.value,
             flash_attn=settings.flash_attn,
         )
     except LlamaError:
-        return  # this device has no such cache: a verifier that wants it says so
+        return  # this device has no such cache; a verifier that needs it reports it
     what = f"{kind} weights, {settings.name} settings"
     narrow_first = _logits(context, ROWS, what)
     wide_first = _logits(context, ROWS[::-1], what)
@@ -124,7 +124,7 @@ def _logits(context: Context, widths: Sequence[int], what: str) -> Logits:
 
 
 def _difference(found: Logits, reference: Logits) -> float:
-    """Of the row that differs most."""
+    """The largest difference of a row."""
     return float(np.sqrt(np.square(found - reference).mean(axis=1) / np.square(reference).mean(axis=1)).max())
 
 
@@ -141,5 +141,5 @@ if __name__ == "__main__":
     if sys.platform != "win32":
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is an answer, not a file in the working directory
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is an expected answer, so it writes no core file
     main(sys.argv[1], sys.argv[2] == "1", [int(kind) for kind in sys.argv[3:]])

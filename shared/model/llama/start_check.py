@@ -1,4 +1,4 @@
-"""Whether llama.cpp starts at all: one that was compiled for another processor ends the process that tries."""
+"""Whether llama.cpp starts at all: a build for another processor ends the process that tries."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +9,12 @@ from shared.model.llama import self_test
 from shared.model.llama.self_test import SelfTestOutcome, State
 from shared.model.llama.verdicts import SelfTestVerdict, Verdicts
 
-REBUILD: Final = "build it anew for this processor with `make llama`, or take the container image, which runs on any"
+REBUILD: Final = "rebuild it for this processor with `make llama`, or use the container image, which runs on any"
 _SUBJECT: Final = "start"
 
 
 def hold(folder: Path, attempt: Callable[[], SelfTestOutcome] = self_test.run) -> None:
-    """Return if the libraries in `folder` start here; a child process tries it once. Raises `StartError` if not."""
+    """Return if the libraries in `folder` start here, which a child process tries once. Raises `StartError` if not."""
     verdicts = Verdicts([folder])
     if verdicts.find(_SUBJECT):
         return

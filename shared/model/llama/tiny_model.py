@@ -71,7 +71,7 @@ def _packed(values: npt.NDArray[np.float32], kind: int) -> npt.NDArray[np.uint8]
     """`values` as ggml stores them in type `kind`, row by row in bytes."""
     rows, columns = values.shape
     row_size = int(library.ggml("ggml_row_size", ctypes.c_size_t, ctypes.c_int, ctypes.c_int64)(kind, columns))
-    importance = np.ones(columns, np.float32)  # some types want to be told which columns matter
+    importance = np.ones(columns, np.float32)  # some types need weights for the columns
     packed = np.zeros((rows, row_size), np.uint8)
     pack = library.ggml(
         "ggml_quantize_chunk",

@@ -1,4 +1,4 @@
-"""Whether a backend can be used here, found out in processes of their own: one that does not fit may end its process.
+"""Tries whether a backend works here, in processes of their own, because one that does not fit may end its process.
 
 Run as a program, this tries one backend and prints the outcome.
 """
@@ -26,10 +26,10 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How it went: no problem and its devices, or why the backend cannot be used."""
+    """The outcome: no problem and the devices, or why the backend cannot be used."""
 
-    problem: str = ""  # goes on from "the backend …"
-    no_driver: bool = False  # the problem is the system's, and the backend fits as far as can be told
+    problem: str = ""  # continues "the backend …"
+    no_driver: bool = False  # the system lacks something, and the backend seems to fit
     made_for: str = ""  # the release of ggml
     devices: tuple[Seen, ...] = ()
 
@@ -72,7 +72,7 @@ def _figures(path: Path) -> figures.Figures:
 
 
 def _ask(module: str, path: Path) -> bytes:
-    """What `module` prints about `path`. Raises `LlamaError` that says how the child ended."""
+    """The output of `module` for `path`. Raises `LlamaError`, which says how the child ended."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", module, str(path)],

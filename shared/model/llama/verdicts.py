@@ -1,4 +1,4 @@
-"""What self-tests found, on disk: one small JSON file for each build of llama.cpp on each processor."""
+"""Verdicts of self-tests on disk: one small JSON file for each build of llama.cpp on each processor."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ _VERSION: Final = 1  # of what is tested; raise it when a verdict's meaning chan
 
 @dataclass(frozen=True, slots=True)
 class SelfTestVerdict:
-    """What a self-test found. `note` is for people: what happened and what is done about it; empty if all is well."""
+    """The verdict of a self-test. `note` tells people what happened and what follows; empty if all is well."""
 
     extra_buffers: bool = True  # whether llama.cpp may rearrange weights for faster kernels
     note: str = ""
@@ -37,7 +37,7 @@ class Verdicts:
         self._path = cache_folder() / "self-test" / f"{name}.json"
 
     def find(self, subject: str) -> SelfTestVerdict | None:
-        """What was found about `subject`, or None; a damaged file counts as none."""
+        """The verdict about `subject`, or None; a damaged file counts as none."""
         try:
             found = self._read()[subject]
             return SelfTestVerdict(bool(found["extra_buffers"]), str(found["note"]))
@@ -45,7 +45,7 @@ class Verdicts:
             return None
 
     def keep(self, subject: str, verdict: SelfTestVerdict) -> None:
-        """Write it down; on a read-only disk the next process has to test again. Call it within `one_at_a_time`."""
+        """Save a verdict; on a read-only disk the next process tests again. Call it within `one_at_a_time`."""
         try:
             temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
             temporary.write_text(json.dumps({**self._read(), subject: asdict(verdict)}))
@@ -73,13 +73,13 @@ class Verdicts:
 
 
 def _libraries(folder: Path) -> list[tuple[str, int, int]]:
-    """The files of a build, by which two builds differ."""
+    """The files of a build, to tell two builds apart."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
 
 
 def _processor() -> list[str]:
-    """What the processor is and can do: a home folder may be shared by unlike machines."""
+    """The processor and its features, because different machines may share a home folder."""
     wanted = ("model name", "flags", "Features", "CPU part")
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()

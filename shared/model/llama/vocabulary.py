@@ -38,7 +38,7 @@ class Vocabulary:
     def tokenize(self, text: str, *, add_special: bool = False, parse_special: bool = True) -> list[int]:
         """Token ids of `text`; `add_special` adds the model's BOS, `parse_special` reads `<|…|>` as tokens.
 
-        Takes time linear in the text's length, whatever it is made of, except for `add_special`.
+        Takes time linear in the length of any text, except for `add_special`.
         """
         if add_special or len(text) <= PIECE:
             return self._tokenize(text, add_special, parse_special)
@@ -57,12 +57,12 @@ class Vocabulary:
 
     @cached_property
     def _marks(self) -> CutMarks:
-        """Of text in which every special token is looked for."""
+        """The marks of text in which all special tokens count."""
         return self._marks_with(C.LLAMA_TOKEN_ATTR_CONTROL | C.LLAMA_TOKEN_ATTR_USER_DEFINED)
 
     @cached_property
     def _own_marks(self) -> CutMarks:
-        """Of text in which control tokens are not: only those of a model's own."""
+        """The marks of text in which only the model's own tokens count, not control tokens."""
         return self._marks_with(C.LLAMA_TOKEN_ATTR_USER_DEFINED)
 
     def _marks_with(self, wanted: int) -> CutMarks:
@@ -72,7 +72,7 @@ class Vocabulary:
             if attributes & _SPECIAL:
                 text = (C.llama_vocab_get_text(self._vocab, token) or b"").decode(errors="replace")
                 special.append(text)
-                # One with RSTRIP takes the white space behind it along.
+                # A token with RSTRIP takes the white space after it.
                 if attributes & wanted and not attributes & C.LLAMA_TOKEN_ATTR_RSTRIP:
                     marks.append(text)
         return CutMarks(special, marks)
@@ -88,7 +88,7 @@ class Vocabulary:
             size = -count
 
     def texts(self) -> list[bytes]:
-        """Every token's raw text as the model file has it: what two vocabularies are compared by."""
+        """Every token's raw text as the model file has it: for comparing two vocabularies."""
         return [C.llama_vocab_get_text(self._vocab, token) or b"" for token in range(self.n_tokens)]
 
     def metadata(self, key: str) -> str | None:

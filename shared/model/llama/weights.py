@@ -1,4 +1,4 @@
-"""The types of a model's weights, read from what stands before them in its files."""
+"""The types of a model's weights, read from the headers of its files."""
 
 import ctypes
 from pathlib import Path
@@ -26,12 +26,12 @@ def kinds(model: Path) -> list[int]:
 
 
 def name(kind: int) -> str:
-    """What ggml calls it: `q4_K`."""
+    """ggml's name for the type: `q4_K`."""
     return str(library.ggml("ggml_type_name", ctypes.c_char_p, ctypes.c_int)(kind).decode())
 
 
 def _in_file(path: Path) -> set[int]:
-    # ggml prints what is wrong with a file; `Model` says it too.
+    # Hides ggml's message about a bad file, because `Model` reports it too.
     header = library.ggml("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _Parameters)(
         str(path).encode(), _Parameters(True, None)
     )

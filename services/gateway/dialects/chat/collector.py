@@ -44,7 +44,7 @@ class _Choice:
                 self.calls[index].complete = True
 
     def message(self, reason: str, shows_reasoning: bool) -> dict[str, object]:
-        """The message. A call that was cut off is in it only where the answer's limit cut it."""
+        """The message. It holds a call that was cut off only if the answer's limit cut it."""
         calls = [call for call in self.calls.values() if call.complete or reason == "length"]
         content = "".join(self.text)
         message: dict[str, object] = {

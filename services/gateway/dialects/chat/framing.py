@@ -26,7 +26,7 @@ class ChatFraming(OpenAIFraming):
         said = deltas(event.parts, self._request.shows_reasoning)
         if extras and not said:
             said = [{"content": ""}]  # these tokens completed no text yet
-        # What tokens brought beside their text comes once, with the first delta that they made.
+        # Token ids and log-probabilities are sent once, with the first delta of their tokens.
         return [
             self._chunk({"index": event.choice, "delta": delta}, extras if number == 0 else None)
             for number, delta in enumerate(said)

@@ -14,7 +14,7 @@ _TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "r
 
 
 class CalledFunction(BaseModel):
-    """What was called and with what; arguments that a model spoiled stay as they are."""
+    """The function that was called and its arguments, which stay as they are even if they are not JSON."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -56,7 +56,7 @@ class ChatMessage(BaseModel):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    prefix: bool | None = None  # the answer goes on from this message's end, as Mistral and DeepSeek have it
+    prefix: bool | None = None  # the answer continues this message, as in Mistral's and DeepSeek's APIs
 
     @field_validator("content", mode="before")
     @classmethod
@@ -66,9 +66,9 @@ class ChatMessage(BaseModel):
         return "\n".join(map(_part_text, value)) if isinstance(value, list) else value
 
     def variables(self) -> dict[str, object]:
-        """The message as a template sees it: content, and of the rest only what the client sent.
+        """The message as a template sees it: the content, and those other fields that the client sent.
 
-        The `function` role that came before tools is a tool's, and a call of then is a call.
+        The old `function` role becomes `tool`, and an old `function_call` becomes a tool call.
         """
         message: dict[str, object] = {"role": self.role, "content": self.content or self.refusal or ""}
         calls = [call.variables() for call in self.tool_calls or ()]
@@ -83,12 +83,12 @@ class ChatMessage(BaseModel):
 
 
 def continued(messages: Sequence[ChatMessage], wanted: bool) -> bool:
-    """Whether the answer goes on from the last message. Raises `ValueError` with the reason if it cannot."""
+    """Whether the answer continues the last message. Raises `ValueError` with the reason if it cannot."""
     last = messages[-1]
     if not (wanted or last.prefix):
         return False
     if last.role != "assistant":
-        raise ValueError("only an assistant's message can be continued, and the last one is not")
+        raise ValueError("only an assistant's message can be continued, and the last message is not one")
     if last.tool_calls or last.function_call:
         raise ValueError("a message with tool calls cannot be continued")
     return True

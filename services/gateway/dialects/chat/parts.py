@@ -11,9 +11,9 @@ from services.gateway.models.served_model import Lexicon
 
 
 def deltas(parts: Iterable[Part], shows_reasoning: bool) -> list[dict[str, object]]:
-    """One delta for each part that clients hear of.
+    """One delta for each part that clients receive.
 
-    A call is named once, with empty arguments; what follows are pieces of its arguments only.
+    The first delta of a call has its name and empty arguments; later ones have only pieces of the arguments.
     """
     said: list[dict[str, object]] = []
     for part in parts:

@@ -1,6 +1,6 @@
 """A chat request as clients send it, checked.
 
-A field that would change the answer but is not built is refused by name, never dropped silently.
+The gateway refuses a field that it does not support and that would change the answer, and names it.
 """
 
 from pydantic import Field
@@ -29,7 +29,7 @@ class ChatRequest(GenerationFields, OutputFields, ReasoningFields, ToolFields):
     add_generation_prompt: bool = True
 
     def generation(self) -> GenerationRequest:
-        """The request in no dialect, its seed decided. Raises a 400 `ApiError` for fields that are at odds."""
+        """The request in no dialect, its seed decided. Raises a 400 `ApiError` for contradicting fields."""
         return GenerationRequest(
             model=self.model,
             prompts=(self._conversation(),),

@@ -12,7 +12,7 @@ from services.gateway.requests.output_fields import OutputFields
 from services.gateway.requests.types import Document, GenerationRequest
 from services.gateway.requests.unsupported_fields import refuse_unbuilt
 
-# OpenAI's and vLLM's, for clients that count on it; a text, unlike a chat, need not end by itself.
+# OpenAI's and vLLM's default, on which clients rely; a text, unlike a chat, may never end by itself.
 DEFAULT_TOKENS: Final = 16
 MAX_ANSWERS: Final = 128  # one request must not fill the queue of all others
 _LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict"})
@@ -36,7 +36,7 @@ class CompletionRequest(GenerationFields, OutputFields):
     @field_validator("prompt", mode="wrap")
     @classmethod
     def _texts(cls, value: object, _: Any) -> object:
-        # Not pydantic's union: it would try every form on prompts of many thousand tokens, and name none of them.
+        # Not pydantic's union: a union would try every form on prompts of many thousand tokens, and name none of them.
         if isinstance(value, str) or _ids(value):
             return value
         if not isinstance(value, list) or not value or not all(isinstance(one, str) or _ids(one) for one in value):
@@ -56,7 +56,7 @@ class CompletionRequest(GenerationFields, OutputFields):
         return tuple(one if isinstance(one, str) else tuple(one) for one in many)
 
     def generation(self) -> GenerationRequest:
-        """The request in no dialect, its seed decided. Raises a 400 `ApiError` for fields that are at odds."""
+        """The request in no dialect, its seed decided. Raises a 400 `ApiError` for contradicting fields."""
         return GenerationRequest(
             model=self.model,
             prompts=tuple(Document(content=text) for text in self.texts),
@@ -81,7 +81,11 @@ def parse_completion(data: bytes) -> CompletionRequest:
     refuse_unbuilt({name: value for name, value in payload.items() if name not in _OWN})
     request = checked(CompletionRequest, payload)
     if request.best_of not in (None, request.n):
-        raise invalid("best_of", "'best_of' must be equal to 'n': no answer is thrown away.", "unsupported_parameter")
+        raise invalid(
+            "best_of",
+            "'best_of' must be equal to 'n': the gateway returns every answer that it generates.",
+            "unsupported_parameter",
+        )
     if len(request.texts) * request.n > MAX_ANSWERS:
         raise invalid("prompt", f"'prompt': at most {MAX_ANSWERS} answers can be asked for at once.")
     if request.echo and request.logprobs is not None:

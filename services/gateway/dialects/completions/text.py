@@ -1,4 +1,4 @@
-"""What completions say beside the answer's text: the echoed prompt, and log-probabilities in their old shape. Pure."""
+"""What completions hold beside the answer's text: the echoed prompt, and old-style log-probabilities. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +22,7 @@ def echoed(prompt: Text, lexicon: Lexicon) -> str:
 class LegacyLogprobs:
     """Log-probabilities of one choice, token by token: `text_offset` counts characters from the beginning of its text.
 
-    The offset is where a token's own text begins, whenever that text became certain: a character of several tokens
-    begins with the first of them.
+    The offset is where a token's own text begins. A character of several tokens begins with the first of them.
     """
 
     def __init__(self, lexicon: Lexicon) -> None:
@@ -49,7 +48,7 @@ class LegacyLogprobs:
         return {self._label(token): max(value, LOWEST_LOGPROB) for token, value in entries}
 
     def _label(self, token: int) -> str:
-        """The token's text; where its bytes are none, the bytes as OpenAI spells them, so that no two are the same."""
+        """The token's text, or its bytes as OpenAI spells them if they are not text, so that labels are distinct."""
         label = self._lexicon.label(token)
         try:
             return label.decode()

@@ -30,7 +30,7 @@ class ThinkingBlock(Block):
 
 
 class RedactedThinkingBlock(Block):
-    """Thinking that only its maker can read."""
+    """Encrypted thinking, which only Anthropic can read."""
 
     type: Literal["redacted_thinking"]
 
@@ -52,7 +52,7 @@ class ToolReferenceBlock(Block):
 
 
 def _of(*kinds: str) -> Callable[[object], object]:
-    """A check that a block is of one of these types, with an error that says what is wrong with others."""
+    """A check that a block has one of these types; its error says what is wrong with any other."""
     known = ", ".join(f"'{kind}'" for kind in kinds)
 
     def check(value: object) -> object:
@@ -76,7 +76,7 @@ def _tag(value: Any) -> str:
 
 
 def _blocks(value: object) -> object:
-    """A string is one text block; null is none."""
+    """A string is one text block; null means no block."""
     if value is None:
         return []
     return [{"type": "text", "text": value}] if isinstance(value, str) else value
@@ -93,7 +93,7 @@ _Result = Annotated[
 
 
 class ToolResultBlock(Block):
-    """What a call gave."""
+    """The result of a call."""
 
     type: Literal["tool_result"]
     tool_use_id: str = Field(min_length=1)
@@ -119,7 +119,7 @@ _Assistant = Annotated[
 
 
 class UserMessage(BaseModel):
-    """The user's text, and what the assistant's calls gave."""
+    """The user's text, and the results of the assistant's calls."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -128,7 +128,7 @@ class UserMessage(BaseModel):
 
 
 class AssistantMessage(BaseModel):
-    """An earlier answer; the last message of a request: the beginning of the next one."""
+    """An earlier answer. As the last message of a request, it is the beginning of the answer."""
 
     model_config = ConfigDict(extra="ignore")
 

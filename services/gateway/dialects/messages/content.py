@@ -1,6 +1,6 @@
-"""The parts of an answer as Anthropic's content blocks: the events that build them, or the blocks as they end up. Pure.
+"""The parts of an answer as Anthropic's content blocks: the events that build them, or the finished blocks. Pure.
 
-Blocks follow each other, never within each other. Space alone makes no block: models put it around thinking and calls.
+Blocks are never nested. Spaces alone make no block, because models put them around thinking and calls.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ _EMPTY: Final[Mapping[str, Mapping[str, Any]]] = {
 class ContentEvents:
     """Turns parts into `content_block_start`, `_delta` and `_stop` events. Push all parts, then `finish` once.
 
-    `signature` goes with every thinking block; without `shows_thinking` the signature is all that such a block holds.
+    `signature` goes with every thinking block; without `shows_thinking` such a block holds only its signature.
     """
 
     def __init__(self, signature: str, *, shows_thinking: bool = True) -> None:
@@ -53,7 +53,7 @@ class ContentEvents:
         return events
 
     def finish(self) -> list[Event]:
-        """Ends the last block. An answer always has one: without any, it is an empty text."""
+        """Ends the last block. An answer always has a block; an empty answer has an empty text block."""
         if self._index >= 0:
             self.broken = self._open == "tool_use"
             return self._end()
@@ -113,7 +113,7 @@ class Content:
                         self._texts[-1].setdefault(field, []).append(text)
 
     def blocks(self, broken: bool) -> list[dict[str, Any]]:
-        """The whole blocks; `broken`: without the last, which was cut off."""
+        """The whole blocks; `broken`: leave out the last block, which was cut off."""
         whole = [self._block(index) for index in range(len(self._blocks) - broken)]
         return whole or [dict(_EMPTY["text"])]
 

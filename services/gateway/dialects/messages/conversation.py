@@ -25,10 +25,10 @@ _Turn = tuple[str, list[Block]]  # a role and what it said
 def conversation(
     system: Sequence[TextBlock], messages: Sequence[Message], variables: Mapping[str, object]
 ) -> Conversation:
-    """The messages in order, without what clients change from request to request.
+    """The messages in order, without the texts that clients change with every request.
 
-    As Anthropic has it, neighbouring messages of one role are one turn, and after a last message of the assistant's
-    the answer goes on from there. Raises a 400 `ApiError` if it cannot.
+    As in Anthropic's API, neighbouring messages of one role are one turn, and the answer continues a last message of
+    the assistant. Raises a 400 `ApiError` if it cannot.
     """
     texts = [without_countdown(without_billing(block.text)) for block in system]
     rendered: list[dict[str, object]] = [_system(texts)] if any(texts) else []
@@ -43,7 +43,7 @@ def conversation(
     if continues:
         _check_end(rendered[-1])
     elif isinstance(messages[-1], AssistantMessage):
-        del rendered[-1]  # a beginning without text is none
+        del rendered[-1]  # a beginning without text counts as absent
     return Conversation(messages=tuple(rendered), template_variables=variables, continues=continues)
 
 
@@ -63,7 +63,7 @@ def _turns(messages: Sequence[Message]) -> Iterator[_Turn]:
 
 
 def _steady(block: Block) -> Block | None:
-    """The block without a countdown; None if it was nothing else."""
+    """The block without a countdown; None if the block was only a countdown."""
     if isinstance(block, ToolResultBlock):
         content = [steady for inner in block.content if (steady := _steady(inner)) is not None]
         return block.model_copy(update={"content": content})
@@ -84,7 +84,7 @@ def _system(texts: Sequence[str]) -> dict[str, object]:
 
 
 def _user(blocks: Sequence[Block], names: Mapping[str, str]) -> list[dict[str, object]]:
-    """Results first: they belong to the calls before."""
+    """Puts results first, because they belong to the calls before."""
     messages = [_result(block, names) for block in blocks if isinstance(block, ToolResultBlock)]
     texts = _texts(blocks)
     if texts or not messages:
@@ -127,4 +127,4 @@ def _check_end(message: Mapping[str, object]) -> None:
     if "tool_calls" in message:
         raise invalid("messages", "'messages' must not end with tool calls: the results of the calls are missing.")
     if not message["content"]:
-        raise invalid("messages", "'messages' must not end with thinking alone: an answer goes on from text.")
+        raise invalid("messages", "'messages' must not end with thinking alone: an answer can continue only from text.")

@@ -47,7 +47,7 @@ class _Answer:
         self._request = request
         self._prepared = identity.prepared
         self._id = f"msg_{identity.id}"
-        # Clients only send it back, with thinking that we can read as it is.
+        # Clients only send the signature back, together with the thinking itself.
         self._events = ContentEvents(identity.id, shows_thinking=request.shows_thinking)
         self._pieces: list[CommittedToken] = []
         self._finished: Finished | None = None
@@ -82,7 +82,7 @@ class _Answer:
         return {**_input(prompt - cached, cached), "output_tokens": self._end.tokens, **details}
 
     def _extras(self) -> dict[str, object]:
-        """What Anthropic's API does not have."""
+        """Fields that Anthropic's API does not have."""
         extras: dict[str, object] = {"seed": self._prepared.seed, "speculative": self._end.statistics.report()}
         if self._request.return_token_ids:
             extras["token_ids"] = [piece.token for piece in self._pieces]
@@ -103,8 +103,8 @@ def _input(fresh: int, cached: int) -> dict[str, object]:
 class MessagesFraming(_Answer):
     """A stream: message_start, the blocks' events, message_delta with how it ended, message_stop.
 
-    What the cache held is known only later, so message_start counts the whole prompt as input and message_delta tells
-    it apart; a client sees the true total from the beginning.
+    The gateway learns only later how many tokens the cache held. So message_start counts the whole prompt as input and
+    message_delta splits it; a client sees the true total from the beginning.
     """
 
     def begin(self) -> list[bytes]:
@@ -127,7 +127,7 @@ class MessagesFraming(_Answer):
 
 
 class MessagesCollector(_Answer):
-    """A whole message, with the content that the stream would have had but for a call that was cut off."""
+    """A whole message, with the content that the stream would have had, except a call that was cut off."""
 
     def __init__(self, request: MessagesRequest, identity: Identity) -> None:
         super().__init__(request, identity)

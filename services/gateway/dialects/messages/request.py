@@ -1,8 +1,8 @@
 """A request of Anthropic's Messages API as clients send it, checked.
 
 Fields that only steer Anthropic's own service (`metadata`, `service_tier`, `context_management`, `cache_control` …) are
-ignored. What only its servers can do, such as searching the web, is left out with a warning. Conversations that they
-hold are refused, in the way that makes its client send the whole conversation.
+ignored. The gateway ignores what only Anthropic's servers can do, such as web search, and warns. It refuses
+conversations that those servers keep, with the error on which the client sends the whole conversation.
 """
 
 from typing import Any, Final, Literal
@@ -27,7 +27,7 @@ _ANTHROPICS: Final = "claude-"
 
 
 class ThinkingConfig(BaseModel):
-    """How to think: up to a budget in tokens, not at all, or as the model does by itself."""
+    """How to think: up to a budget in tokens, not at all, or as the model does by default."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -57,7 +57,7 @@ class OutputConfig(BaseModel):
 class MessagesRequest(GenerationFields, OutputFields):
     """The body of POST /v1/messages, and of /v1/messages/count_tokens, which needs less of it.
 
-    `max_tokens` may be missing and is no more than the room there is: clients send what Anthropic's models can do.
+    `max_tokens` may be missing, and the room in the context limits it: clients send the limits of Anthropic's models.
     """
 
     messages: list[Message] = Field(min_length=1)
@@ -80,15 +80,15 @@ class MessagesRequest(GenerationFields, OutputFields):
 
     @property
     def warnings(self) -> list[str]:
-        """What is done otherwise than asked for."""
-        tools = [f"tool '{name}' cannot be offered here and was left out" for name in left_out(self.tools)]
+        """What the gateway does differently from the request."""
+        tools = [f"tool '{name}' is not supported here and was ignored" for name in left_out(self.tools)]
         fields = ("mcp_servers", "container")
-        others = [f"'{name}' is not supported here and was left out" for name in fields if getattr(self, name)]
+        others = [f"'{name}' is not supported here and was ignored" for name in fields if getattr(self, name)]
         return [*tools, *others]
 
     @property
     def shows_thinking(self) -> bool:
-        """Whether the client wants to read the thinking, beside knowing that there was some."""
+        """Whether the client wants the text of the thinking, not only its signature."""
         return self.thinking is None or self.thinking.display != "omitted"
 
     def output(self) -> Output | None:
@@ -121,7 +121,7 @@ class MessagesRequest(GenerationFields, OutputFields):
     def _reasoning(self) -> Reasoning:
         effort = self.output_config.effort
         if self.thinking is None:
-            # As Anthropic has it: a client that did not ask for thinking takes the first block for the answer.
+            # As in Anthropic's API: a client that did not ask for thinking takes the first block for the answer.
             return Reasoning(enabled=False, effort=effort)
         enabled = {"enabled": True, "disabled": False, "adaptive": None}[self.thinking.type]
         return Reasoning(enabled=enabled, effort=effort, budget=self.thinking.budget_tokens if enabled else None)
@@ -132,6 +132,6 @@ def parse_messages(data: bytes) -> MessagesRequest:
     payload = parse_object(data)
     refuse_unbuilt(payload)
     if payload.get("thread"):
-        sentence = "'thread': conversations are not held here; send all of their messages."
+        sentence = "'thread' is not supported: the gateway keeps no conversations; send all messages."
         raise invalid("thread", sentence, messages_errors.NO_THREADS)
     return checked(MessagesRequest, payload)

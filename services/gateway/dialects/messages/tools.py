@@ -10,7 +10,7 @@ from services.gateway.requests.types import Tool, ToolChoice
 
 
 class AnthropicTool(BaseModel):
-    """A tool of the client's with its schema, or one of Anthropic's own making: these have a `type` and no schema."""
+    """A tool of the client with its schema, or one that Anthropic defines, with a `type` and no schema."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -52,12 +52,12 @@ def offered(definitions: Sequence[AnthropicTool]) -> tuple[Tool, ...]:
 
 
 def left_out(definitions: Sequence[AnthropicTool]) -> list[str]:
-    """The names of the tools that cannot be offered, as they need Anthropic's servers or models."""
+    """The names of the tools that the gateway ignores because they need Anthropic's servers or models."""
     return [definition.name or definition.type or "" for definition in definitions if _foreign(definition)]
 
 
 def chosen(field: ToolChoiceField | None, tools: Sequence[Tool]) -> ToolChoice:
-    """The choice. Raises a 400 `ApiError` if it asks for what is not offered."""
+    """The choice. Raises a 400 `ApiError` if it asks for a tool that is not offered."""
     if field is None:
         return ToolChoice()
     parallel = not field.disable_parallel_tool_use

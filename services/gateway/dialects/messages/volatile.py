@@ -1,7 +1,7 @@
-"""Text that clients put into prompts and change with every request: taken out, so that prompts keep their prefixes.
+"""Takes out text that clients change with every request, so that prompts keep their prefixes.
 
 Known from Claude Code: a billing header at the beginning of its system prompt, and countdowns of the tokens that are
-left, each the whole of a text or its last lines. Text that merely quotes them further up stays.
+left, each a whole text or its last lines. A countdown that is quoted earlier in a text stays.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Ollama's chat and generate: objects on lines of their own, or one object with the same content.
 
-A request without a message or a prompt asks for nothing but that the model be loaded, and is answered at once.
+A request without a message or a prompt asks only to load the model, so the gateway answers it at once.
 """
 
 import time
@@ -73,14 +73,14 @@ class OllamaEndpoint:
         try:
             exchange = self._parse(await read_body(request))
         except ApiError:
-            return await Endpoint(Dialect(self._parse)).handle(request)  # refuses it too, and counts it
+            return await Endpoint(Dialect(self._parse)).handle(request)  # refuses it in the same way, and counts it
         if exchange.body.empty:
             return await _loaded(request, exchange)
         return await Endpoint(Dialect(lambda _: exchange, NDJSON)).handle(request)
 
 
 async def _loaded(request: web.Request, exchange: OllamaExchange) -> web.Response:
-    """The model is served, so it is loaded; and what is served stays so, whatever `keep_alive` asks for."""
+    """Says that the model is loaded: a served model always is, whatever `keep_alive` asks for."""
     model = await request.app[GATEWAY].directory.find(exchange.body.model)
     reason = "unload" if exchange.body.keep_alive in (0, "0", "0s") else "load"
     body = {**head(model.name), **exchange.shape(OllamaContent()), "done": True, "done_reason": reason}

@@ -1,6 +1,6 @@
-"""An answer as Ollama gives it: objects with a piece each and a last one with counts and durations in nanoseconds.
+"""An answer as Ollama gives it: objects with a piece each, and a last one with counts and durations in nanoseconds.
 
-Tool calls come whole, each as soon as it is complete; one that was cut off never comes.
+Each tool call is sent whole, as soon as it is complete; one that was cut off is never sent.
 """
 
 import json
@@ -22,7 +22,7 @@ _LOWEST_LOGPROB: Final = -9999.0  # JSON has no infinity
 
 @dataclass(slots=True)
 class OllamaContent:
-    """What one object of the stream, or the whole answer, says."""
+    """The content of one object of the stream, or of the whole answer."""
 
     text: str = ""
     thinking: str = ""
@@ -107,7 +107,7 @@ class _Answer:
             yield event
 
     def _say(self, parts: Sequence[Part]) -> list[OllamaContent]:
-        """An object for each part that says something by itself."""
+        """An object for each part that has content of its own."""
         said: list[OllamaContent] = []
         for part in parts:
             match part:
@@ -166,12 +166,12 @@ class OllamaFraming(_Answer):
         return [_line({"error": error.message})]
 
     def ping(self) -> bytes:
-        """An object that says nothing: lines of JSON have no comments."""
+        """An empty object, because lines of JSON have no comments."""
         return _line(self._object(OllamaContent()))
 
 
 class OllamaCollector(_Answer):
-    """A whole answer, with what the stream would have said."""
+    """A whole answer, with the content that the stream would have had."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -113,7 +113,8 @@ class OllamaTool(BaseModel):
 def linked(messages: Sequence[OllamaMessage]) -> tuple[dict[str, object], ...]:
     """The messages in OpenAI's shape, every result with the id of its call.
 
-    Ollama's clients mostly leave ids out: then a result belongs to the first open call of its name, else to the first.
+    Ollama's clients mostly send no ids. A result then belongs to the first open call of its name, else to the first
+    open call.
     """
     turns: list[dict[str, object]] = []
     waiting: list[tuple[str, str]] = []  # name and id of the calls that have no result yet
@@ -129,7 +130,7 @@ def linked(messages: Sequence[OllamaMessage]) -> tuple[dict[str, object], ...]:
 
 
 def _answered(result: OllamaMessage, waiting: list[tuple[str, str]]) -> str:
-    """The id of the call that this is the result of, which waits no more."""
+    """The id of the call whose result this is; removes the call from those that wait."""
     given = bare(result.tool_call_id or "")
     order = sorted(waiting, key=lambda call: (call[1] != given, call[0] != result.tool_name))
     if given and (not order or order[0][1] != given):

@@ -1,6 +1,6 @@
 """The served models as Ollama lists and shows them.
 
-What Ollama would know and a gateway does not (bytes on disk and in memory) is 0: the weights lie with the verifiers.
+Sizes on disk and in memory are 0, because only the verifiers have the weights.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from services.gateway.http.reply import Reply
 from services.gateway.models.model_info import ModelInfo
 from services.gateway.models.served_model import Lexicon, ServedModel
 
-# What runs is not unloaded when idle; clients read dates only.
+# A model is not unloaded when idle, but clients accept only dates here.
 _NEVER: Final = "9999-12-31T23:59:59Z"
 
 
@@ -64,9 +64,9 @@ class ShownModel(Reply):
 
 
 def listed(model: ServedModel, description: ModelInfo, alias: str | None = None) -> TaggedModel:
-    """As /api/tags lists it; the name is the one that requests may use, with or without ":latest".
+    """As /api/tags lists it; requests may use its name with or without ":latest".
 
-    An alias names the model itself as its parent, and has its digest.
+    An alias has the model as its parent, and the model's digest.
     """
     name = alias or model.name
     return TaggedModel(
@@ -90,7 +90,7 @@ def running(model: ServedModel, description: ModelInfo) -> RunningModel:
 
 
 def shown(model: ServedModel, lexicon: Lexicon, description: ModelInfo) -> ShownModel:
-    """As /api/show tells of it. Clients read the context's length from `model_info` or from the parameters."""
+    """As /api/show describes it. Clients read the context's length from `model_info` or from the parameters."""
     architecture = description.architecture or "llama"
     return ShownModel(
         modelfile=f"FROM {model.name}\nPARAMETER num_ctx {model.n_ctx}\n",

@@ -1,7 +1,7 @@
 """Ollama's chat and generate requests as clients send them, checked.
 
-The sampling defaults are those that Ollama documents, but for its repetition penalty, which is off unless asked for.
-Fields: Ollama's `docs/api.md`.
+The sampling defaults are Ollama's documented ones, except that the repetition penalty is off by default. Fields:
+Ollama's `docs/api.md`.
 """
 
 from typing import Any, Literal, TypeVar
@@ -18,7 +18,7 @@ from services.gateway.requests.unsupported_fields import refuse_unbuilt
 
 
 class OllamaOptions(GenerationFields):
-    """The law and its limits; what says how a model is loaded (`num_ctx`, `num_gpu`, …) is ignored."""
+    """Sampling parameters and limits; the gateway ignores options for loading a model (`num_ctx`, `num_gpu`, …)."""
 
     temperature: float = Field(0.8, ge=0, le=100)
     top_k: int = Field(40, ge=-1, lt=1 << 31)
@@ -30,9 +30,7 @@ class OllamaOptions(GenerationFields):
     def _window(self) -> "OllamaOptions":
         penalty = self.repeat_penalty or self.repetition_penalty or 1.0
         if self.repeat_last_n and self.repeat_last_n > 0 and penalty != 1.0:
-            raise PydanticCustomError(
-                "window", "'repeat_last_n': the penalty looks at everything; only -1 or 0 is possible"
-            )
+            raise PydanticCustomError("window", "'repeat_last_n' must be -1 or 0: the penalty covers all tokens")
         return self
 
     def limit(self) -> int | None:

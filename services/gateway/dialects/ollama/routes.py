@@ -1,4 +1,4 @@
-"""Ollama's routes beside generation: what is served and how, and clear refusals of what would change it."""
+"""Ollama's routes beside generation: which models are served and how, and clear refusals of requests to change that."""
 
 from typing import Final
 
@@ -15,18 +15,18 @@ from services.gateway.http.reply import Given, Reply, reply
 from services.gateway.models.model_info import ModelInfo, describe
 from services.gateway.models.served_model import Lexicon, ServedModel
 
-# Clients ask whether what they need is there: of those met, Codex wants 0.13.4 and the editors less.
+# Clients ask for a minimum version: Codex wants 0.13.4, and the editors that we know want less.
 VERSION: Final = "0.20.0"
 
 
 class Version(Reply):
-    """Which of Ollama's releases the routes under /api are like."""
+    """The release of Ollama that the routes under /api follow."""
 
     version: str = VERSION
 
 
 class Tags(Reply):
-    """The models that there are."""
+    """The served models."""
 
     models: list[TaggedModel]
 
@@ -65,7 +65,7 @@ class PullProgress(Reply):
 
 
 async def version(_: web.Request) -> web.Response:
-    """The release that clients may take this for."""
+    """The release of Ollama that these routes follow."""
     return reply(Version())
 
 
@@ -78,7 +78,7 @@ async def tags(request: web.Request) -> web.Response:
 
 
 async def processes(request: web.Request) -> web.Response:
-    """The same models: what is served runs."""
+    """The served models, because each of them is running."""
     return reply(Processes(models=[running(model, description) for model, _, description in await _served(request)]))
 
 
@@ -92,14 +92,16 @@ async def show(request: web.Request) -> web.Response:
 
 
 async def pull(request: web.Request) -> web.Response:
-    """Success for what is served already, as Ollama has it; nothing is ever downloaded."""
+    """Success for a served model, as Ollama answers for one that it has; the gateway never downloads."""
     body = checked(Pull, parse_object(await read_body(request)))
     try:
         await request.app[GATEWAY].directory.find(body.asked)
     except ApiError as error:
         if error.status != 404:
             raise
-        raise ApiError(404, f"{error.message} Models come with verifiers; none is pulled.", code=error.code) from None
+        raise ApiError(
+            404, f"{error.message} Verifiers load the models; this gateway pulls none.", code=error.code
+        ) from None
     steps = ("pulling manifest", "success") if body.stream else ("success",)
     lines = "".join(f"{PullProgress(status=step).model_dump_json()}\n" for step in steps)
     return web.Response(text=lines, content_type=NDJSON if body.stream else "application/json")
@@ -112,7 +114,7 @@ async def refuse_embedding(_: web.Request) -> web.Response:
 
 async def refuse_change(_: web.Request) -> web.Response:
     """Raises the 400."""
-    raise ApiError(400, "Models cannot be changed here: they come and go with the verifiers.", code="unsupported")
+    raise ApiError(400, "This gateway cannot change models: verifiers load them.", code="unsupported")
 
 
 async def _served(request: web.Request) -> list[tuple[ServedModel, Lexicon, ModelInfo]]:

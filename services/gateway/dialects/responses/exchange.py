@@ -1,4 +1,4 @@
-"""OpenAI's Responses: answers as items, which a later request may go on from by naming the response.
+"""OpenAI's Responses: answers as items. A later request may continue a response by naming it.
 
 https://platform.openai.com/docs/api-reference/responses
 """
@@ -43,7 +43,7 @@ class ResponsesExchange:
 
     @property
     def background(self) -> bool:
-        """Whether the answer is generated whether or not its client stays."""
+        """Whether generation continues when the client leaves."""
         return self._request.background
 
     @property
@@ -51,7 +51,7 @@ class ResponsesExchange:
         return self._request.warnings(self._box)
 
     async def resolve(self, stores: Stores) -> None:
-        """Put what the request refers to in its place. Raises a 400 or 404 `ApiError` for what is not there."""
+        """Replace references by what they refer to. Raises a 400 or 404 `ApiError` for a reference to nothing."""
         self._items = [await _find_item(item, stores.responses) for item in self._items]
         previous = self._request.previous_response_id
         if previous is None:
@@ -77,7 +77,7 @@ class ResponsesExchange:
     async def keep(self, stores: Stores) -> None:
         """Store the response, unless the request said not to.
 
-        Failures are logged only: the answer is there, and a request that goes on from it will be told.
+        Only logs a failure: the client has its answer, and a request that continues it gets an error.
         """
         if not self._request.store or self._answered is None:
             return
@@ -95,7 +95,7 @@ class ResponsesExchange:
 
 
 async def _find_item(item: Item, store: ResponseStore) -> Item:
-    """The item itself, where this one only refers to it."""
+    """The item, or the one to which it refers."""
     if not isinstance(item, ReferenceItem):
         return item
     # An item's id holds that of its response.

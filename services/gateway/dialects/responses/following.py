@@ -1,4 +1,4 @@
-"""Streams a response in the background from its record, from any event on, by any gateway, to any number of readers."""
+"""Streams a background response from its record: any gateway, from any event on, to any number of readers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ _AWAY_S: Final = 60.0  # for so long
 async def follow(
     request: web.Request, response_id: str, first: RecordedEvent, after: int, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    """The events behind the one with the number `after` as they come, up to the last; `first` is the record's first.
+    """The events after number `after` as they come, up to the last; `first` is the record's first event.
 
-    A record that vanishes ends as a failed response does. If Redis stays away, the stream ends without an end of the
-    response, for that is not known, and may be taken up later.
+    A record that vanishes ends like a failed response. If Redis stays away, the stream ends without a last event, and
+    the client may continue it later.
     """
     gateway = request.app[GATEWAY]
     records = gateway.stores.records.of(request[CALLER])
@@ -53,7 +53,7 @@ class _Reader:
     async def play(self, stream: EventStream, watch: RecordWatch) -> None:
         """Send everything up to the end. Raises `ClientGone`."""
         while True:
-            lost = watch.lost  # what is there has to be read after this was asked
+            lost = watch.lost  # ask this before reading, or a late event would be missed
             entries = await self._read(stream)
             if entries is None:
                 return await stream.send([self._unreachable()])
@@ -70,14 +70,14 @@ class _Reader:
                 await watch.wait(stream.quiet_s())
 
     async def _is_behind(self) -> bool:
-        """Whether the end came before this place, as it may after Redis forgot what had been read."""
+        """Whether the record ended before this place, as can happen after Redis lost events."""
         with suppress(RedisError, *DISCONNECTED):
             newest = await self._records.newest(self._key)
             return newest is not None and newest.last and newest.number <= self._after
         return False
 
     async def _read(self, stream: EventStream) -> list[RecordedEvent] | None:
-        """What there is; None if Redis was away for too long."""
+        """The events that are there; None if Redis was away for too long."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _AWAY_S
         while loop.time() < until:
@@ -85,7 +85,7 @@ class _Reader:
                 return await self._records.read(self._key, self._after, _BATCH)
             except DISCONNECTED:
                 await asyncio.sleep(_PAUSE_S)
-            except RedisError:  # what lies there is no record
+            except RedisError:  # the key is not a record
                 return []
             if not stream.quiet_s():
                 await stream.send([PING])

@@ -67,11 +67,11 @@ class Answered:
         return self._request.background
 
     def queued(self) -> dict[str, Any]:
-        """The response before anybody works on it."""
+        """The response before a verifier works on it."""
         return self._object("queued")
 
     def begun(self) -> dict[str, Any]:
-        """The response before there is anything of it."""
+        """The response before its first token."""
         return self._object("in_progress")
 
     def done(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Answered:
         }
 
     def failed(self, error: ApiError) -> dict[str, Any]:
-        """The response with what there was of it when it failed, or was cancelled."""
+        """The response with the output up to its failure or cancellation."""
         if error.code == CANCELLED:
             return {**self._object("cancelled"), "output": self._items.items()}
         return failure(self._object("failed"), error.message, self._items.items())
@@ -99,7 +99,7 @@ class Answered:
         prompt = self._prepared.prompt_tokens
         return {
             "input_tokens": prompt,
-            # Nothing is billed for keeping a prefix, so nothing is counted as written.
+            # Keeping a prefix costs the client nothing, so no tokens count as written.
             "input_tokens_details": {"cached_tokens": min(prompt, finished.cached), "cache_write_tokens": 0},
             "output_tokens": finished.tokens,
             "output_tokens_details": {"reasoning_tokens": finished.reasoning},
@@ -147,7 +147,7 @@ class Answered:
 class ResponsesFraming:
     """A stream: created, in progress, the items' events, and completed, incomplete or failed. There is no end mark.
 
-    In the background a response is queued until there is anything of it, and its frames have ids to go on from.
+    A background response is queued until its first token, and its frames have ids from which a client can continue.
     """
 
     def __init__(self, answered: Answered) -> None:
@@ -189,7 +189,7 @@ class ResponsesFraming:
 
 
 def numbered(event: Mapping[str, Any], number: int, *, resumable: bool) -> bytes:
-    """The frame of an event; what may be resumed behind it has its number as id."""
+    """The frame of an event. The frames of a stream that can be resumed have the event's number as id."""
     data = {"type": event["type"], "sequence_number": number, **event}
     place = b"id: %d\n" % number if resumable else b""
     return place + b"event: %b\ndata: %b\n\n" % (event["type"].encode(), msgspec.json.encode(data))
@@ -202,8 +202,8 @@ def told(frame: bytes) -> dict[str, Any]:
 
 
 def failure(response: Mapping[str, Any], message: str, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The response as it is after an error, with what there was of its output."""
-    # Of the codes that OpenAI knows here, and typed clients take, this is the only one for what can still fail.
+    """The response after an error, with its output so far."""
+    # Typed clients accept only OpenAI's codes; of these only this one means a failure of the server.
     return {**response, "status": "failed", "error": {"code": "server_error", "message": message}, "output": output}
 
 

@@ -1,6 +1,6 @@
 """The items of a Responses conversation, checked, and how they become messages for a chat template. Pure.
 
-Items are finer than messages: one turn of the assistant may be several (thinking, text, calls), which are one message.
+Items are finer than messages: several items (thinking, text, calls) may be one turn, which is one message.
 """
 
 import base64
@@ -27,7 +27,7 @@ _SEALED: Final = "draftmesh1:"
 
 
 def seal(thinking: str) -> str:
-    """What `encrypted_content` carries for clients that send back nothing else of it. Opaque, not secret."""
+    """The value of `encrypted_content`, for clients that send back only this. Opaque, not secret."""
     return _SEALED + base64.b64encode(thinking.encode()).decode()
 
 
@@ -74,7 +74,7 @@ class _Item(BaseModel):
 
 
 class MessageItem(_Item):
-    """What somebody said."""
+    """A message of the user, the assistant or the system."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
@@ -82,7 +82,7 @@ class MessageItem(_Item):
 
 
 class ReasoningItem(_Item):
-    """What the assistant thought before it went on."""
+    """The thinking of the assistant."""
 
     type: Literal["reasoning"] = "reasoning"
     content: Content = ""
@@ -100,7 +100,7 @@ def _arguments(value: object) -> object:
 
 
 class CallItem(_Item):
-    """A call that the assistant made; one that is `incomplete` was cut off, so it never was."""
+    """A call that the assistant made; one that is `incomplete` was cut off, so it was never made."""
 
     type: Literal["function_call"] = "function_call"
     call_id: str
@@ -120,7 +120,7 @@ class CallItem(_Item):
 
 
 class CallOutputItem(_Item):
-    """What a call gave."""
+    """The result of a call."""
 
     type: Literal["function_call_output"] = "function_call_output"
     call_id: str
@@ -135,7 +135,7 @@ class ReferenceItem(_Item):
 
 
 class UnknownItem(_Item):
-    """An item that models here have no use for, left out: `type` is what it called itself."""
+    """An item of an unsupported type, which the gateway ignores; `type` is the item's own."""
 
     type: str
 
@@ -169,7 +169,7 @@ Item = Annotated[
 
 
 class _Turn:
-    """The assistant's message while its items come in."""
+    """The assistant's message while its items are read."""
 
     def __init__(self) -> None:
         self.thinking: list[str] = []
@@ -177,7 +177,7 @@ class _Turn:
         self.calls: list[dict[str, object]] = []
 
     def spoke(self) -> bool:
-        """Whether more text would be another turn."""
+        """Whether more text would begin another turn."""
         return bool(self.texts) and not self.calls
 
     def message(self) -> dict[str, object]:
@@ -224,5 +224,5 @@ def messages(items: Iterable[Item]) -> tuple[dict[str, object], ...]:
 
 
 def unknown_kinds(items: Sequence[Item]) -> list[str]:
-    """The types of the items that are left out, each once."""
+    """The types of the items that the gateway ignores, each once."""
     return list(dict.fromkeys(item.type for item in items if isinstance(item, UnknownItem)))

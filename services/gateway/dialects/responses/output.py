@@ -1,4 +1,4 @@
-"""The items of an answer, and the events that tell of them: each is added, grows by deltas and is done. Pure.
+"""The items of an answer, and their events: each item is added, grows by deltas and is done. Pure.
 
 https://platform.openai.com/docs/api-reference/responses-streaming
 """
@@ -43,8 +43,8 @@ class OutputItems:
     """One answer's items. Push its parts in order, then `finish` once.
 
     Text is a message, thinking a reasoning item, a call a function_call; `origins` gives a function's namespace and
-    name as the client knows them. A call that was cut off stays without its done events, for clients make a call on
-    those, and its item is marked as incomplete.
+    name as the client knows them. A call that was cut off gets no done events, because clients make a call when they
+    see them; its item is marked as incomplete.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class OutputItems:
         self._messages = 0
 
     def items(self) -> list[dict[str, Any]]:
-        """What there is of the output; an item that still grows is incomplete."""
+        """The output so far; an item that still grows is incomplete."""
         return self._done if self._open is None else [*self._done, self._item(self._open, "incomplete")]
 
     def push(self, parts: Iterable[Part]) -> list[Event]:
@@ -85,7 +85,7 @@ class OutputItems:
         return events
 
     def finish(self, *, cut: bool) -> list[Event]:
-        """The last events; `cut`: the answer reached its limit. An answer of nothing is an empty message."""
+        """The last events; `cut`: the answer reached its limit. An empty answer is an empty message."""
         begun: list[Event] = []
         if not self._done and self._open is None:
             begun = self._begin("message", "output_text")

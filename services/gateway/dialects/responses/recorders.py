@@ -1,7 +1,7 @@
-"""Ends the records of gateways that died: their requests are freed by the verifiers, and nobody else would say so.
+"""Ends the records of gateways that died, so that their readers do not wait for ever.
 
-Every gateway looks after the records of all, as verifiers do after requests, and of its own after those that none of
-its tasks writes.
+Verifiers free the requests of such gateways. Every gateway checks the records of all gateways, and of its own those
+that no task writes any more.
 """
 
 import math
@@ -20,7 +20,7 @@ from shared.fleet.registry import Registry
 
 logger = structlog.get_logger()
 
-_MESSAGE: Final = "The gateway that worked on this response gave no sign of life for too long."
+_MESSAGE: Final = "The gateway that generated this response has stopped."
 
 
 class Recorders:
@@ -31,7 +31,7 @@ class Recorders:
         self._registry = registry
         self._background = background
         self._liveness = Liveness(SILENT_S, AWAY_S)
-        self._orphans: set[str] = set()  # of our own, when we last looked
+        self._orphans: set[str] = set()  # this gateway's own, at the last look
 
     async def run(self) -> None:
         """Watch for ever."""
@@ -45,7 +45,7 @@ class Recorders:
         ages = await self._registry.ages_ms(others) if others else {}
         dead = self._liveness.dead(now, {name: ages.get(name, math.inf) / 1000 for name in others})
         orphans = {key for key, gateway in growing.items() if gateway == own and not self._background.writes(key)}
-        # One that has just ended may look like an orphan, but only once.
+        # A record that has just ended may look abandoned, but only once.
         lost = [key for key, gateway in growing.items() if gateway in dead or key in orphans & self._orphans]
         self._orphans = orphans
         for key in lost:
@@ -53,11 +53,11 @@ class Recorders:
             await self._end(key)
 
     async def _end(self, key: str) -> None:
-        """Write the last event. Should there be later ones by then, the next look finds the record again."""
+        """Write the last event. If later events came meanwhile, the next look finds the record again."""
         try:
             entries = await self._records.read(key)
             if not entries:
-                await self._records.finish(key, 1, b"")  # there is none, which this notes
+                await self._records.finish(key, 1, b"")  # the record does not exist, and this notes it
                 return
             number = entries[-1].number + 1
             await self._records.finish(key, number, _farewell([told(entry.frame) for entry in entries], number))

@@ -1,6 +1,6 @@
-"""Answers in the background: written down event by event, whether or not anybody reads them.
+"""Background answers: recorded event by event, whether or not a client reads them.
 
-A client that leaves cancels nothing; it, or another with its key, goes on reading where it was
+A client that leaves cancels nothing. It, or another client with its key, continues to read where it stopped
 (https://platform.openai.com/docs/guides/background).
 """
 
@@ -25,8 +25,8 @@ from shared.wire.broker import DISCONNECTED, Reconnect
 
 logger = structlog.get_logger()
 
-_FULL: Final = "The answer is longer than what there is room for in the background."
-_GRACE_S: Final = 10.0  # behind a request's deadline, to write that it passed
+_FULL: Final = "The answer is larger than a background response may be."
+_GRACE_S: Final = 10.0  # after a request's deadline, to record that it passed
 
 
 class ResponsesEndpoint(Endpoint):
@@ -48,7 +48,7 @@ class ResponsesEndpoint(Endpoint):
             background.start(key, _record(admitted, framing, recorder, admitted.held.pop_all()))
         if not exchange.streaming:
             return web.json_response(told(frames[0])["response"], headers=admitted.headers)
-        with admitted.gateway.activity.stay():  # until the reader has the end, and not only the writer
+        with admitted.gateway.activity.stay():  # until the reader has the end too, not only the writer
             return await follow(
                 admitted.request, response_id, RecordedEvent(0, frames[0], last=False), -1, admitted.headers
             )
@@ -62,15 +62,15 @@ async def _begin(admitted: AdmittedExchange, response_id: str, frames: Sequence[
     except (RedisError, *DISCONNECTED) as error:
         raise unavailable(REDIS_DOWN) from error
     if written is not AppendOutcome.OK:
-        raise unavailable("There is no room for another answer in the background; try again later.", "records_full")
+        raise unavailable("There is no room for another background response; try again later.", "records_full")
 
 
 class _Closed(Exception):
-    """The record takes no more."""
+    """The record accepts no more events."""
 
 
 class _Recorder:
-    """Writes one record in order, and again and again while Redis is away."""
+    """Writes one record in order, and retries while Redis is away."""
 
     def __init__(self, records: RecordStore, response_id: str, written: int) -> None:
         self.response_id = response_id
@@ -78,10 +78,10 @@ class _Recorder:
         self._number = written
 
     def quiet_s(self) -> float:
-        return math.inf  # nobody waits for a record
+        return math.inf  # a record has no reader to keep waiting
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Raises `_Closed`, or the `ApiError` that should be the record's end."""
+        """Raises `_Closed`, or the `ApiError` with which to end the record."""
         if not frames:
             return
         number = self._number
@@ -116,7 +116,7 @@ async def _insist(action: Callable[[], Awaitable[AppendOutcome]]) -> AppendOutco
 
 
 async def _record(admitted: AdmittedExchange, framing: Framing, recorder: _Recorder, held: AsyncExitStack) -> None:
-    """Write the whole answer, then give back what it held. A record that is left without an end is given one later."""
+    """Write the whole answer, then release what it held. `Recorders` ends a record that has no end."""
     [job] = admitted.identity.prepared.jobs
     async with held:
         try:

@@ -1,7 +1,7 @@
 """A Responses request as clients send it, checked.
 
-What cannot be done is refused by name where it would change the answer's meaning, and left out with a warning where
-clients offer it in passing: tools and items of types that only OpenAI's own service has.
+The gateway refuses, by name, an option that it does not support and that would change the answer's meaning. It ignores,
+with a warning, tools and items of types that only OpenAI's own service has.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ def _present(value: object) -> object:
 
 
 def _said(value: object) -> object:
-    """A text as what the user says, an empty one too: some clients send it to warm the model up."""
+    """A text as the user's message, also an empty one, which some clients send to warm the model up."""
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
 
@@ -50,7 +50,7 @@ class TextFormat(BaseModel):
 
 
 class TextOptions(BaseModel):
-    """The `text` field; `verbosity` asks for a habit that models here do not have, so it changes nothing."""
+    """The `text` field; `verbosity` has no effect, because models here cannot be told how verbose to be."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -59,7 +59,7 @@ class TextOptions(BaseModel):
 
 
 class ReasoningField(ReasoningOptions):
-    """The `reasoning` field. Thinking is given as it is, so there is nothing to summarise."""
+    """The `reasoning` field. The gateway returns the thinking itself, so it makes no summary."""
 
     summary: Literal["auto", "concise", "detailed"] | None = None
 
@@ -90,7 +90,7 @@ class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
 
     @property
     def sealed(self) -> bool:
-        """Whether thinking is given in the form that clients without a memory of it send back."""
+        """Whether the answer has the thinking in the form that clients send back instead of storing it."""
         return _SEALED in self.include
 
     def generation(self, box: Toolbox, choice: ToolChoice, items: Iterable[Item]) -> GenerationRequest:
@@ -114,9 +114,9 @@ class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
         )
 
     def warnings(self, box: Toolbox) -> list[str]:
-        """What was left out, a line each."""
-        lines = [f"tools of type '{kind}' are left out" for kind in box.dropped]
-        lines += [f"items of type '{kind[:64]}' are left out" for kind in unknown_kinds(self.input or [])]
+        """What the gateway ignored, one line each."""
+        lines = [f"tools of type '{kind}' are ignored" for kind in box.dropped]
+        lines += [f"items of type '{kind[:64]}' are ignored" for kind in unknown_kinds(self.input or [])]
         if self.truncation == "auto":
             lines.append("truncation 'auto' is not supported: an input that is too long is refused")
         return lines
@@ -139,10 +139,12 @@ def parse_responses(data: bytes) -> ResponsesRequest:
     refuse_unbuilt(payload)
     for name in ("conversation", "prompt"):
         if name in payload:
-            raise invalid(name, f"'{name}' refers to what only OpenAI's service keeps.", "unsupported_parameter")
+            raise invalid(
+                name, f"'{name}' refers to an object that only OpenAI's service keeps.", "unsupported_parameter"
+            )
     request = checked(ResponsesRequest, payload)
     if request.background and not request.store:
-        raise invalid("background", "'background' needs 'store': nothing can be read later of what is not kept.")
+        raise invalid("background", "'background' needs 'store' to be true: clients read the response from the store.")
     if request.input is None and request.previous_response_id is None:
         raise invalid("input", "'input' is required.", "missing_required_parameter")
     if not request.input and not request.instructions and request.previous_response_id is None:

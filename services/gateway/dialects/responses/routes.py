@@ -1,4 +1,4 @@
-"""The routes of stored responses and of those in the background: each caller sees, ends and forgets its own."""
+"""The routes of stored and background responses: each caller reads, cancels and deletes its own."""
 
 import asyncio
 from typing import Any, Final, Literal
@@ -14,8 +14,8 @@ from services.gateway.storage.records import Record
 from services.gateway.storage.stores import Stores
 from shared.wire.jobs import JobStore
 
-_SETTLE_S: Final = 5.0  # a verifier hears of a cancellation at its next commit
-_QUEUED: Final = 2  # events before anybody works on a response
+_SETTLE_S: Final = 5.0  # a verifier learns of a cancellation at its next commit
+_QUEUED: Final = 2  # events before a verifier works on a response
 
 
 class Deleted(BaseModel):
@@ -27,7 +27,7 @@ class Deleted(BaseModel):
 
 
 async def get_response(request: web.Request) -> web.StreamResponse:
-    """A response as it is now; with `stream=true` the events of one in the background."""
+    """A response as it is now; with `stream=true` the events of a background response."""
     stores, response_id = _stores(request), request.match_info["id"]
     if request.query.get("stream", "false") == "true" and request.method == "GET":
         return await _stream(request, response_id)
@@ -49,19 +49,19 @@ async def _stream(request: web.Request, response_id: str) -> web.StreamResponse:
     if record is None:
         if await stores.responses.find(response_id) is None:
             raise _missing(request)
-        message = "'stream': only responses in the background can be streamed again, and for an hour."
+        message = "'stream': only background responses can be streamed again, for one hour."
         raise invalid("stream", message, "unsupported_parameter")
     if after > record.newest.number:
         message = f"'starting_after': there is no event {after}; the newest is {record.newest.number}."
         raise invalid("starting_after", message)
     if record.newest.last and after == record.newest.number:
-        return web.Response(status=204)  # on which clients that reconnect by themselves stop
+        return web.Response(status=204)  # the status on which clients stop reconnecting
     with gateway.activity.stay():
         return await follow(request, response_id, record.first, after)
 
 
 def _after(request: web.Request) -> int:
-    """Behind which event to begin; -1: with the first. A client that reconnects by itself only changes its header."""
+    """The event after which to begin; -1: before the first. A client that reconnects changes only its header."""
     text = request.headers.get("Last-Event-ID") or request.query.get("starting_after")
     if text is None:
         return -1
@@ -71,7 +71,7 @@ def _after(request: web.Request) -> int:
 
 
 async def cancel_response(request: web.Request) -> web.Response:
-    """End a response in the background; one that has ended stays as it is."""
+    """Cancel a background response; one that has ended stays as it is."""
     stores, gateway, response_id = _stores(request), request.app[GATEWAY], request.match_info["id"]
     record = await stores.records.find(response_id)
     if record is None:
@@ -79,7 +79,7 @@ async def cancel_response(request: web.Request) -> web.Response:
         if stored is None:
             raise _missing(request)
         if not stored.response.get("background"):
-            raise invalid("response_id", "Only responses in the background can be cancelled.")
+            raise invalid("response_id", "Only background responses can be cancelled.")
         return web.json_response(stored.response)
     if not record.newest.last:
         await _cancel(request, record)
@@ -94,7 +94,7 @@ async def cancel_response(request: web.Request) -> web.Response:
 
 
 async def delete_response(request: web.Request) -> web.Response:
-    """Forget a response, and end it if it runs."""
+    """Delete a response, and cancel it if it runs."""
     stores, response_id = _stores(request), request.match_info["id"]
     record = await stores.records.find(response_id)
     if record is not None and not record.newest.last:
@@ -112,7 +112,7 @@ async def _cancel(request: web.Request, record: Record) -> None:
 
 
 def _state(record: Record) -> dict[str, Any]:
-    """The response as far as it is known."""
+    """The response so far."""
     if record.newest.last:
         response: dict[str, Any] = told(record.newest.frame)["response"]
         return response

@@ -1,7 +1,7 @@
 """The tools of a Responses request: functions, also those in namespaces, as one flat list. Pure.
 
-A namespace's functions get its name before theirs, so that the model cannot confuse two of one name; calls go back to
-the client under the names that it gave.
+A function in a namespace gets the namespace before its name, so that the model cannot confuse two functions of one
+name. The client gets calls under its own names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from services.gateway.requests.types import Tool, ToolChoice
 
 
 def flat_name(namespace: str | None, name: str) -> str:
-    """The one name that the model knows a function by."""
+    """The name by which the model knows a function."""
     if not namespace:
         return name
     return namespace + name if namespace.endswith("__") else f"{namespace}__{name}"
@@ -32,7 +32,8 @@ class _Function(BaseModel):
 
 @dataclass(slots=True)
 class Toolbox:
-    """What the model may call. `echo` are the tools in use as the client sent them, `dropped` the types of the rest."""
+    """What the model may call. `echo` holds the supported tools as the client sent them, `dropped` the types of the
+    others."""
 
     tools: dict[str, Tool] = field(default_factory=dict)
     origins: dict[str, tuple[str | None, str]] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Toolbox:
         return inner[0] if len(inner) == 1 else None
 
     def add(self, declared: Mapping[str, Any], param: str, namespace: str | None = None) -> bool:
-        """Take a function in; False for a tool of another type. Raises a 400 `ApiError` for a malformed one."""
+        """Add a function; False for a tool of another type. Raises a 400 `ApiError` for a malformed one."""
         kind = declared.get("type")
         if kind != "function":
             self.dropped.append(str(kind)[:64])
@@ -117,7 +118,7 @@ def tool_choice(value: Any, parallel: bool | None, box: Toolbox) -> ToolChoice:
         raise invalid("tool_choice", f"'tool_choice' must be {kinds}.")
     if mode == "required" and not box.tools:
         raise invalid("tool_choice", "'tool_choice' asks for a call, but there is no function among 'tools'.")
-    # Whoever names one function expects one call of it.
+    # A client that names one function expects one call of it.
     single = isinstance(value, dict) and value.get("type") == "function"
     return ToolChoice(mode=mode, names=names, parallel=not single if parallel is None else parallel)
 
@@ -130,7 +131,7 @@ def official_choice(value: Any) -> Any:
 
 
 def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A function with its name beside its type, where a client may have nested it as in chat completions."""
+    """A function with its name beside its type; a client may have nested it as in chat completions."""
     nested = tool.get("function")
     return {**nested, "type": "function"} if isinstance(nested, dict) else dict(tool)
 
@@ -148,7 +149,7 @@ def _named(choice: Mapping[str, Any], box: Toolbox) -> tuple[Any, tuple[str, ...
     names = tuple(_name(tool, box, "tool_choice.tools") for tool in functions)
     mode = choice.get("mode", "auto")
     if not names:
-        # No names would mean any tool, which is the opposite of what was asked for.
+        # An empty list would allow any tool, which is the opposite of the request.
         if mode == "required":
             raise invalid("tool_choice.tools", "'tool_choice.tools' must name a function when a call is required.")
         return "none", ()

@@ -158,8 +158,8 @@ def test_tools_of_anthropic_s_servers_are_left_out_with_a_warning() -> None:
     request = parse_messages(json.dumps({**body, "mcp_servers": servers}).encode())
     assert [tool.name for tool in request.generation().tools] == ["weather", "b"]
     assert request.warnings == [
-        "tool 'web_search' cannot be offered here and was left out",
-        "'mcp_servers' is not supported here and was left out",
+        "tool 'web_search' is not supported here and was ignored",
+        "'mcp_servers' is not supported here and was ignored",
     ]
 
 

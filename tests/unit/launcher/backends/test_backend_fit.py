@@ -65,7 +65,7 @@ def test_signs_of_a_gpu_suggest_the_backend_that_suits_it(paths: list[str], back
 
 def test_a_gpu_that_no_backend_is_for_is_told_with_the_command() -> None:
     shown, offered = ["/dev/nvidia0"], ["cuda", "vulkan"]
-    assert "`draftmesh backend add cuda` brings one" in signs.hint(shown, ["cpu"], offered)
+    assert "`draftmesh backend add cuda` adds one" in signs.hint(shown, ["cpu"], offered)
     assert "docs/backends.md" in signs.hint(shown, ["cpu"], [])
     assert signs.hint(shown, ["cpu", "gpu"], offered) == ""
     assert signs.hint([], ["cpu"], offered) == ""
@@ -90,7 +90,7 @@ def test_a_backend_without_a_device_is_explained(backend: str, paths: list[str],
     [
         ("vulkan:0", "no such device; the backend vulkan is damaged; here: cpu; or auto"),
         ("Vulkan", "no such device; the backend vulkan is damaged; here: cpu; or auto"),
-        ("cuda:0", "no such device; here: cpu; or auto; `draftmesh backend add cuda` may bring it"),
+        ("cuda:0", "no such device; here: cpu; or auto; `draftmesh backend add cuda` may add it"),
         ("rocm:0", "no such device; here: cpu; or auto"),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_disk_without_room_is_told_before_anything_is_fetched(here: Path, monk
     usage = shutil.disk_usage("/")._replace(free=10_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     monkeypatch.setattr(fetching, "fetch", lambda *_: pytest.fail("something was fetched"))
-    assert add().startswith("backend add vulkan: 44.2 MB are needed and 10.0 MB are free at ")
+    assert add().startswith("backend add vulkan: 44.2 MB is needed; 10.0 MB is free at ")
 
 
 def test_a_disk_that_gets_full_while_fetching_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +146,8 @@ def test_a_disk_that_gets_full_while_fetching_leaves_nothing(here: Path, monkeyp
     monkeypatch.setattr(registries, "address", lambda _: registries.DownloadAddress("http://127.0.0.1:1/x"))
     monkeypatch.setattr(Download, "run", full)
     assert add() == (
-        "backend add vulkan: the disk is full at /somewhere/stub.incomplete; nothing was installed, what has come is"
-        " kept: make room and try again"
+        "backend add vulkan: the disk is full at /somewhere/stub.incomplete; nothing was installed; free some space and"
+        " try again (the download is kept)"
     )
     assert [path.name for path in here.iterdir()] == [".lock"]
 

@@ -229,8 +229,8 @@ def test_a_context_that_suffices_is_not_warned_of() -> None:
     ("arguments", "line"),
     [
         (["emacs"], "error: client emacs: one of claude, codex, opencode, continue, aider, open-webui"),
-        (["claude", "--model", "big"], f"error: --model big: served are {MODEL}, second"),
-        (["claude", "--api-key", "wrong"], "error: --api-key (not shown): {url} refuses it (HTTP 401)"),
+        (["claude", "--model", "big"], f"error: --model big: not served there; served are {MODEL}, second"),
+        (["claude", "--api-key", "wrong"], "error: --api-key (not shown): {url} refuses this key (HTTP 401)"),
         (["claude", "--url", "ftp://h"], "error: --url ftp://h: an address such as http://127.0.0.1:7071"),
         (
             ["claude", "--url", "http://127.0.0.1:1"],

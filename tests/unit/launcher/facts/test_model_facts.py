@@ -240,7 +240,7 @@ def test_what_cannot_be_read_is_one_line_and_the_others_are_read(tmp_path: Path)
     bad.write_bytes(b"GGUF" + bytes(100))
     found = Library(tmp_path / "kept.json").read([[bad], [good], [tmp_path / "absent.gguf"]])
     assert isinstance(found[0], str)
-    assert "is no GGUF file that can be read" in found[0]
+    assert "is not a GGUF file that can be read" in found[0]
     assert isinstance(found[1], Facts)
     assert isinstance(found[2], str)
 

@@ -79,8 +79,8 @@ def test_a_file_that_holds_no_token_is_told(tmp_path: Path, content: str) -> Non
 @pytest.mark.parametrize(
     ("fleets", "complaint"),
     [
-        ([], "no fleet announces itself in this network; write draftmesh join redis://"),
-        ([AnnouncedFleet("a", "h", 1), AnnouncedFleet("b", "h", 2)], "there are 2 fleets; write which one"),
+        ([], "no fleet announces itself in this network; give the address, as in draftmesh join redis://"),
+        ([AnnouncedFleet("a", "h", 1), AnnouncedFleet("b", "h", 2)], "there are 2 fleets; say which one"),
         ([AnnouncedFleet("a", "h", 1)], "--token"),
     ],
 )

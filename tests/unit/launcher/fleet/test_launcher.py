@@ -244,7 +244,7 @@ def test_a_host_that_is_not_here_is_an_error() -> None:
         ({"redis": "localhost"}, "--redis localhost: an address such as"),
         ({"redis": "redis://h", "redis_host": "0.0.0.0"}, "--redis-host 0.0.0.0: is the embedded Valkey's"),
         ({"lan": True, "redis": "redis://h"}, "--lan on: opens the embedded Valkey"),
-        ({"redis_host": "192.0.2.1"}, "--redis-host 192.0.2.1: cannot be listened on"),
+        ({"redis_host": "192.0.2.1"}, "--redis-host 192.0.2.1: cannot listen there"),
         ({"tensor_split": "x"}, "--tensor-split x: "),
         ({"target_device": ("cpu", "cpu")}, "--target-device cpu: one per --target-model, and there are 1"),
         ({"alias": ("a b",)}, "--alias a b: up to 256 characters"),

@@ -18,10 +18,10 @@ MEASURING = json.dumps({"event": "calibration_started", "layout": "streams"})
         ([], ""),
         (["no JSON", "[1]", '{"event": 3}', '{"event": "model_loading", "percent": "x"}'], ""),
         ([LOADING], "loading the model, 40 %"),
-        ([LOADING, MEASURING], "measuring what rows cost here, once for this model and device"),
-        ([MEASURING, '{"event": "verifier_ready"}'], "measuring what rows cost here, once for this model and device"),
+        ([LOADING, MEASURING], "measuring the cost of rows, once for this model and device"),
+        ([MEASURING, '{"event": "verifier_ready"}'], "measuring the cost of rows, once for this model and device"),
         (['{"event": "model_placed", "placed": "20 of 33 layers on cuda:0"}'], "20 of 33 layers on cuda:0"),
-        (['{"event": "model_sought", "progress": "big.gguf: 3 of 40 GB"}'], "big.gguf: 3 of 40 GB"),
+        (['{"event": "model_search", "progress": "big.gguf: 3 of 40 GB"}'], "big.gguf: 3 of 40 GB"),
     ],
 )
 def test_the_last_line_that_tells_of_a_start_counts(lines: list[str], told: str) -> None:

@@ -126,7 +126,7 @@ CRASH = "import os, signal; print('loading', flush=True); os.kill(os.getpid(), s
 async def test_a_child_that_crashes_twice_before_it_is_ready_is_given_up_with_the_likely_cause(tmp_path: Path) -> None:
     recorder = Recorder()
     error = await failure(tmp_path, recorder, CRASH)
-    cause = "llama.cpp was built for another processor or compiled wrongly; `make llama` builds it anew"
+    cause = "llama.cpp was built for another processor or compiled wrongly; `make llama` rebuilds it"
     assert str(error) == (
         f"child: gave up: it keeps dying (illegal instruction: {cause}). Its log is {tmp_path / 'child.log'}: loading"
     )

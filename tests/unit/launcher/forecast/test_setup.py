@@ -206,7 +206,7 @@ def test_a_target_that_fits_nowhere_is_an_error(
     monkeypatch.setattr(hardware, "look", lambda: Hardware((Device("CPU", "a CPU", "cpu", 10**7, 10**7),)))
     code, _, errors = launch(capfd, "setup")
     assert code == 2
-    assert errors.splitlines()[-1].startswith("error: --target-model default: fits nowhere: its weights are ")
+    assert errors.splitlines()[-1].startswith("error: --target-model default: fits nowhere: its weights take ")
 
 
 @pytest.mark.model

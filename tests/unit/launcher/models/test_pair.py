@@ -189,7 +189,7 @@ def test_a_disk_that_becomes_full_is_one_sentence_and_leaves_nothing(source: Pat
     def full(name: str, done: int, total: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(StartError, match="the disk became full; make room"):
+    with pytest.raises(StartError, match="the disk is full; free some space"):
         gguf_copy.write(source, [GgufCopy(path=tmp_path / "wide.gguf", quant="F32", factor=2)], full)
     assert not list(tmp_path.glob("wide*"))
 

@@ -54,8 +54,8 @@ name = "spare"
         "drafter": {"DRAFTMESH_NAME": "spare"},
     }
     assert handed.notes == (
-        f"{file}:5: port of [gateway] is not used: it is up's to say",
-        f"{file}:7: no_auth of [gateway] is not used: it is up's to say",
+        f"{file}:5: port of [gateway] is not used: `up` sets it",
+        f"{file}:7: no_auth of [gateway] is not used: `up` sets it",
     )
     assert hand_down(None, ()) == Handed()
 

@@ -96,7 +96,7 @@ def test_windows_alone_are_kept_where_all_does_not_fit_and_the_line_and_the_note
     assert (found.level, found.context.branches, found.context.can_copy) == ("law", 0, False)
     assert "only sliding windows are kept" in found.note
     [placed] = [line["placed"] for line in lines if line["event"] == "model_placed"]
-    assert placed.endswith("; sliding windows alone are kept")
+    assert placed.endswith("; the cache keeps only sliding windows")
 
 
 def test_strict_keeps_all_or_nothing(gemma: Path, free: Callable[[int], Placement]) -> None:
@@ -128,9 +128,7 @@ def test_a_device_that_runs_out_after_all_is_told_with_figures(gemma: Path, monk
         raise LlamaError("unable to allocate CUDA0 buffer")
 
     monkeypatch.setattr(Model, "__init__", refuse)
-    with pytest.raises(
-        StartError, match="unable to allocate CUDA0 buffer; by our reckoning it takes all 7 layers on cpu"
-    ):
+    with pytest.raises(StartError, match="unable to allocate CUDA0 buffer; draftmesh estimates all 7 layers on cpu"):
         load(settings(gemma), place_target("cpu"))
 
 

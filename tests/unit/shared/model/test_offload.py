@@ -110,4 +110,6 @@ def test_windows_alone_are_kept_only_where_that_helps() -> None:
     assert offload.windows_or_all(MODEL, LAYOUT, "cuda:0", GB) == LAYOUT
     short = replace(LAYOUT, context=512)  # shorter than the window: nothing to save
     assert offload.windows_or_all(WINDOWED, short, "cuda:0", GB) == short
-    assert str(place(WINDOWED, alone, "auto", "cuda:0", whole - 1, whole)).endswith("sliding windows alone are kept")
+    assert str(place(WINDOWED, alone, "auto", "cuda:0", whole - 1, whole)).endswith(
+        "the cache keeps only sliding windows"
+    )

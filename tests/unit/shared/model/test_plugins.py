@@ -134,7 +134,7 @@ def test_a_broken_one_costs_no_other_device(added: Path) -> None:
     assert list(named(seen.devices)) == ["cpu"]
     assert seen.broken == {
         building.NAME: "the backend stub is damaged: its libggml-stub.so is not what was fetched; `draftmesh backend"
-        " add stub` fetches the one for this release, `draftmesh backend remove stub` takes it away"
+        " add stub` fetches the one for this release, `draftmesh backend remove stub` removes it"
     }
 
 

@@ -20,8 +20,8 @@ REFUSED = [
     ({"general.architecture": "qwen3", "qwen3.pooling_type": 4}, "a rerank model"),
     ({"general.architecture": "llama", "llama.attention.causal": False}, "all of a text at once"),
     ({"general.architecture": "dream"}, "all of a text at once"),
-    ({"general.architecture": "t5"}, "an encoder and a decoder"),
-    ({"general.architecture": "clip"}, "sees or hears"),
+    ({"general.architecture": "t5"}, "an encoder-decoder model"),
+    ({"general.architecture": "clip"}, "image or audio part"),
     ({"general.architecture": "llama", "general.type": "adapter"}, "(adapter)"),
 ]
 
@@ -60,7 +60,9 @@ def embedding_model(path: Path) -> Path:
 @pytest.mark.parametrize("option", ["--target-model", "--draft-model"])
 def test_a_file_is_refused_by_the_option_that_named_it(option: str, tmp_path: Path) -> None:
     path = embedding_model(tmp_path / "nomic.gguf")
-    with pytest.raises(StartError, match=f"{option} .*nomic.gguf: it is an embedding model: it makes vectors"):
+    with pytest.raises(
+        StartError, match=f"{option} .*nomic.gguf: it is an embedding model, which turns texts into vectors"
+    ):
         model_source.resolve(str(path), option)
 
 

@@ -235,7 +235,7 @@ def test_an_error_that_is_found_later_names_the_line_too(place: Path, capsys: py
 @pytest.mark.parametrize("text", ["api_key = 'dm-1'", "redis = 'redis://:p@h:1/0'", "redis = 'redis://h?password=p'"])
 def test_a_secret_that_everybody_here_can_read_is_refused(text: str, place: Path) -> None:
     file = write(place, text, 0o644)
-    with pytest.raises(StartError, match="everybody here can read; chmod 600") as caught:
+    with pytest.raises(StartError, match="every user here can read; run chmod 600") as caught:
         settings_file.read(file)
     assert "dm-1" not in str(caught.value)
     assert ":p" not in str(caught.value)
@@ -253,5 +253,5 @@ def test_a_file_here_that_others_may_write_is_not_trusted_by_chance(
 ) -> None:
     file = write(place, "port = 5", 0o606)
     assert stat.S_IMODE(file.stat().st_mode) == 0o606
-    assert refusal(capsys, "serve").startswith(f"error: --config {file}: others than you can write it; ")
+    assert refusal(capsys, "serve").startswith(f"error: --config {file}: other users can write this file; ")
     assert run("serve", "--config", settings_file.NAME)["port"] == 5
