@@ -50,15 +50,17 @@ def main(
                 lookup = LookupProposer()
                 await DrafterWorker(broker, lookup, introduce(instance, "lookup", lookup.capacity)).run(stop)
                 return
-            from services.drafter.load import ModelDrafter
+            from services.drafter.load import ModelDrafter, find
 
             registry = Registry(broker.redis)
             async with Arriving(registry, instance, "drafter", threads) as arriving:
+                # First the file: what is wrong with it is told at once, and not when there is a verifier to wait for.
+                path = await asyncio.to_thread(find, draft_model)
                 found = await place_drafter(place, arriving, gpu_layers, stop)
                 if found is None:
                     return
                 drafter = await asyncio.to_thread(
-                    ModelDrafter, draft_model, found, ctx, parallel, arriving.threads, gpu_layers
+                    ModelDrafter, draft_model, path, found, ctx, parallel, arriving.threads, gpu_layers
                 )
             keeper = draft_keeper(registry, drafter.texts)
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)

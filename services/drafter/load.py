@@ -1,5 +1,7 @@
 """From options to a model drafter that is ready: file, device, context, vocabulary."""
 
+from pathlib import Path
+
 import structlog
 
 from services.drafter import step_costs
@@ -29,11 +31,21 @@ def _tell(line: str) -> None:
     logger.info("model_search", progress=line)
 
 
+def find(spec: str) -> Path:
+    """The model's file, fetched first if it is not here. Raises `StartError` if it cannot be had or read."""
+    path = model_source.resolve(spec, "--draft-model", _tell)
+    model_source.sizes(path, spec, "--draft-model")
+    return path
+
+
 class ModelDrafter:
     """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be had."""
 
-    def __init__(self, spec: str, place: Placement, ctx: int, parallel: int, threads: Threads, gpu_layers: str) -> None:
-        self.path = model_source.resolve(spec, "--draft-model", _tell)
+    def __init__(
+        self, spec: str, path: Path, place: Placement, ctx: int, parallel: int, threads: Threads, gpu_layers: str
+    ) -> None:
+        """Load the model of `path`, as people named it `spec`."""
+        self.path = path
         self.name = model_source.model_name(self.path)
         self.device = place.name
         sizes = model_source.sizes(self.path, spec, "--draft-model")

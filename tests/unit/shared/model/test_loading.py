@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_refused_before_it_is_loaded(
     place = free(2 * MB)
     starts: dict[str, Callable[[], object]] = {
         "verifier": lambda: load(settings(gemma), place),
-        "drafter": lambda: ModelDrafter(str(gemma), place, 4096, 2, alone(1), offload.AUTO),
+        "drafter": lambda: ModelDrafter(str(gemma), gemma, place, 4096, 2, alone(1), offload.AUTO),
     }
     with pytest.raises(StartError, match=r"it needs \d+ MB of memory \(1 MB of weights, .*and 2 MB are free; it takes"):
         starts[service]()
@@ -110,7 +110,7 @@ def test_strict_keeps_all_or_nothing(gemma: Path, free: Callable[[int], Placemen
 
 def test_a_drafter_keeps_windows_alone_where_all_does_not_fit(gemma: Path, free: Callable[[int], Placement]) -> None:
     for amount, branches in ((whole(gemma) + RESERVE + MB, 7), (whole(gemma) + RESERVE - 2 * MB, 0)):
-        drafter = ModelDrafter(str(gemma), free(amount), 4096, 2, alone(1), offload.AUTO)
+        drafter = ModelDrafter(str(gemma), gemma, free(amount), 4096, 2, alone(1), offload.AUTO)
         assert drafter._context.branches == branches
         drafter.close()
 
