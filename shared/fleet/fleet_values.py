@@ -3,9 +3,10 @@
 Keys are stable; new ones may come. Unknown values are None (JSON: null), and units are in the names. Speeds are of the
 last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, however long ago.
   verdict     a sentence: how much speculation helps now, or what is missing
-  totals      of all verifiers: tokens_per_second, plain_tokens_per_second (what plain decoding would give in the same
-              time for the same requests), speedup, tokens_per_round, running, slots, waiting (requests that no verifier has
-              taken yet), cells (tokens that fit in the KV cache), cells_used (prefix cache included), cells_running
+  totals      of all verifiers: tokens_per_second, plain_tokens_per_second (what plain decoding would give
+              for the same requests in the same time), speedup, tokens_per_round, running, slots, waiting (requests
+              that no verifier has taken yet), cells (tokens that fit in the KV cache), cells_used (prefix cache
+              included), cells_running
   processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
               tokens_per_second, created (unix seconds), url (a gateway's)
   verifiers   id, host, device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining,
