@@ -149,7 +149,7 @@ async def test_what_is_no_such_vocabulary_is_an_error_that_says_so(
 async def test_texts_that_are_none_are_refused(broker: Broker) -> None:
     for data in (b"", b"\xc1", msgspec.msgpack.encode(["x", 1]), msgspec.msgpack.encode({"a": b""})):
         await Registry(broker.redis).publish(keys.draft_vocabulary(content_digest(data)), data)
-        with pytest.raises(ValueError, match="no texts"):
+        with pytest.raises(ValueError, match="not a list of token texts"):
             await Registry(broker.redis).fetch_texts(content_digest(data))
 
 

@@ -243,7 +243,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema", "required"),
         ({"output_config": {"format": SCHEMA}, "output_format": SCHEMA}, "output_format.schema", "together"),
         ({"output_format": SCHEMA, "lark": "start: /a/"}, "lark", "together"),
-        ({"thread": {"type": "create"}}, "thread", "all of their messages"),
+        ({"thread": {"type": "create"}}, "thread", "send all messages"),
         ({"mirostat": 2}, "mirostat", "not supported"),
         ({"stop_sequences": [""]}, "stop_sequences", "empty"),
         ({"max_tokens": 0}, "max_tokens", "at least 1"),

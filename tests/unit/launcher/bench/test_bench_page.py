@@ -150,9 +150,9 @@ def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no card"),
-        ("[]", "no card"),
-        ('{"settings": {}}', "no card"),
+        ("", "not a benchmark card"),
+        ("[]", "not a benchmark card"),
+        ('{"settings": {}}', "not a benchmark card"),
         ('{"card": 2, "new": 1}', "is of version 2, and this draftmesh knows version 1"),
         ('{"card": 1}', "a damaged card"),
         (msgspec.json.encode(structs.replace(CARD, servers=())).decode(), "a damaged card"),

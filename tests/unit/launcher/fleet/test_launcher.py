@@ -363,4 +363,4 @@ def test_a_service_explains_its_own_options() -> None:
 
 def test_a_fleet_without_processes_is_told_and_status_1(valkey_url: str) -> None:
     code, output, _ = run_draftmesh("status", "--redis", valkey_url.removesuffix("/0") + "/15")
-    assert (code, output.startswith("no processes")) == (1, True)
+    assert (code, output.startswith("no process is registered")) == (1, True)

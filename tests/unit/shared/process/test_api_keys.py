@@ -195,6 +195,6 @@ def test_the_command_prints_the_key_once_and_a_mistake_in_one_line(tmp_path: Pat
     made = run("--api-keys-file", str(file), "--name", "alice")
     assert (made.returncode, made.stderr) == (0, "")
     assert api_keys.read(file) == {"alice": api_keys.digest(made.stdout.strip())}
-    assert "--api-keys-file (empty): the file" in run().stderr
+    assert "--api-keys-file (empty): name the file" in run().stderr
     again = run("--api-keys-file", str(file), "--name", "alice")
     assert (again.returncode, again.stdout, len(again.stderr.splitlines())) == (2, "", 1)
