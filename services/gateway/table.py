@@ -21,6 +21,7 @@ from services.gateway.http.dialect import Dialect
 from services.gateway.http.route import Route, both, generates, get, post
 from services.gateway.page import routes as page_routes
 from services.gateway.views import health, models, server, status, tokens
+from shared.fleet.fleet_values import FleetStatus
 
 _OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}
 _GONE: Final[dict[str, object]] = {"refusals": (400,), "refused": True}
@@ -193,7 +194,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         status.status,
         "The fleet: every process, what each drafter adds, and the running requests",
         "/status",
-        response=status.FleetStatus,
+        response=FleetStatus,
     ),
     get(
         status.events,

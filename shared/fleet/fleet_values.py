@@ -1,245 +1,184 @@
-"""The fleet as plain values for `status`, `/status` and the page, so that all show the same. Pure.
+"""The types of the fleet's values: `status --json`, `/status` with its OpenAPI schema, and the page show them. Pure.
 
-Keys are stable; new ones may come. Unknown values are None (JSON: null), and units are in the names. Speeds are of the
-last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, however long ago.
-  verdict     a sentence: how much speculation helps now, or what is missing
-  totals      of all verifiers: tokens_per_second, plain_tokens_per_second (what plain decoding would give in the
-              same time), speedup, tokens_per_round, running, slots, waiting (requests that no verifier has
-              taken yet), cells (tokens that fit in the KV cache), cells_used (prefix cache included), cells_running
-  processes   kind (gateway, verifier, drafter, lookup drafter), id, host, pid, device, model, load (a phrase),
-              tokens_per_second, created (unix seconds), url (a gateway's)
-  verifiers   id, host, device, model, aliases, exactness and exactness_note, layout, speculation, ctx, draining,
-              cache_hit_rate, acceptance_rate, and its share of each of the totals
-    row_ms, row_cost         by rows of a decode: ms, and relative to one row
-    row_source               where these figures come from: a phrase
-    payoff                   whether speculation pays: reason (why not; empty if it pays), sentence, and of the drafter
-                             from which most is to be expected width, speedup, expected, ceiling; None: not measured
-    accepted_per_position    accepted drafts by their place in the round
-    round_starts, drafts_ready   how rounds began, and the share of them that found drafts ready
-    counters                 since the start
-    refused                  reasons by drafter id
-  drafters    one entry per verifier that uses it: id, kind, host, device, model, sessions, capacity,
-              tokens_per_second, verifier, drafted, accepted, added (accepted tokens that no other drafter of the
-              request had guessed), adds (these per round of the requests that it drafts for), acceptance_rate,
-              tokens_per_round, round_trip_ms, stale, refused, step_ms (what one token takes it)
-  requests    those that run: request_id, model, verifier, age_ms, offset, tokens_per_second, tokens_per_round,
-              drafters, reason (why it is not speculating; empty if it is)
-  names       what requests may ask for: name, model
-  conflicts   aliases without effect: alias, model, winner, note
-  deserted    requests whose model has no verifier any more: gateway, model, requests, reason
+Names are stable; new ones may come. None (JSON: null) is an unknown value, and units are in the names. Speeds are of
+the last seconds, `speedup` and `tokens_per_round` of verifiers of the last rounds, however long ago.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Annotated
 
-from msgspec import structs
-
-from shared.fleet import measured
-from shared.fleet.model_names import resolve
-from shared.fleet.verdict import verdict
-from shared.law.payoff import Measurement, payoff, sentence
-from shared.wire.messages import Card, DrafterCard, DrafterCounts, GatewayCard, RoundStarts, VerifierCard
-
-Row = dict[str, Any]
-Fleet = dict[str, Any]
-ENDS: Final = ("accepted", "refused", "plain")  # how a round may have ended
+from msgspec import Meta, Struct
 
 
-def describe(cards: Sequence[Card]) -> Fleet:
-    """The values above, from these cards."""
-    verifiers = [card for card in cards if isinstance(card, VerifierCard)]
-    names = resolve(card for card in verifiers if not card.draining)
-    waiting = _waiting(cards)
-    fleet: Fleet = {
-        "totals": _totals(verifiers, waiting),
-        "processes": [_process(card) for card in cards],
-        "verifiers": [_verifier(card, cards, waiting) for card in verifiers],
-        "drafters": [row for card in cards if isinstance(card, DrafterCard) for row in _drafter(card, verifiers)],
-        "requests": [_request(card, index) for card in verifiers for index in range(len(card.requests))],
-        "names": [{"name": model, "model": model} for model in names.models]
-        + [{"name": alias, "model": model} for alias, model in names.aliases.items()],
-        "conflicts": [asdict(one) | {"note": str(one)} for one in names.conflicts],
-        "deserted": [
-            {"gateway": card.id} | structs.asdict(one)
-            for card in cards
-            if isinstance(card, GatewayCard)
-            for one in card.deserted
-        ],
-    }
-    sentence = verdict(fleet["totals"], fleet["verifiers"], fleet["drafters"], fleet["requests"])
-    return {"verdict": sentence, **fleet}
+class _Values(Struct, frozen=True, forbid_unknown_fields=True):
+    pass
 
 
-def _waiting(cards: Sequence[Card]) -> dict[str, int]:
-    """Requests that no verifier has taken yet, by model: every gateway reports all of them, some a moment late."""
-    found: dict[str, int] = {}
-    for card in cards:
-        if isinstance(card, GatewayCard):
-            for model, count in card.waiting:
-                found[model] = max(count, found.get(model, 0))
-    return found
+class Totals(_Values, frozen=True, kw_only=True):
+    """All verifiers together; speeds are of the last seconds, speed-up and tokens per round of the last rounds."""
+
+    tokens_per_second: float
+    plain_tokens_per_second: Annotated[float, Meta(description="What plain decoding would give for the same requests")]
+    speedup: float | None
+    tokens_per_round: float | None
+    running: int
+    slots: int
+    waiting: Annotated[int | None, Meta(description="Requests that no verifier has taken yet")]
+    cells: Annotated[int, Meta(description="Tokens that fit in the KV cache")]
+    cells_used: Annotated[int, Meta(description="How many of these are held, for running requests and as prefix cache")]
+    cells_running: int
 
 
-def _totals(verifiers: Sequence[VerifierCard], waiting: dict[str, int]) -> Row:
-    known = [card for card in verifiers if card.speedup]
-    # Verifiers that decode now count by their plain speed; in an idle fleet all count the same.
-    weights = [card.plain_tokens_per_second for card in known]
-    weights = weights if sum(weights) else [1.0] * len(known)
-    return {
-        "tokens_per_second": sum(card.tokens_per_second for card in verifiers),
-        "plain_tokens_per_second": sum(card.plain_tokens_per_second for card in verifiers),
-        "speedup": _mean([card.speedup for card in known], weights),
-        "tokens_per_round": _mean([card.tokens_per_round for card in known], weights),
-        "running": sum(len(card.requests) for card in verifiers),
-        "slots": sum(card.slots for card in verifiers),
-        "waiting": sum(waiting.values()) if waiting else None,
-        "cells": sum(card.cells for card in verifiers),
-        "cells_used": sum(card.cells_used for card in verifiers),
-        "cells_running": sum(card.cells_running for card in verifiers),
-    }
+class ProcessStatus(_Values, frozen=True, kw_only=True):
+    """One process."""
+
+    kind: Annotated[str, Meta(description="gateway, verifier, drafter or lookup drafter")]
+    id: str
+    host: str
+    pid: int
+    device: str
+    model: str
+    load: Annotated[str, Meta(description="A phrase")]
+    tokens_per_second: float | None
+    created: Annotated[int | None, Meta(description="Unix seconds")]
+    url: Annotated[str, Meta(description="A gateway's address")]
 
 
-def _mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
-    if not values:
-        return None
-    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
+class RoundStart(_Values, frozen=True, kw_only=True):
+    """How rounds began, by what ended the round before."""
+
+    after: str
+    offset: int
+    rounds: int
+    ready: int
 
 
-def _process(card: Card) -> Row:
-    row: Row = {"kind": "", "id": card.id, "host": card.host, "pid": card.pid, "device": "", "model": "", "load": ""}
-    row |= {"tokens_per_second": None, "created": card.created or None, "url": ""}
-    match card:
-        case VerifierCard():
-            load = f"{len(card.requests)} of {card.slots} requests" + (", draining" if card.draining else "")
-            row |= {"kind": "verifier", "device": card.device, "model": card.model, "load": load}
-            row["tokens_per_second"] = card.tokens_per_second
-        case DrafterCard():
-            load = f"{card.sessions} of {card.capacity} requests"
-            kind = "lookup drafter" if card.kind == "lookup" else "drafter"
-            row |= {"kind": kind, "device": card.device, "model": card.model, "load": load}
-            row["tokens_per_second"] = card.tokens_per_second
-        case GatewayCard():
-            row |= {"kind": "gateway", "load": f"{card.streams} streams", "url": card.url}
-    return row
+class PayoffStatus(_Values, frozen=True, kw_only=True):
+    """Whether speculation pays on a verifier, by the drafter that promises most; null where it is not measured."""
+
+    width: Annotated[
+        int | None,
+        Meta(description="Drafts a round that are worth most while drafts are made; 0: plain decoding"),
+    ]
+    speedup: Annotated[
+        float | None, Meta(description="Over plain decoding, as seen in the last rounds or else as expected")
+    ]
+    expected: float | None
+    ceiling: Annotated[float | None, Meta(description="With drafts that are always ready")]
+    reason: Annotated[str, Meta(description="Why speculation does not pay; empty if it does")]
+    sentence: str
 
 
-def _verifier(card: VerifierCard, cards: Sequence[Card], waiting: dict[str, int]) -> Row:
-    costs = dict(card.row_ms)
-    single = costs.get(1, 0.0)
-    looked_up = card.counters.get("prompt_tokens", 0)
-    drafted = card.counters.get("draft_tokens", 0)
-    return {
-        "id": card.id,
-        "host": card.host,
-        "device": card.device,
-        "model": card.model,
-        "aliases": list(card.aliases),
-        "exactness": card.exactness,
-        "exactness_note": card.exactness_note,
-        "layout": card.layout,
-        "speculation": card.speculation.value,
-        "ctx": card.n_ctx,
-        "slots": card.slots,
-        "running": len(card.requests),
-        "waiting": waiting.get(card.model),
-        "draining": card.draining,
-        "tokens_per_second": card.tokens_per_second,
-        "plain_tokens_per_second": card.plain_tokens_per_second,
-        "speedup": card.speedup or None,
-        "tokens_per_round": card.tokens_per_round or None,
-        "acceptance_rate": card.counters.get("accepted_tokens", 0) / drafted if drafted else None,
-        "cells": card.cells,
-        "cells_used": card.cells_used,
-        "cells_running": card.cells_running,
-        "cache_hit_rate": card.counters.get("cached_tokens", 0) / looked_up if looked_up else None,
-        "row_ms": costs,
-        "row_cost": {rows: round(ms / single, 2) for rows, ms in costs.items()} if single else {},
-        "row_source": _row_source(card.counters.get("decodes", 0)),
-        "payoff": _payoff(measured.of_verifier(card, cards)),
-        "accepted_per_position": list(card.accepted_per_position),
-        "round_starts": [structs.asdict(start) for start in card.starts],
-        "drafts_ready": {
-            "all": _ready(card.starts),
-            **{end: _ready([start for start in card.starts if start.after == end]) for end in ENDS},
-        },
-        "counters": dict(card.counters),
-        "refused": dict(card.refused),
-    }
+class VerifierStatus(_Values, frozen=True, kw_only=True):
+    """One verifier."""
+
+    id: str
+    host: str
+    device: str
+    model: str
+    aliases: tuple[str, ...]
+    exactness: str
+    exactness_note: str
+    layout: str
+    speculation: str
+    ctx: int
+    slots: int
+    running: int
+    waiting: int | None
+    draining: bool
+    tokens_per_second: float
+    plain_tokens_per_second: float
+    speedup: float | None
+    tokens_per_round: float | None
+    acceptance_rate: float | None
+    cells: int
+    cells_used: int
+    cells_running: int
+    cache_hit_rate: float | None
+    row_ms: Annotated[dict[int, float], Meta(description="Decode time in milliseconds by row count")]
+    row_cost: Annotated[dict[int, float], Meta(description="The same, relative to one row")]
+    row_source: Annotated[str, Meta(description="Where these figures come from")]
+    payoff: PayoffStatus
+    accepted_per_position: Annotated[tuple[int, ...], Meta(description="Accepted drafts by their place in the round")]
+    round_starts: tuple[RoundStart, ...]
+    drafts_ready: Annotated[
+        dict[str, float | None], Meta(description="Share of rounds that found drafts ready, by what ended")
+    ]
+    counters: Annotated[dict[str, int], Meta(description="Since the start")]
+    refused: Annotated[dict[str, str], Meta(description="Drafters that it refuses, and why")]
 
 
-def _row_source(decodes: int) -> str:
-    """A verifier starts with its calibration, and lets every decode refine it."""
-    return f"{decodes:,} decodes of the running verifier" if decodes else "calibration, checked at the verifier's start"
+class DrafterStatus(_Values, frozen=True, kw_only=True):
+    """One drafter, for one of the verifiers that use it."""
+
+    id: str
+    kind: str
+    host: str
+    device: str
+    model: str
+    sessions: int
+    capacity: int
+    tokens_per_second: float
+    step_ms: Annotated[float | None, Meta(description="How long one of its steps takes")]
+    verifier: str | None
+    drafted: int
+    accepted: int
+    added: Annotated[int, Meta(description="Accepted tokens that no other drafter of the request had guessed")]
+    adds: Annotated[float | None, Meta(description="These per round of the requests that it drafts for")]
+    acceptance_rate: float | None
+    tokens_per_round: float | None
+    round_trip_ms: float | None
+    stale: int
+    refused: str | None
 
 
-def _payoff(measurement: Measurement) -> Row:
-    found: Row = dict.fromkeys(("width", "speedup", "expected", "ceiling")) | {"reason": ""}
-    if measurement.row_ms:
-        found = asdict(payoff(measurement))
-    return found | {"sentence": sentence(measurement)}
+class RunningRequest(_Values, frozen=True, kw_only=True):
+    """One request in a verifier."""
+
+    request_id: str
+    model: str
+    verifier: str
+    age_ms: int
+    offset: int
+    tokens_per_second: float
+    tokens_per_round: float
+    drafters: tuple[str, ...]
+    reason: Annotated[str, Meta(description="Why it does not speculate; empty if it does")]
 
 
-def _ready(starts: Sequence[RoundStarts]) -> float | None:
-    """The share of these rounds that found drafts ready; None if there were none."""
-    rounds = sum(start.rounds for start in starts)
-    return sum(start.ready for start in starts) / rounds if rounds else None
+class ModelName(_Values, frozen=True, kw_only=True):
+    """A name that requests may ask for, and the model that it means."""
+
+    name: str
+    model: str
 
 
-def _drafter(card: DrafterCard, verifiers: Sequence[VerifierCard]) -> list[Row]:
-    base: Row = {
-        "id": card.id,
-        "kind": card.kind,
-        "host": card.host,
-        "device": card.device,
-        "model": card.model or card.kind,
-        "sessions": card.sessions,
-        "capacity": card.capacity,
-        "tokens_per_second": card.tokens_per_second,
-        "step_ms": card.step_ms or None,
-        "verifier": None,
-        "drafted": 0,
-        "accepted": 0,
-        "added": 0,
-        "adds": None,
-        "acceptance_rate": None,
-        "tokens_per_round": None,
-        "round_trip_ms": None,
-        "stale": 0,
-        "refused": None,
-    }
-    rows = []
-    for verifier in verifiers:
-        counts = next((counts for counts in verifier.drafters if counts.drafter == card.id), None)
-        refused = dict(verifier.refused).get(card.id)
-        if counts or refused:
-            rows.append(base | {"verifier": verifier.id, "refused": refused} | (_counts(counts) if counts else {}))
-    return rows or [base]
+class NameConflict(_Values, frozen=True, kw_only=True):
+    """An alias that a model claims but does not get."""
+
+    alias: str
+    model: str
+    winner: str
+    note: str
 
 
-def _counts(counts: DrafterCounts) -> Row:
-    return {
-        "drafted": counts.drafted,
-        "accepted": counts.accepted,
-        "added": counts.added,
-        "adds": counts.added / counts.asked if counts.asked else None,
-        "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
-        "tokens_per_round": counts.accepted / counts.rounds + 1 if counts.rounds else None,
-        "round_trip_ms": counts.round_trip_ms or None,
-        "stale": counts.stale,
-    }
+class DesertedRequests(_Values, frozen=True, kw_only=True):
+    """Requests of one gateway whose model has no verifier any more."""
+
+    gateway: str
+    model: str
+    requests: int
+    reason: str
 
 
-def _request(card: VerifierCard, index: int) -> Row:
-    request = card.requests[index]
-    return {
-        "request_id": request.request_id,
-        "model": card.model,
-        "verifier": card.id,
-        "age_ms": request.age_ms,
-        "offset": request.offset,
-        "tokens_per_second": request.tokens_per_second,
-        "tokens_per_round": request.tokens_per_round,
-        "drafters": list(request.drafters),
-        "reason": request.reason,
-    }
+class FleetStatus(_Values, frozen=True, kw_only=True):
+    """The whole fleet; unknown values are null."""
+
+    verdict: Annotated[str, Meta(description="A sentence: how much speculation helps now, or what is missing")]
+    totals: Totals
+    processes: tuple[ProcessStatus, ...]
+    verifiers: tuple[VerifierStatus, ...]
+    drafters: tuple[DrafterStatus, ...]
+    requests: tuple[RunningRequest, ...]
+    names: tuple[ModelName, ...]
+    conflicts: tuple[NameConflict, ...]
+    deserted: tuple[DesertedRequests, ...]

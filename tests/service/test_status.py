@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from services.gateway.http.sse import event
 from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.page.routes import load
-from shared.fleet.fleet_values import describe
+from shared.fleet.describe import describe
 from shared.wire.messages import Card, DrafterCounts, Job, RequestStatus, RoundStarts
 from tests.patience import HANG_S
 from tests.server import valkey_server
@@ -70,7 +71,7 @@ async def status(s: Stack) -> dict[str, Any]:
 
 
 def as_json(cards: list[Card]) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(json.dumps(describe(cards)))
+    value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(describe(cards)))
     return value
 
 

@@ -1,13 +1,14 @@
 """The OpenAPI 3.1 document of a table of routes: every path, what it takes and answers, errors and keys. Pure.
 
-Request and response schemas come from the pydantic models that check and build the bodies, so they cannot drift apart
-from the code. Spec: https://spec.openapis.org/oas/v3.1.0
+Request and response schemas come from the types that check and build the bodies, so they cannot drift apart from the
+code. Spec: https://spec.openapis.org/oas/v3.1.0
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import msgspec
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaValue, models_json_schema
 
@@ -67,12 +68,15 @@ def plain(path: str) -> str:
     return _PARAMETER.sub(r"{\1}", path)
 
 
-def _schemas(types: Iterable[type[BaseModel]]) -> tuple[dict[object, JsonSchemaValue], dict[str, Any]]:
+def _schemas(types: Iterable[type[BaseModel | msgspec.Struct]]) -> tuple[dict[object, JsonSchemaValue], dict[str, Any]]:
     """A reference to each type's schema, and all schemas by name."""
-    found, definitions = models_json_schema(
-        [(kind, "validation") for kind in dict.fromkeys(types)], ref_template=_REF + "{model}"
-    )
-    return {kind: schema for (kind, _), schema in found.items()}, definitions.get("$defs", {})
+    kinds = list(dict.fromkeys(types))
+    structs = [kind for kind in kinds if issubclass(kind, msgspec.Struct)]
+    models = [kind for kind in kinds if issubclass(kind, BaseModel)]
+    of_models, more = models_json_schema([(kind, "validation") for kind in models], ref_template=_REF + "{model}")
+    of_structs, definitions = msgspec.json.schema_components(structs, ref_template=_REF + "{name}")
+    references = {kind: schema for (kind, _), schema in of_models.items()}
+    return references | dict(zip(structs, of_structs, strict=True)), more.get("$defs", {}) | definitions
 
 
 def _operation(route: Route, path: str, references: dict[object, JsonSchemaValue]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from services.gateway.http.dialect import Dialect
 class Route:
     """One operation under one or more paths; parts of a path in braces have aiohttp's syntax.
 
-    `request` and `response` are types that pydantic can give a JSON Schema for; None: no body, any object. `refusals`
+    `request` and `response` are types with a JSON Schema, of pydantic or msgspec; None: no body, any object. `refusals`
     are the statuses beyond those of every route of its kind; `open`: needs no API key.
     """
 

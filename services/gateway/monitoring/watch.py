@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from msgspec.structs import asdict
 from redis.exceptions import RedisError
 
-from shared.fleet.fleet_values import describe
+from shared.fleet.describe import describe
 from shared.fleet.registry import HEARTBEAT_S
 from shared.wire.broker import DISCONNECTED
 from shared.wire.messages import Card
@@ -46,7 +47,7 @@ class FleetWatch:
 
     def remember(self, cards: Sequence[Card]) -> None:
         """Keep a heartbeat's totals."""
-        self._history.append({"at": self._now(), **describe(cards)["totals"]})
+        self._history.append({"at": self._now(), **asdict(describe(cards).totals)})
 
     def history(self) -> bytes:
         """The event with what was kept, oldest first."""
@@ -99,7 +100,7 @@ class FleetWatch:
                 cards = await self._cards()
         except (RedisError, *DISCONNECTED):
             return self._encode({"type": "trouble", "at": self._now(), "message": "Redis does not answer."})
-        return self._encode({"type": "status", "at": self._now(), **describe(cards)})
+        return self._encode({"type": "status", "at": self._now(), **asdict(describe(cards))})
 
     def _now(self) -> float:
         return round(self._clock(), 3)

@@ -11,7 +11,7 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 def shown(column: str, value: Any) -> str:
-    """A value of a row of `shared.fleet.fleet_values`; `UNKNOWN` for None."""
+    """A field of one of `shared.fleet.fleet_values`; `UNKNOWN` for None."""
     match value:
         case None:
             return UNKNOWN

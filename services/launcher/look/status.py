@@ -5,13 +5,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from services.launcher.facts.fleet_reader import read_cards
 from services.launcher.look.figures import shown
-from shared.fleet.fleet_values import Fleet, Row, describe
+from shared.fleet.describe import describe
+from shared.fleet.fleet_values import FleetStatus, VerifierStatus
 
 # Keys with their headings, short so that a terminal of 80 columns holds them.
 _PROCESS: Final = {"kind": "kind", "id": "id", "device": "device", "model": "model", "load": "load"}
@@ -57,54 +59,53 @@ def run(redis: str, as_json: bool) -> int:
     fleet = describe(asyncio.run(read_cards(redis)))
     console = Console(highlight=False)
     if as_json:
-        console.file.write(json.dumps(fleet, indent=2) + "\n")
-    elif not fleet["processes"]:
+        console.file.write(json.dumps(msgspec.to_builtins(fleet), indent=2) + "\n")
+    elif not fleet.processes:
         console.print(NOBODY)
     else:
         for table in tables(fleet):
             console.print(table)
-    return 0 if fleet["processes"] else 1
+    return 0 if fleet.processes else 1
 
 
-def tables(fleet: Fleet) -> list[RenderableType]:
+def tables(fleet: FleetStatus) -> list[RenderableType]:
     """The fleet for a terminal; without empty tables."""
-    parts: list[RenderableType] = [Text(fleet["verdict"], style="bold")]
-    parts.append(_table("processes", _PROCESS, fleet["processes"]))
-    if fleet["verifiers"]:
-        parts.append(_table("verifiers", _VERIFIER, fleet["verifiers"]))
-        for verifier in fleet["verifiers"]:
+    parts: list[RenderableType] = [Text(fleet.verdict, style="bold")]
+    parts.append(_table("processes", _PROCESS, fleet.processes))
+    if fleet.verifiers:
+        parts.append(_table("verifiers", _VERIFIER, fleet.verifiers))
+        for verifier in fleet.verifiers:
             parts += _remarks(verifier)
-    if fleet["drafters"]:
-        parts.append(_table("drafters", _DRAFTER, fleet["drafters"]))
+    if fleet.drafters:
+        parts.append(_table("drafters", _DRAFTER, fleet.drafters))
         parts += [
-            Text(f"{row['id']} is refused by {row['verifier']}: {row['refused']}", style="red")
-            for row in fleet["drafters"]
-            if row["refused"] is not None
+            Text(f"{row.id} is refused by {row.verifier}: {row.refused}", style="red")
+            for row in fleet.drafters
+            if row.refused is not None
         ]
-    if fleet["requests"]:
-        parts.append(_table("requests", _REQUEST, fleet["requests"]))
-    parts += [Text(row["note"], style="yellow") for row in fleet["conflicts"]]
+    if fleet.requests:
+        parts.append(_table("requests", _REQUEST, fleet.requests))
+    parts += [Text(row.note, style="yellow") for row in fleet.conflicts]
     parts += [
-        Text(f"{row['requests']} requests wait for {row['model']}: {row['reason']}", style="yellow")
-        for row in fleet["deserted"]
+        Text(f"{row.requests} requests wait for {row.model}: {row.reason}", style="yellow") for row in fleet.deserted
     ]
     return parts
 
 
-def _remarks(verifier: Row) -> list[RenderableType]:
+def _remarks(verifier: VerifierStatus) -> list[RenderableType]:
     remarks: list[RenderableType] = []
-    if verifier["exactness_note"]:
-        remarks.append(Text(f"{verifier['exactness']}: {verifier['exactness_note']}"))
-    if verifier["row_cost"]:
-        table = _borderless("rows", *map(str, verifier["row_cost"]))
-        table.add_row("steps", *(f"{cost:.2f}" for cost in verifier["row_cost"].values()))
-        table.add_row("ms", *(f"{ms:.1f}" for ms in verifier["row_ms"].values()))
+    if verifier.exactness_note:
+        remarks.append(Text(f"{verifier.exactness}: {verifier.exactness_note}"))
+    if verifier.row_cost:
+        table = _borderless("rows", *map(str, verifier.row_cost))
+        table.add_row("steps", *(f"{cost:.2f}" for cost in verifier.row_cost.values()))
+        table.add_row("ms", *(f"{ms:.1f}" for ms in verifier.row_ms.values()))
         remarks += [
-            _titled(f"cost of rows, from {verifier['row_source']}", table),
-            Text(verifier["payoff"]["sentence"]),
+            _titled(f"cost of rows, from {verifier.row_source}", table),
+            Text(verifier.payoff.sentence),
         ]
-    if verifier["drafts_ready"]["all"] is not None:
-        remarks.append(Text(_beginnings(verifier["drafts_ready"])))
+    if verifier.drafts_ready["all"] is not None:
+        remarks.append(Text(_beginnings(verifier.drafts_ready)))
     return remarks
 
 
@@ -115,13 +116,13 @@ def _beginnings(shares: Mapping[str, float | None]) -> str:
     return f"{shares['all']:.0%} of rounds found drafts ready: {', '.join(parts)}"
 
 
-def _table(title: str, columns: Mapping[str, str], rows: Sequence[Row]) -> RenderableType:
+def _table(title: str, columns: Mapping[str, str], rows: Sequence[msgspec.Struct]) -> RenderableType:
     table = _borderless()
     for key, heading in columns.items():
         number = key in _NUMBERS
         table.add_column(heading, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(key, row[key])) for key in columns))
+        table.add_row(*(Text(shown(key, getattr(row, key))) for key in columns))
     return _titled(title, table)
 
 

@@ -5,25 +5,25 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
+from msgspec import structs
 from rich.console import Console
 from rich.live import Live
 
 from services.launcher.facts.fleet_reader import list_cards, read_cards
 from services.launcher.look.status import NOBODY
 from services.launcher.look.top_frame import TopView, render, total_speed
-from shared.fleet.fleet_values import describe
+from shared.fleet.describe import describe
+from shared.fleet.fleet_values import FleetStatus
 from shared.fleet.registry import Registry
 from shared.wire.broker import DISCONNECTED, BrokerError, connect
 
 REFRESH_S: Final = 1.0
 _SPEEDS: Final = 60  # readings of the line of speeds: a minute of them
 _QUIT: Final = b"qQ\x03"  # Ctrl-C, should a terminal send it as a key
-
-Fleet = Mapping[str, Any]
 
 
 def run(redis: str) -> int:
@@ -40,11 +40,11 @@ def run(redis: str) -> int:
 
 def _once(redis: str, console: Console) -> int:
     fleet = describe(asyncio.run(read_cards(redis)))
-    if not fleet["processes"]:
+    if not fleet.processes:
         console.print(NOBODY)
         return 1
     view = TopView(fleet=fleet, speeds=[total_speed(fleet)], now=time.time())
-    lines = 20 + sum(len(rows) for rows in fleet.values())  # a file has room for all
+    lines = 20 + sum(len(rows) for rows in (fleet.processes, fleet.drafters, fleet.requests))  # a file has room for all
     console.print(render(view, console.width, lines))
     return 0
 
@@ -54,7 +54,7 @@ class Top:
 
     def __init__(
         self,
-        read: Callable[[], Awaitable[Fleet]],
+        read: Callable[[], Awaitable[FleetStatus]],
         show: Callable[[TopView], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -64,9 +64,7 @@ class Top:
         self._clock = clock
         self._wake = asyncio.Event()
         self._ended = False
-        self._view = TopView(
-            fleet={"processes": (), "verifiers": (), "drafters": (), "requests": ()}, speeds=(), now=0.0
-        )
+        self._view = TopView(fleet=structs.replace(describe([]), verdict=""), speeds=(), now=0.0)
 
     async def run(self, pause: Callable[[], Awaitable[None]] | None = None) -> None:
         """`pause` waits for the next reading; by default a second, or until `stop`."""
@@ -102,7 +100,7 @@ async def _live(redis: str, console: Console) -> None:
     async with connect(redis) as broker:
         registry = Registry(broker.redis)
 
-        async def read() -> Fleet:
+        async def read() -> FleetStatus:
             return describe(await list_cards(registry, redis))
 
         with Live(console=console, screen=True, auto_refresh=False) as live:

@@ -4,26 +4,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from msgspec.structs import asdict
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from services.launcher.look.figures import UNKNOWN, age, plain, shown, sparkline
 from services.launcher.look.status import NOBODY
-from shared.fleet.fleet_values import Row
+from shared.fleet.fleet_values import FleetStatus, ProcessStatus, RunningRequest
 
 _MEDIUM, _WIDE = 90, 130  # least widths of a terminal for columns of these ranks
 _FEWEST_LINES: Final = 3  # of a table that does not fit: title, headings, one row
 
 
+Row = Mapping[str, Any]  # what a line of a table shows
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopView:
-    """What is shown: `fleet` as `fleet_values` describes it, and its tokens per second at the latest readings.
+    """What is shown: the fleet, and its tokens per second at the latest readings.
 
     `trouble` says why the values are old; empty if they are current. `now` is in unix seconds.
     """
 
-    fleet: Mapping[str, Any]
+    fleet: FleetStatus
     speeds: Sequence[float]
     now: float
     trouble: str = ""
@@ -70,25 +74,25 @@ _REQUESTS: Final = (
 )
 
 
-def total_speed(fleet: Mapping[str, Any]) -> float:
+def total_speed(fleet: FleetStatus) -> float:
     """Tokens per second of all verifiers together."""
-    return float(sum(row["tokens_per_second"] for row in fleet["verifiers"]))
+    return sum(row.tokens_per_second for row in fleet.verifiers)
 
 
 def render(view: TopView, width: int, height: int) -> RenderableType:
     """At most `height` lines of at most `width` columns; counts the rows that do not fit."""
     parts: list[RenderableType] = [_headline(view, width)]
-    if verdict := view.fleet.get("verdict"):
+    if verdict := view.fleet.verdict:
         parts.append(Text(plain(verdict), no_wrap=True, overflow="ellipsis"))
     if view.trouble:
         parts.append(Text(plain(view.trouble), style="red", no_wrap=True, overflow="ellipsis"))
-    if not view.fleet["processes"]:
+    if not view.fleet.processes:
         return Group(*parts, Text(), Text(NOBODY))
-    names = _names(view.fleet["processes"])
-    sections = [
-        (_PROCESSES, [_process(row, names, view.now) for row in view.fleet["processes"]]),
-        (_DRAFTERS, [row | {"name": names.get(row["id"], row["id"])} for row in view.fleet["drafters"]]),
-        (_REQUESTS, [_request(row, names) for row in view.fleet["requests"]]),
+    names = _names(view.fleet.processes)
+    sections: list[tuple[Sequence[_Column], list[Row]]] = [
+        (_PROCESSES, [_process(row, names, view.now) for row in view.fleet.processes]),
+        (_DRAFTERS, [asdict(row) | {"name": names.get(row.id, row.id)} for row in view.fleet.drafters]),
+        (_REQUESTS, [_request(row, names) for row in view.fleet.requests]),
     ]
     left = height - len(parts)
     sections = [(columns, rows) for columns, rows in sections if rows]
@@ -99,14 +103,14 @@ def render(view: TopView, width: int, height: int) -> RenderableType:
         room = max(1, left - reserved - 2)  # after an empty line and the headings
         parts += [Text(), *_table(columns, rows, width, room)]
         left -= 2 + min(len(rows), room)
-    if view.fleet["verifiers"] and not view.fleet["requests"] and left >= 2:
+    if view.fleet.verifiers and not view.fleet.requests and left >= 2:
         parts += [Text(), Text("no request is running", style="dim")]
     return Group(*parts)
 
 
 def _headline(view: TopView, width: int) -> Text:
     """The total speed, the latest speeds, and the keys that quit."""
-    running = len(view.fleet["requests"])
+    running = len(view.fleet.requests)
     said = f"{total_speed(view.fleet):.1f} tok/s, {running} request{'' if running == 1 else 's'}"
     line = Text.assemble(("draftmesh", "bold"), "  ", said)
     leave = "q quits"
@@ -120,18 +124,18 @@ def _headline(view: TopView, width: int) -> Text:
     return line
 
 
-def _names(processes: Sequence[Row]) -> dict[str, str]:
+def _names(processes: Sequence[ProcessStatus]) -> dict[str, str]:
     """Short names by id: the kind and number of a process, and its machine if there are several."""
-    several = len({row["host"] for row in processes}) > 1
-    return {row["id"]: f"{row['kind']} {row['pid']}" + (f" on {row['host']}" if several else "") for row in processes}
+    several = len({row.host for row in processes}) > 1
+    return {row.id: f"{row.kind} {row.pid}" + (f" on {row.host}" if several else "") for row in processes}
 
 
-def _process(row: Row, names: Mapping[str, str], now: float) -> Row:
-    return row | {"name": names[row["id"]], "age": age(now - row["created"]) if row["created"] else None}
+def _process(row: ProcessStatus, names: Mapping[str, str], now: float) -> Row:
+    return asdict(row) | {"name": names[row.id], "age": age(now - row.created) if row.created else None}
 
 
-def _request(row: Row, names: Mapping[str, str]) -> Row:
-    return row | {"guessed_by": [names.get(one, one) for one in row["drafters"]]}
+def _request(row: RunningRequest, names: Mapping[str, str]) -> Row:
+    return asdict(row) | {"guessed_by": [names.get(one, one) for one in row.drafters]}
 
 
 def _table(columns: Sequence[_Column], rows: Sequence[Row], width: int, room: int) -> list[RenderableType]:

@@ -34,7 +34,7 @@ OWNERS: Final = {"llama_cpp": "shared.model.llama", "llguidance": "shared.law.gr
 # These compute: what they import is the standard library, numpy, msgspec and each other.
 PURE: Final = (
     *("shared.errors", "shared.wire.messages", "shared.fleet.fleet_values", "shared.fleet.verdict"),
-    *("shared.fleet.measured", "shared.law.payoff"),
+    *("shared.fleet.describe", "shared.fleet.measured", "shared.law.payoff"),
     *("shared.fleet.model_names", "shared.law.acceptance", "shared.law.prefix", "shared.law.sampling"),
     *("shared.law.speedup", "shared.machine.devices", "shared.model.rows", "shared.model.safe_cuts"),
     *("shared.model.vocabulary", "shared.model.memory", "shared.model.gguf_header", "shared.model.model_sizes"),

@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.gateway.monitoring.metrics import FleetCollector, Metrics
 from services.launcher.look import figures, status
 from services.verifier.engine import Engine
-from shared.fleet import fleet_values
+from shared.fleet.describe import describe
+from shared.fleet.fleet_values import RoundStart
 from shared.law import prefix
 from shared.law.speedup import RowCosts
 from shared.wire.jobs import Claim
@@ -162,9 +163,9 @@ def test_a_gateway_without_verifiers_exposes_no_hits() -> None:
 
 def test_status_shows_the_hit_rate_of_each_verifier() -> None:
     cards: list[Card] = [card("new", {}), card("busy", {"prompt_tokens": 200, "cached_tokens": 50})]
-    found = fleet_values.describe(cards)
-    assert [verifier["cache_hit_rate"] for verifier in found["verifiers"]] == [None, 0.25]
-    assert [figures.shown("cache_hit_rate", verifier["cache_hit_rate"]) for verifier in found["verifiers"]] == [
+    found = describe(cards)
+    assert [verifier.cache_hit_rate for verifier in found.verifiers] == [None, 0.25]
+    assert [figures.shown("cache_hit_rate", verifier.cache_hit_rate) for verifier in found.verifiers] == [
         "–",
         "25%",
     ]
@@ -199,8 +200,8 @@ def test_no_verifier_can_make_up_labels_without_end(starts: list[tuple[str, int]
 
 def test_status_shows_how_rounds_began() -> None:
     starts = [began("accepted", 10, 9), began("refused", 4, 1), began("refused", 6, 2, offset=1)]
-    found = fleet_values.describe([card("v", {}, starts=starts), card("new", {})])["verifiers"]
-    assert found[0]["drafts_ready"] == {"all": 0.6, "accepted": 0.9, "refused": 0.3, "plain": None}
-    assert found[0]["round_starts"][2] == {"after": "refused", "offset": 1, "rounds": 6, "ready": 2}
+    found = describe([card("v", {}, starts=starts), card("new", {})]).verifiers
+    assert found[0].drafts_ready == {"all": 0.6, "accepted": 0.9, "refused": 0.3, "plain": None}
+    assert found[0].round_starts[2] == RoundStart(after="refused", offset=1, rounds=6, ready=2)
     lines = [str(part) for verifier in found for part in status._remarks(verifier)]
     assert lines == ["60% of rounds found drafts ready: 90% after all were accepted, 30% after a refusal"]

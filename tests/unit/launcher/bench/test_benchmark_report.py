@@ -1,6 +1,5 @@
 """`draftmesh bench --report`: the page and the card of a run, and what they do not tell."""
 
-import json
 import os
 import shlex
 import signal
@@ -8,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
 from services.launcher.bench import card, facts
-from shared.fleet import fleet_values
+from shared.fleet.describe import describe
 from shared.settings import command_line
 from shared.wire.messages import Card, VerifierCard
 from tests import fleet_cards
@@ -44,7 +44,7 @@ def after(card: VerifierCard, drafted: int, accepted: int) -> VerifierCard:
 def a_fleet() -> Fake:
     """A gateway whose fleet verifies 40 drafts while it is measured."""
     cards: tuple[list[Card], ...] = ([VERIFIER, DRAFTER], [after(VERIFIER, 40, 30), DRAFTER])
-    statuses = [json.loads(json.dumps(fleet_values.describe(one))) for one in cards]
+    statuses = [msgspec.json.decode(msgspec.json.encode(describe(one))) for one in cards]
     return Fake(ours, models={"data": [{"id": MODEL}]}, statuses=statuses)
 
 

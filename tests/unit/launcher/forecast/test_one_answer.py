@@ -9,7 +9,6 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
-from services.gateway.views.status import FleetStatus
 from services.launcher.fleet.up import remarks
 from services.launcher.forecast import doctor, plan_report, setup
 from services.launcher.forecast.fleet_measurements import from_cards
@@ -17,7 +16,7 @@ from services.launcher.forecast.plan_report import Outlook
 from services.launcher.forecast.split import Split, TargetPlace
 from services.launcher.look import status
 from shared.fleet import measured
-from shared.fleet.fleet_values import describe
+from shared.fleet.describe import describe
 from shared.law import payoff
 from shared.law.payoff import Measurement, sentence
 from shared.model.llama.backend_device import BackendDevice
@@ -101,7 +100,7 @@ def test_of_a_running_fleet_every_command_says_the_same(
     for part in status.tables(found):
         console.print(part)
     assert told in console.export_text()
-    page = FleetStatus.model_validate(found).verifiers[0].payoff  # what the page shows, and scripts read
+    page = found.verifiers[0].payoff  # what the page shows, and scripts read
     assert (page.sentence, page.width) == (told, plan["best"]["ahead"]["width"])
     examination = Silent({1: 1.0, 8: 1.0}, every)
     examination.costs(TARGET, [])
@@ -113,7 +112,7 @@ def test_of_a_running_fleet_every_command_says_the_same(
 def test_of_rows_alone_every_command_says_the_same(row_ms: tuple[tuple[int, float], ...]) -> None:
     told = sentence(Measurement(row_ms=row_ms))
     idle = structs.replace(fleet_cards.VERIFIER, row_ms=row_ms, drafters=())
-    assert describe([idle])["verifiers"][0]["payoff"]["sentence"] == told
+    assert describe([idle]).verifiers[0].payoff.sentence == told
     assert (told, "") in remarks([idle])
     examination = Silent(dict(row_ms))
     examination.costs(TARGET, [])
@@ -135,4 +134,4 @@ def test_the_doctor_measures_what_no_verifier_here_serves() -> None:
 def test_the_verdict_of_a_fleet_gives_the_reason_of_its_verifier() -> None:
     verifier, every = fleet(DEAR, 400, speedup=1.0)
     found = describe([structs.replace(verifier, requests=()), *every[1:]])
-    assert found["verdict"] == f"Not faster than plain decoding: {found['verifiers'][0]['payoff']['reason']}."
+    assert found.verdict == f"Not faster than plain decoding: {found.verifiers[0].payoff.reason}."

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from services.launcher.fleet.up import remarks
 from services.launcher.look import status
-from shared.fleet import fleet_values
+from shared.fleet.describe import describe
+from shared.fleet.fleet_values import DesertedRequests, FleetStatus, NameConflict
 from shared.wire.messages import (
     Card,
     Deserted,
@@ -35,45 +36,43 @@ def drafter(name: str) -> DrafterCard:
 
 
 def test_a_drafters_worth_is_told() -> None:
-    shown = fleet_values.describe([VERIFIER, drafter("d")])["drafters"][0]
-    worth = {name: shown[name] for name in ("acceptance_rate", "tokens_per_round", "added", "stale", "refused")}
+    shown = describe([VERIFIER, drafter("d")]).drafters[0]
+    worth = {
+        name: getattr(shown, name) for name in ("acceptance_rate", "tokens_per_round", "added", "stale", "refused")
+    }
     assert worth == {"acceptance_rate": 0.6, "tokens_per_round": 2.5, "added": 3, "stale": 2, "refused": None}
 
 
 def test_a_refused_drafter_is_shown_with_the_reason() -> None:
-    assert fleet_values.describe([VERIFIER, drafter("other")])["drafters"][0]["refused"] == "token 7 differs"
+    assert describe([VERIFIER, drafter("other")]).drafters[0].refused == "token 7 differs"
 
 
 def test_a_drafter_that_nobody_used_yet_is_shown() -> None:
-    assert fleet_values.describe([VERIFIER, drafter("new")])["drafters"][0]["acceptance_rate"] is None
+    assert describe([VERIFIER, drafter("new")]).drafters[0].acceptance_rate is None
 
 
 def test_a_request_says_why_it_is_not_speculating() -> None:
-    assert fleet_values.describe([VERIFIER])["requests"][0]["reason"] == "does not pay"
+    assert describe([VERIFIER]).requests[0].reason == "does not pay"
 
 
 def test_names_are_told_with_what_is_wrong_with_them() -> None:
     cards = [structs.replace(VERIFIER, aliases=("fast",)), structs.replace(VERIFIER, id="w", model="o", aliases=("m",))]
-    told = fleet_values.describe(cards)
-    assert told["names"] == [
-        {"name": "m", "model": "m"},
-        {"name": "o", "model": "o"},
-        {"name": "fast", "model": "m"},
-    ]
+    told = describe(cards)
+    assert [(one.name, one.model) for one in told.names] == [("m", "m"), ("o", "o"), ("fast", "m")]
     note = "alias 'm' of o has no effect: that is a model's own name"
-    assert told["conflicts"] == [{"alias": "m", "model": "o", "winner": "m", "note": note}]
+    assert told.conflicts == (NameConflict(alias="m", model="o", winner="m", note=note),)
     assert note in printed(told)
 
 
 def test_requests_without_a_verifier_are_told_with_the_reason() -> None:
     deserted = Deserted(model="m", requests=3, reason="its last verifier is gone")
     card = GatewayCard(id="g", host="h", pid=3, url="http://h:1", streams=3, deserted=(deserted,))
-    told = fleet_values.describe([card])
-    assert told["deserted"] == [{"gateway": "g", "model": "m", "requests": 3, "reason": "its last verifier is gone"}]
+    told = describe([card])
+    assert told.deserted == (DesertedRequests(gateway="g", model="m", requests=3, reason="its last verifier is gone"),)
     assert "3 requests wait for m: its last verifier is gone" in printed(told)
 
 
-def printed(told: dict[str, list[fleet_values.Row]]) -> str:
+def printed(told: FleetStatus) -> str:
     console = Console(width=200, record=True, file=io.StringIO())
     for part in status.tables(told):
         console.print(part)
@@ -88,7 +87,7 @@ def test_a_drafter_of_one_model_s_vocabulary_is_no_mistake_where_there_are_sever
 
 
 def test_rows_are_told_in_single_steps() -> None:
-    assert fleet_values.describe([VERIFIER])["verifiers"][0]["row_cost"] == {1: 1.0, 8: 6.0}
+    assert describe([VERIFIER]).verifiers[0].row_cost == {1: 1.0, 8: 6.0}
 
 
 def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
@@ -98,7 +97,7 @@ def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
         drafter("other"),
         GatewayCard(id="g", host="h", pid=3, url="http://h:1", streams=2),
     ]
-    told = printed(fleet_values.describe(cards))
+    told = printed(describe(cards))
     for title in (
         "processes",
         "verifiers",
@@ -112,6 +111,6 @@ def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
 
 def test_the_tables_of_an_ordinary_fleet_fit_a_terminal() -> None:
     console = Console(width=80, record=True, file=io.StringIO())
-    for part in status.tables(fleet_values.describe([VERIFIER, drafter("drafter-box-12-bb")])):
+    for part in status.tables(describe([VERIFIER, drafter("drafter-box-12-bb")])):
         console.print(part)
     assert "drafter-box-12-bb  small-1b" in console.export_text()

@@ -3,12 +3,13 @@
 import math
 from typing import Any
 
+import msgspec
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from services.gateway.http.sse import event
-from services.gateway.views.status import FleetStatus
-from shared.fleet.fleet_values import describe
+from shared.fleet.describe import describe
+from shared.fleet.fleet_values import FleetStatus
 from shared.wire.messages import (
     Card,
     Deserted,
@@ -32,31 +33,32 @@ def gateway(**waiting: int) -> GatewayCard:
 
 
 def verdict(*cards: Card) -> str:
-    return str(describe(cards)["verdict"])
+    return describe(cards).verdict
 
 
 def test_a_drafter_says_what_it_adds_and_how_far_away_it_is() -> None:
-    [row] = describe([card(drafters=(COUNTS,)), drafter_card("d")])["drafters"]
-    assert (row["adds"], row["round_trip_ms"], row["acceptance_rate"]) == (0.5, 1.5, 0.6)
+    [row] = describe([card(drafters=(COUNTS,)), drafter_card("d")]).drafters
+    assert (row.adds, row.round_trip_ms, row.acceptance_rate) == (0.5, 1.5, 0.6)
 
 
 def test_what_is_not_known_is_none() -> None:
     fleet = describe([card(), drafter_card("d")])
-    assert [fleet["drafters"][0][name] for name in ("adds", "round_trip_ms", "acceptance_rate")] == [None] * 3
-    assert [fleet["totals"][name] for name in ("speedup", "tokens_per_round", "waiting")] == [None] * 3
+    assert [getattr(fleet.drafters[0], name) for name in ("adds", "round_trip_ms", "acceptance_rate")] == [None] * 3
+    assert [getattr(fleet.totals, name) for name in ("speedup", "tokens_per_round", "waiting")] == [None] * 3
 
 
 def test_waiting_requests_are_counted_once_however_many_gateways_tell_of_them() -> None:
     fleet = describe([card(model="a"), card(id="v2", model="b"), gateway(a=2, b=1), replace(gateway(a=3), id="g2")])
-    assert fleet["totals"]["waiting"] == 4
-    assert [row["waiting"] for row in fleet["verifiers"]] == [3, 1]
+    assert fleet.totals.waiting == 4
+    assert [row.waiting for row in fleet.verifiers] == [3, 1]
 
 
 def test_totals_weigh_verifiers_by_what_they_do() -> None:
     idle = card(id="v2", speedup=9.0, tokens_per_round=9.0)
-    totals = describe([card(**FAST, tokens_per_round=3.0), idle])["totals"]
-    assert (totals["speedup"], totals["tokens_per_round"]) == (pytest.approx(2.4), pytest.approx(3.0))
-    assert describe([idle])["totals"]["speedup"] == pytest.approx(9.0)
+    totals = describe([card(**FAST, tokens_per_round=3.0), idle]).totals
+    assert totals.speedup == pytest.approx(2.4)
+    assert totals.tokens_per_round == pytest.approx(3.0)
+    assert describe([idle]).totals.speedup == pytest.approx(9.0)
 
 
 def test_the_http_schema_holds_whatever_cards_say() -> None:
@@ -71,9 +73,9 @@ def test_the_http_schema_holds_whatever_cards_say() -> None:
     rival = card(id="v2", model="other", aliases=("smol",))
     lost = replace(gateway(smol=0), deserted=(Deserted(model="gone", requests=2, reason="they wait"),))
     fleet = describe([full, rival, drafter_card("d"), drafter_card("other"), drafter_card("idle", "lookup"), lost])
-    assert fleet["conflicts"]
-    assert fleet["deserted"]
-    assert FleetStatus.model_validate(fleet).model_dump() == fleet
+    assert fleet.conflicts
+    assert fleet.deserted
+    assert msgspec.json.decode(msgspec.json.encode(fleet), type=FleetStatus) == fleet
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e308])
@@ -82,8 +84,8 @@ def test_no_number_of_a_card_stops_the_gateway_that_shows_it(value: float) -> No
     strange = card(**dict.fromkeys(names, value), row_ms=((1, value), (8, value)), requests=(RUNNING,))
     counts = replace(COUNTS, round_trip_ms=value)
     fleet = describe([strange, replace(strange, id="v2", drafters=(counts,)), drafter_card("d")])
-    assert event({"type": "status", **fleet})
-    assert FleetStatus.model_validate(fleet).model_dump_json()
+    assert event({"type": "status", **asdict(fleet)})
+    assert msgspec.json.encode(fleet)
 
 
 @pytest.mark.parametrize(

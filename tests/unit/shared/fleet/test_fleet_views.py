@@ -1,19 +1,20 @@
 """`ps`, `top` and `status --json`: what they make of fixed facts, at several widths, and the loop of `top`."""
 
-import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from io import StringIO
 
+import msgspec
 import pytest
 from msgspec import structs
 from rich.console import Console
 
 from services.launcher.look import figures, ps, top_frame
-from services.launcher.look.top import Fleet, Top
+from services.launcher.look.top import Top
 from services.launcher.look.top_frame import TopView, render
-from shared.fleet import fleet_values
+from shared.fleet.describe import describe
+from shared.fleet.fleet_values import FleetStatus
 from shared.wire.broker import BrokerError
 from shared.wire.messages import Card, RequestStatus
 from tests import fleet_cards
@@ -31,8 +32,8 @@ VERIFIER = structs.replace(
 )
 DRAFTER = structs.replace(fleet_cards.DRAFTER, created=int(NOW) - 40)
 CARDS: tuple[Card, ...] = (DRAFTER, GATEWAY, VERIFIER)
-VIEW = TopView(fleet=fleet_values.describe(CARDS), speeds=(0.0, 10.0, 20.0, 39.06), now=NOW)
-NOBODY: Fleet = fleet_values.describe([])
+VIEW = TopView(fleet=describe(CARDS), speeds=(0.0, 10.0, 20.0, 39.06), now=NOW)
+NOBODY = describe([])
 
 
 def lines(view: TopView, width: int, height: int = 50) -> list[str]:
@@ -70,7 +71,7 @@ def test_what_others_call_themselves_cannot_move_the_cursor() -> None:
 
 def listed(cards: tuple[Card, ...]) -> list[list[str]]:
     file = StringIO()
-    Console(file=file, width=200).print(ps.table(fleet_values.describe(cards)["processes"], NOW))
+    Console(file=file, width=200).print(ps.table(describe(cards).processes, NOW))
     return [re.split(r"\s{2,}", line.strip()) for line in file.getvalue().splitlines()]
 
 
@@ -86,23 +87,8 @@ def test_ps_has_one_line_per_process() -> None:
 # ---------------------------------------------------------------- status --json
 
 
-def documented(section: str) -> set[str]:
-    """The keys that the module's docstring promises for a section."""
-    text = fleet_values.__doc__ or ""
-    body = text.split(f"\n  {section} ")[1]
-    body = re.split(r"\n  \w", body)[0]
-    found = set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", re.sub(r"\([^)]*\)", "", body)))
-    return found | documented("totals") if "share of each of the totals" in " ".join(body.split()) else found
-
-
-@pytest.mark.parametrize("section", ["processes", "verifiers", "drafters", "requests"])
-def test_every_key_of_the_json_is_documented(section: str) -> None:
-    for row in fleet_values.describe(CARDS)[section]:
-        assert set(row) <= documented(section)
-
-
 def test_the_json_of_a_fleet_is_what_scripts_rely_on() -> None:
-    described = json.loads(json.dumps(fleet_values.describe(CARDS)))
+    described = msgspec.to_builtins(describe(CARDS))
     assert set(described) >= {"processes", "verifiers", "drafters", "requests"}
     assert set(described["processes"][0]) >= {
         *("kind", "id", "host", "pid", "device", "model", "load", "tokens_per_second", "created")
@@ -132,7 +118,7 @@ def test_a_frame_tells_speed_drafters_and_reasons_at_every_width(width: int) -> 
 @pytest.mark.parametrize("width", [60, 80, 100, 130, 160])
 def test_names_give_way_and_figures_do_not(width: int) -> None:
     long = structs.replace(DRAFTER, model="a-very-long-name-of-a-model" * 3)
-    text = "\n".join(lines(replace(VIEW, fleet=fleet_values.describe((long, GATEWAY, VERIFIER))), width))
+    text = "\n".join(lines(replace(VIEW, fleet=describe((long, GATEWAY, VERIFIER))), width))
     for heading in ("accepted", "tok/round", "added", "tok/s", "75%"):
         assert heading in text
 
@@ -148,8 +134,8 @@ def test_wide_frames_tell_more() -> None:
 
 def test_columns_of_which_nobody_knows_anything_are_left_out() -> None:
     assert "round trip" not in "\n".join(lines(VIEW, 160))
-    rows = [row | {"round_trip_ms": 1.5} for row in VIEW.fleet["drafters"]]
-    assert "round trip" in "\n".join(lines(replace(VIEW, fleet={**VIEW.fleet, "drafters": rows}), 160))
+    rows = tuple(structs.replace(row, round_trip_ms=1.5) for row in VIEW.fleet.drafters)
+    assert "round trip" in "\n".join(lines(replace(VIEW, fleet=structs.replace(VIEW.fleet, drafters=rows)), 160))
 
 
 @pytest.mark.parametrize("height", [5, 10, 14, 20])
@@ -158,7 +144,7 @@ def test_a_frame_fits_and_counts_what_does_not(height: int) -> None:
         VERIFIER,
         requests=tuple(RequestStatus(request_id=f"r{n}", offset=n, tokens_per_round=1.0) for n in range(40)),
     )
-    shown = lines(replace(VIEW, fleet=fleet_values.describe((DRAFTER, GATEWAY, many))), 100, height)
+    shown = lines(replace(VIEW, fleet=describe((DRAFTER, GATEWAY, many))), 100, height)
     assert len(shown) <= height
     assert re.match(r"and \d+ more", shown[-1])
     assert any("tokens" in line.split() for line in shown)
@@ -166,7 +152,7 @@ def test_a_frame_fits_and_counts_what_does_not(height: int) -> None:
 
 def test_machines_are_told_apart_where_there_are_several() -> None:
     other = structs.replace(DRAFTER, id="drafter-attic-9-dd", host="attic", pid=9)
-    text = "\n".join(lines(replace(VIEW, fleet=fleet_values.describe((*CARDS, other))), 100))
+    text = "\n".join(lines(replace(VIEW, fleet=describe((*CARDS, other))), 100))
     assert "drafter 9 on attic" in text
     assert "verifier 11 on box" in text
 
@@ -176,9 +162,8 @@ def test_an_empty_fleet_says_what_to_do() -> None:
 
 
 def test_the_verdict_stands_below_the_headline_where_there_is_one() -> None:
-    assert (
-        lines(replace(VIEW, fleet={**VIEW.fleet, "verdict": "1 drafter: 2.4× plain"}), 60)[1] == "1 drafter: 2.4× plain"
-    )
+    told = structs.replace(VIEW.fleet, verdict="1 drafter: 2.4× plain")
+    assert lines(replace(VIEW, fleet=told), 60)[1] == told.verdict
 
 
 def test_old_facts_are_marked_as_such() -> None:
@@ -205,10 +190,10 @@ class Seconds:
         self._after(self._pauses)
 
 
-def readings(*results: Fleet | Exception) -> Callable[[], Awaitable[Fleet]]:
+def readings(*results: FleetStatus | Exception) -> Callable[[], Awaitable[FleetStatus]]:
     left = list(results)
 
-    async def read() -> Fleet:
+    async def read() -> FleetStatus:
         result = left.pop(0)
         if isinstance(result, Exception):
             raise result
@@ -219,7 +204,7 @@ def readings(*results: Fleet | Exception) -> Callable[[], Awaitable[Fleet]]:
 
 async def test_the_loop_shows_each_reading_and_keeps_the_speeds() -> None:
     views: list[TopView] = []
-    busy = fleet_values.describe(CARDS)
+    busy = describe(CARDS)
     clock = Seconds(lambda pauses: top.stop() if pauses == 3 else None)
     top = Top(readings(NOBODY, busy, busy), views.append, clock)
     await top.run(clock.pause)
@@ -229,7 +214,7 @@ async def test_the_loop_shows_each_reading_and_keeps_the_speeds() -> None:
 
 async def test_while_redis_is_away_the_latest_facts_stay_and_it_goes_on() -> None:
     views: list[TopView] = []
-    busy = fleet_values.describe(CARDS)
+    busy = describe(CARDS)
     clock = Seconds(lambda pauses: top.stop() if pauses == 4 else None)
     top = Top(readings(busy, BrokerError("redis://x", "gone"), TimeoutError(), busy), views.append, clock)
     await top.run(clock.pause)
@@ -265,5 +250,5 @@ async def test_another_size_of_the_terminal_is_shown_at_once() -> None:
 
 
 def test_the_total_speed_is_that_of_all_verifiers() -> None:
-    two = fleet_values.describe((VERIFIER, structs.replace(VERIFIER, id="v2")))
+    two = describe((VERIFIER, structs.replace(VERIFIER, id="v2")))
     assert top_frame.total_speed(two) == pytest.approx(78.12)
