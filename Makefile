@@ -30,11 +30,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m install.llama --check
 	@touch $@
 
-extras: $(EXTRAS) ## add what tests, plots and the documentation need
+extras: $(EXTRAS) ## add what tests and the documentation need
 
 $(EXTRAS): $(STAMP)
-	@echo "installing what tests, plots and the documentation need"
-	@$(PIP) install -qq --constraint constraints.txt --editable '.[test,plot,docs]'
+	@echo "installing what tests and the documentation need"
+	@$(PIP) install -qq --constraint constraints.txt --editable '.[test,docs]'
 	@touch $@
 
 llama: ## compile llama.cpp anew, for this processor; CMAKE_ARGS=-DGGML_CUDA=ON make llama: for a card

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final
 
 from services.launcher.bench.card import Card, ReportedAcceptance, ReportedComparison, ReportedResult, ReportedVerifier
@@ -38,6 +39,7 @@ class Chart:
 def charts(card: Card) -> list[Chart]:
     """Every chart that has data."""
     found = [_speeds(card, temperature) for temperature in card.settings.temperatures]
+    found += [_loads(card, temperature) for temperature in card.settings.temperatures]
     found += [_speedups(card, peer) for peer in dict.fromkeys(one.peer for one in card.comparisons)]
     found.append(_acceptance(card))
     found += [_row_costs(one) for server in card.servers for one in server.verifiers or ()]
@@ -155,6 +157,35 @@ def _cell(one: ReportedComparison) -> str:
 
 
 # ---------------------------------------------------------------- curves
+
+
+def _loads(card: Card, temperature: float) -> Chart | None:
+    """All requests together by how many run at once: the mean over kinds of work."""
+    speeds: dict[str, dict[int, list[float]]] = {}
+    for one in card.results:
+        if one.temperature == temperature and one.total_tokens_per_second:
+            by_load = speeds.setdefault(one.server, {})
+            by_load.setdefault(one.concurrency, []).append(one.total_tokens_per_second.mean)
+    curves = {name: [(load, fmean(by_load[load])) for load in sorted(by_load)] for name, by_load in speeds.items()}
+    loads = sorted({load for points in curves.values() for load, _ in points})
+    if len(loads) < 2:
+        return None
+    ticks = _ticks(max(speed for points in curves.values() for _, speed in points))
+    plot = _Plot(right=24.0, most_x=math.log2(loads[-1]), most_y=ticks[-1])
+    shapes = [*plot.rows(ticks, lambda speed: f"{speed:g}")]
+    shapes += plot.columns([(math.log2(load), str(load)) for load in loads])
+    colours = classes(card)
+    for name, points in curves.items():
+        shapes += plot.curve([(math.log2(load), speed) for load, speed in points], colours[name])
+    return Chart(
+        title=f"Tokens per second of all requests together, temperature {temperature:g}",
+        summary="; ".join(
+            f"{name}, {load} at once: {speed:.1f}" for name, points in curves.items() for load, speed in points
+        ),
+        height=plot.height,
+        shapes=(*shapes, plot.caption("requests at once")),
+        keys=_keys(curves, colours),
+    )
 
 
 def _acceptance(card: Card) -> Chart | None:

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +35,6 @@ class BenchOptions:
     settings: BenchSettings
     timeout_s: float
     json_file: Path | None
-    plot_file: Path | None
     report_file: Path | None = None  # HTML; the card goes beside it
     plain: bool | None = None  # measure the first server without drafts too; None: with a report, if it is ours
 
@@ -149,18 +147,12 @@ def _check_files(options: BenchOptions) -> None:
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
         raise StartError(html, report, "a file whose name ends in .html; the card goes beside it")
     card = None if report is None else report.with_suffix(CARD_SUFFIX)
-    files = (("--json", options.json_file), ("--plot", options.plot_file), (html, report), (html, card))
+    files = (("--json", options.json_file), (html, report), (html, card))
     if card is not None and options.json_file is not None and card.resolve() == options.json_file.resolve():
         raise StartError("--json", options.json_file, "is where --report puts its card; choose another name")
     for name, path in files:
         if path is not None and not _can_be_written(path):
             raise StartError(name, path, "a file that can be written, in a folder that exists")
-    if options.plot_file is None:
-        return
-    if options.plot_file.suffix.lower() != ".png":
-        raise StartError("--plot", options.plot_file, "a file whose name ends in .png")
-    if find_spec("matplotlib") is None:
-        raise StartError("--plot", options.plot_file, "needs matplotlib; install draftmesh with its extra: '.[plot]'")
 
 
 def _can_be_written(path: Path) -> bool:
@@ -181,11 +173,6 @@ def _write(report: BenchReport, options: BenchOptions) -> None:
     if options.json_file is not None:
         options.json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
         console.print(f"written to {options.json_file}", markup=False)
-    if options.plot_file is not None:
-        from services.launcher.bench.plot import draw
-
-        draw(report, options.plot_file)
-        console.print(f"drawn to {options.plot_file}", markup=False)
 
 
 def _share(made: Card, path: Path) -> None:

@@ -56,7 +56,6 @@ def bench(
         ),
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="File for every figure and sample, as JSON.")] = None,
-    plot_file: Annotated[Path | None, typer.Option("--plot", help="File for a picture of the figures, as PNG.")] = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -81,7 +80,7 @@ def bench(
 
     With --compare, servers answer the same requests in turn, so that a drift of the machine favours none of them.
 
-    Example: draftmesh bench --compare llama=http://127.0.0.1:8080 --workload chat --workload edit --plot bench.png
+    Example: draftmesh bench --compare llama=http://127.0.0.1:8080 --workload chat --workload edit --report bench.html
     """
     from services.launcher.bench import command
     from services.launcher.bench.plan import BenchSettings
@@ -103,7 +102,6 @@ def bench(
             ),
             timeout_s=timeout,
             json_file=json_file,
-            plot_file=plot_file,
             report_file=report,
             plain=plain,
         )

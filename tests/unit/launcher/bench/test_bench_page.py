@@ -15,7 +15,7 @@ from services.launcher.bench import charts
 from services.launcher.bench.card import Card
 from services.launcher.bench.page import render
 from shared.errors import StartError
-from tests.cards import CARD
+from tests.cards import CARD, spread
 
 EMPTY = structs.replace(CARD, results=(), comparisons=(), acceptance=(), remarks=(), servers=CARD.servers[1:])
 
@@ -104,6 +104,15 @@ def test_no_mark_of_a_chart_lies_outside_of_it() -> None:
                     assert 0 <= float(value) <= charts.WIDTH, (chart.title, shape)
                 if name in ("y", "y1", "y2", "cy"):
                     assert 0 <= float(value) <= chart.height, (chart.title, shape)
+
+
+def test_several_loads_are_drawn_as_a_curve_of_all_requests_together() -> None:
+    twice = tuple(structs.replace(one, concurrency=4, total_tokens_per_second=spread(50.0)) for one in CARD.results)
+    several = structs.replace(CARD, results=(*CARD.results, *twice))
+    title = "Tokens per second of all requests together, temperature 0"
+    [chart] = [one for one in charts.charts(several) if one.title == title]
+    assert "draftmesh, 4 at once: 50.0" in chart.summary
+    assert title not in [one.title for one in charts.charts(CARD)]
 
 
 def test_a_bar_is_as_long_as_its_figure() -> None:

@@ -37,18 +37,18 @@ def test_the_command_prints_and_writes_what_it_measured(
         file.write_text('api_key = ["first-key", "second-key"]')
         file.chmod(0o600)
         monkeypatch.setenv(settings_file.VARIABLE, str(file))
-    figures, picture = tmp_path / "b.json", tmp_path / "b.png"
+    figures = tmp_path / "b.json"
     status = bench(
         monkeypatch,
         *(f"mine={background(mine)}", "--compare", f"peer={background(peer)}", "--seed", "5"),
-        *("--json", str(figures), "--plot", str(picture)),
+        "--json",
+        str(figures),
     )
     output, errors = capsys.readouterr()
     assert status == 0
     assert "mine over its peers" in output
     assert "2 requests to each server" in errors
     assert json.loads(figures.read_text())["settings"]["seed"] == 5
-    assert picture.read_bytes().startswith(b"\x89PNG")
     assert set(mine.keys) == {"Bearer first-key"}
     assert set(peer.keys) == {""}
     assert "-key" not in output + errors + figures.read_text()
@@ -95,7 +95,6 @@ def test_a_running_up_is_measured_by_default(
         (("127.0.0.1:1",), "error: server 127.0.0.1:1: cannot be reached (Connection refused); "),
         (("--concurrency", "17"), "error: --concurrency 17: "),
         (("--workload", "poetry"), "error: --workload poetry: "),
-        (("--plot", "figures.svg"), "error: --plot figures.svg: a file whose name ends in .png"),
         (("--json", "nowhere/b.json"), "error: --json nowhere/b.json: a file that can be written, in a folder"),
         (("--json", "."), "error: --json .: a file that can be written, in a folder"),
         (("--report", "page.pdf"), "error: --report page.pdf: a file whose name ends in .html"),
@@ -115,11 +114,3 @@ def test_a_wrong_command_line_is_one_line(
     output, errors = capsys.readouterr()
     assert (output, errors.count("\n")) == ("", 1)
     assert errors.startswith(line)
-
-
-def test_a_plot_without_matplotlib_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("services.launcher.bench.command.find_spec", lambda _: None)
-    assert bench(monkeypatch, "--plot", "x.png") == command_line.BAD_OPTION
-    assert "install draftmesh with its extra: '.[plot]'" in capsys.readouterr().err

@@ -9,7 +9,6 @@ from yarl import URL
 
 from services.launcher.bench.acceptance import DraftCounts, pooled, read
 from services.launcher.bench.plan import BenchSettings, Cell
-from services.launcher.bench.plot import draw
 from services.launcher.bench.report import BenchReport
 from services.launcher.bench.samples import AnswerSample, Failure, Load, Measurements, TimedAnswer
 from services.launcher.bench.servers import Server, ServerAddress
@@ -305,14 +304,3 @@ def test_the_json_has_the_documented_keys_and_no_secret() -> None:
         {"workload": "chat", "temperature": 0.0, "concurrency": 1, "server": "peer", "repetition": 1}
         | {"message": "HTTP 500: gone"}
     ]
-
-
-@pytest.mark.parametrize("names", [("ours", "peer"), ("ours",)])
-def test_the_plot_is_a_png_that_can_be_read(names: tuple[str, ...], tmp_path: Any) -> None:
-    path = tmp_path / "figures.png"
-    draw(report(both(), *names), path)
-    data = path.read_bytes()
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
-    assert 1000 < width < 4000
-    assert 1000 < height < 4000
