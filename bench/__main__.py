@@ -5,9 +5,9 @@ Prints tables and writes bench/results/latest.json, whose keys bench/report.py d
 
 import json
 import os
-import platform
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -20,6 +20,7 @@ from bench.measure import CONFIGURATIONS, Bench, Measured
 from bench.raw import Raw
 from bench.report import as_json, cause_table, goal_table, remarks, speed_table
 from bench.workload import TOKENS, rendered, requests
+from services.launcher.bench import machine
 from services.launcher.clients.streaming import AnswerError
 from services.launcher.fleet.cores import halves
 from services.launcher.fleet.stack import Stack, StackError, run_to_end
@@ -94,13 +95,7 @@ def _write(measured: Measured, pair: Pair, repetitions: int, tokens: int, row_ms
     report = as_json(
         measured,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine={
-            "cpu": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "system": platform.platform(),
-            "llama_cpp": build_info(),
-            "row_ms": row_ms,
-        },
+        machine={**asdict(machine.look()), "llama_cpp": build_info(), "row_ms": row_ms},
         settings={
             "repetitions": repetitions,
             "tokens": tokens,

@@ -1,14 +1,15 @@
 """Runs every configuration over the same requests, in turn, and keeps each request's numbers as a `Sample`."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from bench.processes import cpu_s
 from bench.raw import Raw
-from bench.workload import Request, requests
+from bench.tasks import Task
+from bench.workload import requests, warm_up
 from services.launcher.clients.streaming import stream
 from services.launcher.fleet.child import Child
 from services.launcher.fleet.stack import Stack
@@ -20,7 +21,7 @@ RAW, PLAIN, LOOKUP, DRAFT_8BIT, DRAFT_4BIT = CONFIGURATIONS = ("raw", "plain", "
 # What is compared closest takes turns request by request, since a virtual machine's speed drifts within minutes.
 BLOCKS: Final = ((RAW, PLAIN, DRAFT_8BIT), (LOOKUP,), (DRAFT_4BIT,))
 
-_WARM_UP: Final = Request(name="chat", temperature=0.0, seed=1, tokens=16)
+_WARM_UP: Final = warm_up()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class Bench:
     """The configurations over one fleet and one raw loop; the target stays loaded throughout."""
 
     def __init__(
-        self, stack: Stack, raw: Raw, pair: Pair, prompts: dict[str, list[int]], step: Callable[[str], None]
+        self, stack: Stack, raw: Raw, pair: Pair, prompts: dict[str, tuple[int, ...]], step: Callable[[str], None]
     ) -> None:
         """`step` is called with the configuration's name after each request."""
         self._stack, self._raw, self._pair, self._prompts, self._step = stack, raw, pair, prompts, step
@@ -80,7 +81,7 @@ class Bench:
         for block in BLOCKS if repetition % 2 == 0 else BLOCKS[::-1]:
             await self._block(block if repetition % 2 == 0 else block[::-1], repetition, work)
 
-    async def _ask_raw(self, request: Request) -> dict[str, Any]:
+    async def _ask_raw(self, request: Task) -> dict[str, Any]:
         return await self._raw.ask(
             {
                 "prompt": self._prompts[request.name],
@@ -90,7 +91,7 @@ class Bench:
             }
         )
 
-    async def _block(self, names: tuple[str, ...], repetition: int, work: list[Request]) -> None:
+    async def _block(self, names: tuple[str, ...], repetition: int, work: list[Task]) -> None:
         """Each request under each of `names` in turn, with the drafter that one of them needs running throughout."""
         drafter = await self._start(names)
         try:
@@ -109,13 +110,12 @@ class Bench:
                 await self._stack.stop_drafter(drafter)
 
     async def _warm_up(self, name: str) -> None:
-        """A short request, so that files are mapped in."""
         if name == RAW:
             await self._ask_raw(_WARM_UP)
         else:
             await stream(self._stack.http, _WARM_UP.body(_speculative(name)))
 
-    async def _measure(self, name: str, repetition: int, request: Request) -> None:
+    async def _measure(self, name: str, repetition: int, request: Task) -> None:
         if name == RAW:
             answer = await self._ask_raw(request)
             tokens: list[int] = answer["tokens"]
@@ -135,7 +135,7 @@ class Bench:
         [needed] = [name for name in names if name in models]
         return await self._stack.start_drafter(models[needed])
 
-    async def _ask(self, name: str, repetition: int, request: Request) -> None:
+    async def _ask(self, name: str, repetition: int, request: Task) -> None:
         answer = await stream(self._stack.http, request.body(_speculative(name)))
         expected = len(self._prompts[request.name])
         if answer.prompt_tokens != expected:
@@ -157,7 +157,7 @@ class Bench:
         self,
         name: str,
         repetition: int,
-        request: Request,
+        request: Task,
         tokens: list[int],
         speed: float,
         first_token_s: float,
@@ -182,7 +182,7 @@ class Bench:
         """The verifier's counters after a heartbeat that follows the last answer, and its process's CPU time."""
         await asyncio.sleep(HEARTBEAT_S + 0.3)
         card = await self._stack.verifier_card()
-        return {**(card.counters if card else {}), "cpu_us": cpu_us(self._stack.verifier.pid)}
+        return {**(card.counters if card else {}), "cpu_us": round(1e6 * cpu_s(self._stack.verifier.pid))}
 
 
 def _speculative(name: str) -> bool | str:
@@ -202,12 +202,3 @@ def memory(pid: int) -> dict[str, int]:
             if name in wanted:
                 found[wanted[name]] = int(rest.split()[0]) * 1024
     return found
-
-
-def cpu_us(pid: int) -> int:
-    """CPU time that a process has had, user and system, in microseconds; 0 where /proc is not."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return sum(int(ticks) for ticks in fields[11:13]) * 1_000_000 // os.sysconf("SC_CLK_TCK")

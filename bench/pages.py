@@ -13,7 +13,7 @@ import aiohttp
 import typer
 from rich.console import Console
 
-from bench.gateway.processes import cpu_s
+from bench.processes import cpu_s
 from bench.versus.ratios import Key, RatioSpread, mean, ratio
 from services.launcher.clients.streaming import AnswerError, stream
 from services.launcher.fleet.cores import one_each

@@ -2,7 +2,7 @@
 
 Keys of bench/results/latest.json:
   created            when, UTC
-  machine            cpu, cores, system, llama_cpp: what the numbers hold for
+  machine            cpu, cores, memory_bytes, system, python, llama_cpp, row_ms: what the numbers hold for
   settings           repetitions, tokens, target and drafts (file names and bytes)
   summaries          per configuration and temperature:
     tokens_per_second  mean, min, max, stdev over all requests: decode speed, prefill left out

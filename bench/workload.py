@@ -1,13 +1,9 @@
 """The requests of the benchmark: three kinds of text, each long enough not to end by itself, at both temperatures."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-from shared.model.llama.model import Model
-from shared.model.llama.vocabulary import Vocabulary
+from bench.tasks import Author, Task
 
 TOKENS: Final = 96
 TEMPERATURES: Final = (0.0, 1.0)
@@ -31,51 +27,29 @@ PROMPTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request, the same for every configuration."""
-
-    name: str
-    temperature: float
-    seed: int
-    tokens: int
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        return [{"role": "user", "content": PROMPTS[self.name]}]
-
-    def body(self, speculative: bool | str) -> dict[str, Any]:
-        """The request for the gateway. The prefix cache stays out of it: a hit would hide the prefill."""
-        return {
-            "messages": self.messages,
-            "temperature": self.temperature,
-            "seed": self.seed,
-            "max_tokens": self.tokens,
-            "speculative": speculative,
-            "cache_prompt": False,
-        }
-
-
-def requests(repetition: int, tokens: int = TOKENS) -> list[Request]:
+def requests(repetition: int, tokens: int = TOKENS) -> list[Task]:
     """The requests of one repetition; each repetition has seeds of its own, the same on every run."""
     return [
-        Request(name=name, temperature=temperature, seed=1000 * repetition + index, tokens=tokens)
+        _task(name, temperature, 1000 * repetition + index, tokens)
         for temperature in TEMPERATURES
         for index, name in enumerate(PROMPTS)
     ]
 
 
-def rendered(model: Path) -> dict[str, list[int]]:
+def warm_up() -> Task:
+    """A short request, so that files are mapped in."""
+    return _task("chat", 0.0, 1, 16)
+
+
+def _task(name: str, temperature: float, seed: int, tokens: int) -> Task:
+    messages = ({"role": "user", "content": PROMPTS[name]},)
+    return Task(name=name, messages=messages, temperature=temperature, seed=seed, tokens=tokens)
+
+
+def rendered(model: Path) -> dict[str, tuple[int, ...]]:
     """Every prompt's token ids under the model's own chat template, for the loop that has no gateway."""
-    loaded = Model(model, vocab_only=True)
+    author = Author(model)
     try:
-        return {name: _render(loaded.vocabulary, text) for name, text in PROMPTS.items()}
+        return {one.name: one.prompt for one in author.tasks(PROMPTS, temperature=0.0, tokens=TOKENS)}
     finally:
-        loaded.close()
-
-
-def _render(vocabulary: Vocabulary, text: str) -> list[int]:
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(vocabulary.chat_template() or "")
-    prompt = template.render(messages=[{"role": "user", "content": text}], add_generation_prompt=True)
-    return vocabulary.tokenize(prompt)
+        author.close()

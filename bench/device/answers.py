@@ -6,7 +6,8 @@ import time
 from typing import Any, Final
 
 from bench.device.told import Told
-from bench.workload import Request, requests
+from bench.tasks import Task
+from bench.workload import requests
 from services.launcher.clients.streaming import StreamedAnswer, stream
 from services.launcher.fleet.child import service_command
 from services.launcher.fleet.cores import halves
@@ -60,7 +61,7 @@ async def _run(told: Told) -> dict[str, Any]:
     return {"answers": found, "ratio": statistics.geometric_mean(ratios) if ratios else None}
 
 
-def _compared(request: Request, plain: StreamedAnswer, drafted: StreamedAnswer) -> dict[str, Any]:
+def _compared(request: Task, plain: StreamedAnswer, drafted: StreamedAnswer) -> dict[str, Any]:
     told = drafted.statistics
     return {
         "prompt": request.name,

@@ -8,7 +8,7 @@ from typing import Final
 import aiohttp
 
 from bench.gateway.client import body
-from bench.gateway.processes import resident_bytes
+from bench.processes import resident_bytes
 from services.launcher.fleet.stack import StackError
 
 WARM_UP: Final = 1000  # requests after which pools, caches and the allocator have found their size

@@ -2,7 +2,7 @@
 
 Keys of bench/results/gateway.json:
   created     when the run began, UTC
-  machine     cores and system: what the numbers hold for
+  machine     cpu, cores, memory_bytes, system, python: what the numbers hold for
   settings    crowds per scenario, seconds each, requests of the memory run
   scenarios   by name:
     what        what is on which core
@@ -13,8 +13,6 @@ Keys of bench/results/gateway.json:
 """
 
 import json
-import os
-import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,6 +25,7 @@ from rich.table import Table
 
 from bench.gateway.memory import Growth
 from bench.gateway.streams import Crowd, Run
+from services.launcher.bench import machine
 
 GROWTH_WANTED: Final = 0.05
 
@@ -86,7 +85,7 @@ class Report:
         self.path = path
         self._content: dict[str, Any] = {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": {"cores": os.cpu_count(), "system": platform.platform()},
+            "machine": asdict(machine.look()),
             "settings": settings,
             "scenarios": {},
         }

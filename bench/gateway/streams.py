@@ -15,8 +15,8 @@ import numpy as np
 
 from bench.gateway.client import Arrivals
 from bench.gateway.latency import Window, added_ms, tokens_within, window
-from bench.gateway.processes import cpu_s
 from bench.gateway.target import Commits
+from bench.processes import cpu_s
 from services.launcher.fleet.child import Child, Program
 from services.launcher.fleet.cores import Cores, forking_on
 from services.launcher.fleet.stack import Stack, StackError

@@ -6,9 +6,9 @@ those of bench/versus/results.py.
 """
 
 import os
-import platform
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,8 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench.files import float_copy
 from bench.paced.emulation import SCENARIOS, Emulation, Scenario
+from bench.tasks import prompts
 from bench.versus.results import ResultFile, finding_table
-from bench.versus.tasks import prompts
+from services.launcher.bench import machine
 from services.launcher.clients.streaming import AnswerError
 from services.launcher.fleet.cores import halves
 from services.launcher.fleet.stack import StackError, run_to_end
@@ -59,7 +60,7 @@ def main(
         {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "emulated": "decodes take as long as a curve says; everything around them is real",
-            "machine": {"cores": os.cpu_count(), "system": platform.platform()},
+            "machine": asdict(machine.look()),
             "settings": {"repetitions": 1 if quick else repeat, "tokens": tokens},
         },
     )

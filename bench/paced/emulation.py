@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from bench.paced.target import Curve
+from bench.tasks import Author, Task
 from bench.versus.contest import Contestant, Ours, Runs, Work, compete
 from bench.versus.ratios import RatioSpread, ideal_tokens_per_second, mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import warm_up, warming
 from bench.versus.speed import counters
-from bench.versus.tasks import Author, Task
 from services.launcher.fleet.cores import halves
 from services.launcher.fleet.stack import Stack
 from services.launcher.models.pair import Pair, default_model

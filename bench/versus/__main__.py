@@ -4,10 +4,9 @@ Prints a table per cell and keeps bench/results/versus.json up to date after eac
 its keys, bench/README.md how to set up the peers.
 """
 
-import os
-import platform
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,6 +20,7 @@ from bench.versus.cells import CELLS, ContestCell, cells_named
 from bench.versus.peers import Binaries, PeerError
 from bench.versus.results import ResultFile, finding_table
 from bench.versus.setup import Setup
+from services.launcher.bench import machine
 from services.launcher.clients.streaming import AnswerError
 from services.launcher.fleet.cores import one_each
 from services.launcher.fleet.stack import StackError, run_to_end
@@ -121,7 +121,7 @@ def _estimate(cells: list[ContestCell], repetitions: int, quick: bool) -> str:
 def _head(binaries: Binaries, repetitions: int, prompts: int, tokens: int) -> dict[str, object]:
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"cores": os.cpu_count(), "system": platform.platform(), "llama_cpp": build_info()},
+        "machine": {**asdict(machine.look()), "llama_cpp": build_info()},
         "settings": {
             "repetitions": repetitions,
             "prompts": prompts,

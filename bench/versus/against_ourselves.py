@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench.delay import DelayingProxy
+from bench.tasks import QUESTIONS, Author
 from bench.versus.contest import OURS, OURS_PLAIN, Contestant, Ours, Runs, Work, compete, do, turns
 from bench.versus.ratios import mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup, warm_up
-from bench.versus.tasks import QUESTIONS, Author
 from bench.workload import TEMPERATURES
 from services.launcher.fleet.stack import Stack
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 
-from bench.versus.tasks import Task
+from bench.tasks import Task
 from services.launcher.clients.streaming import AnswerError, StreamedAnswer
 
 

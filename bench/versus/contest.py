@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from bench.tasks import Task
 from bench.versus.completion import complete
 from bench.versus.peers import PeerServer
 from bench.versus.ratios import Key, Rounds
-from bench.versus.tasks import Task
 from services.launcher.clients.streaming import StreamedAnswer, stream
 from services.launcher.fleet.stack import Stack
 

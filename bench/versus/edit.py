@@ -8,12 +8,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
+from bench.tasks import Author
 from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, compete
 from bench.versus.peers import PeerEngine, lookup_settings
 from bench.versus.ratios import mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup, opponent, warm_up
-from bench.versus.tasks import Author
 
 WANTED: Final = 1.5
 TOKENS: Final = 192

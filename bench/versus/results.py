@@ -2,7 +2,7 @@
 
 Keys of bench/results/versus.json:
   created     when the run began, UTC
-  machine     cores, system, llama_cpp: what the numbers hold for
+  machine     cpu, cores, memory_bytes, system, python, llama_cpp: what the numbers hold for
   settings    repetitions, prompts, tokens, peers
   cells       by name, each written as soon as it is done:
     findings    cell, temperature, what; ours and theirs (value, low, high: mean, and the lowest and highest mean of a

@@ -7,10 +7,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from bench.tasks import Task
 from bench.versus.contest import Contestant, Runs, Theirs, Work, do
 from bench.versus.peers import Binaries, PeerEngine, PeerServer, PeerSetting
 from bench.versus.ratios import best
-from bench.versus.tasks import Task
 from services.launcher.fleet.cores import Cores
 from services.launcher.fleet.stack import Stack
 from services.launcher.models.pair import Pair

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from bench.tasks import QUESTIONS, Author, prompts
 from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, compete
 from bench.versus.peers import PeerSetting, draft_settings
 from bench.versus.ratios import RatioSpread, ideal_tokens_per_second, mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import AUDITION_TOKENS, Setup, opponent, warm_up, winners
-from bench.versus.tasks import QUESTIONS, Author, prompts
 from bench.workload import TEMPERATURES
 from services.launcher.fleet.stack import Stack
 from shared.fleet.registry import HEARTBEAT_S

@@ -8,13 +8,13 @@ peer uses, so the law level, which computes as the peer does, is told beside it.
 from dataclasses import dataclass
 from typing import Final
 
+from bench.tasks import Author, Messages, Task
 from bench.versus.completion import chat
 from bench.versus.contest import OURS
 from bench.versus.peers import PeerServer, PeerSetting
 from bench.versus.ratios import Key, mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup
-from bench.versus.tasks import Author, Messages, Task
 from services.launcher.clients.streaming import StreamedAnswer, stream
 from services.launcher.fleet.stack import Stack
 

@@ -8,8 +8,9 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
+from bench import tasks
 from bench.random_drafter import RandomProposer
-from bench.versus import cells, completion, contest, edit, peers, ratios, results, setup, tasks
+from bench.versus import cells, completion, contest, edit, peers, ratios, results, setup
 from bench.versus.peers import Binaries, PeerEngine, PeerSetting
 from bench.versus.ratios import RatioSpread
 from services.drafter.proposer import Opening

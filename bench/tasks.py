@@ -25,7 +25,7 @@ class Task:
 
     name: str
     messages: Messages
-    prompt: tuple[int, ...]  # the messages under the model's own template
+    prompt: tuple[int, ...] = ()  # the messages under the model's own template, for who takes no messages
     temperature: float
     seed: int
     tokens: int

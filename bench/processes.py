@@ -9,8 +9,11 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time so far, of all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    """User and system time so far, of all its threads; 0 where /proc is not."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
