@@ -69,11 +69,11 @@ def bodies() -> Iterator[tuple[str, bytes]]:
         yield f"kwargs {template}", _with("chat_template_kwargs", {"chat_template": template, "messages": []})
         yield f"text {template}", _with("messages", [{"role": template, "content": template}])
     for pattern in ("(a*)*b", "(" * 1_000, "[" * 1_000, "a{1,100000}", "(?=a)", "\\" * 3):
-        yield f"regex {pattern[:20]}", _with("guided_regex", pattern)
+        yield f"regex {pattern[:20]}", _with("regex", pattern)
         yield f"pattern {pattern[:20]}", _with("format", {"type": "object", "properties": {"a": {"pattern": pattern}}})
     for grammar in ("start: start", "start: ", 'start: "a"*' + " start" * 1_000, "%ignore", "root ::= root"):
         yield f"grammar {grammar[:20]}", _with("grammar", grammar)
-        yield f"guided grammar {grammar[:20]}", _with("guided_grammar", grammar)
+        yield f"structured grammar {grammar[:20]}", _with("structured_outputs", {"grammar": grammar})
     for name in ("__class__", "constructor", "__proto__", "$ref", "messages", "\x00", "x" * 100_000):
         yield f"a field called {name[:20]}", _with(name, {"$ref": "#"})
     yield "a schema of itself", _with("format", {"$ref": "#"})

@@ -59,7 +59,7 @@ async def test_the_log_holds_nothing_of_what_was_asked_and_answered(
                 ("/api/chat", {"model": MODEL, "messages": [{"role": "user", "content": MARK}]}),
                 ("/v1/chat/completions", {"messages": [{"role": MARK, "content": MARK}]}),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": MARK}], "model": MARK}),
-                ("/v1/chat/completions", {"messages": [{"role": "user", "content": MARK}], "guided_regex": f"({MARK}"}),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": MARK}], "regex": f"({MARK}"}),
                 ("/v1/messages", {"messages": [{"role": "user", "content": MARK}], "max_tokens": 9, "tools": [
                     {"type": f"web_search_{MARK}", "name": MARK}]}),
             ]  # fmt: skip

@@ -110,7 +110,7 @@ async def test_an_assistant_s_message_is_continued(
 @pytest.mark.parametrize(
     "field",
     [
-        {"guided_choice": ["yes", 'no "never"']},
+        {"structured_outputs": {"choice": ["yes", 'no "never"']}},
         {"regex": "[ab]+"},
         {"grammar": 'root ::= "a" | "b"'},
         {"ebnf": 'root ::= "a" | "b"'},

@@ -72,16 +72,11 @@ class OutputFields(_Fields):
 
     response_format: ResponseFormat | None = None
     json_schema: Schema = None
-    guided_json: Schema = None
-    guided_json_object: bool | None = None
     regex: str | None = None
     regex_pattern: str | None = None
-    guided_regex: str | None = None
-    guided_choice: list[str] | None = None
     grammar: str | None = None
     grammar_string: str | None = None
     ebnf: str | None = None
-    guided_grammar: str | None = None
     lark: str | None = None
     structured_outputs: StructuredOutputs | None = None
 
@@ -98,16 +93,11 @@ class OutputFields(_Fields):
     def _plain(self) -> list[Output | None]:
         return [
             _json(self.json_schema, "json_schema"),
-            _json(self.guided_json, "guided_json"),
-            _json(ANY_OBJECT if self.guided_json_object else None, "guided_json_object"),
             _regex(self.regex, "regex"),
             _regex(self.regex_pattern, "regex_pattern"),
-            _regex(self.guided_regex, "guided_regex"),
-            _choice(self.guided_choice, "guided_choice"),
             _grammar(self.grammar, "grammar"),
             _grammar(self.grammar_string, "grammar_string"),
             _grammar(self.ebnf, "ebnf"),
-            _grammar(self.guided_grammar, "guided_grammar"),
             Output(kind="lark", source=self.lark, param="lark") if self.lark else None,
         ]
 

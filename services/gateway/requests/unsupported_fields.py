@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from services.gateway.errors import invalid
-from services.gateway.requests.output_fields import OutputFields
 
 _Harmless = Callable[[Any], bool]
 
@@ -50,7 +49,8 @@ _RULES: Final[dict[_Harmless, str]] = {
     _among("auto", "none"): "function_call",
     _text_only: "modalities",
 }
-_GUIDED: Final = frozenset(OutputFields.model_fields) | {"guided_decoding_backend"}
+_GUIDED: Final = "guided_"  # vLLM's old names
+_BACKEND: Final = "guided_decoding_backend"  # changes no answer
 _INSTEAD: Final = {
     "functions": "'functions' is not supported: offer the same functions as 'tools'.",
     "suffix": "'suffix' is not supported: the models only continue a text.",
@@ -62,7 +62,9 @@ _HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.i
 def refuse_unbuilt(payload: Mapping[str, Any]) -> None:
     """Raises a 400 `ApiError` naming the first field that asks for something unsupported."""
     for name, value in payload.items():
-        harmless = _HARMLESS.get(name, _off if name.startswith("guided_") and name not in _GUIDED else None)
+        guided = name.startswith(_GUIDED) and name != _BACKEND
+        harmless = _HARMLESS.get(name, _off if guided else None)
         if harmless is not None and not harmless(value):
-            sentence = _INSTEAD.get(name, f"'{name}' with this value is not supported.")
+            instead = f"'{name}' is not supported: use 'structured_outputs'." if guided else ""
+            sentence = _INSTEAD.get(name, instead or f"'{name}' with this value is not supported.")
             raise invalid(name, sentence, "unsupported_parameter")

@@ -115,21 +115,21 @@ def test_tools_at_fault_are_named(fields: dict[str, Any], param: str) -> None:
             ("json", {}, "response_format.json_schema.schema"),
         ),
         ({"json_schema": SCHEMA}, ("json", SCHEMA, "json_schema")),
-        ({"guided_json": json.dumps(SCHEMA)}, ("json", SCHEMA, "guided_json")),
-        ({"guided_json_object": True}, ("json", {"type": "object"}, "guided_json_object")),
+        ({"json_schema": json.dumps(SCHEMA)}, ("json", SCHEMA, "json_schema")),
         ({"regex": "a+"}, ("regex", "a+", "regex")),
         ({"regex_pattern": "a+"}, ("regex", "a+", "regex_pattern")),
-        ({"guided_regex": "a+"}, ("regex", "a+", "guided_regex")),
-        ({"guided_choice": ["a b", 'c"']}, ("lark", 'start: "a b" | "c\\""', "guided_choice")),
         ({"grammar": 'root ::= "a"'}, ("gbnf", 'root ::= "a"', "grammar")),
         ({"grammar": 'start: "a"'}, ("lark", 'start: "a"', "grammar")),
         ({"grammar_string": 'root ::= "a"'}, ("gbnf", 'root ::= "a"', "grammar_string")),
         ({"ebnf": 'root ::= "a"'}, ("gbnf", 'root ::= "a"', "ebnf")),
-        ({"guided_grammar": 'root ::= "a"'}, ("gbnf", 'root ::= "a"', "guided_grammar")),
         ({"lark": 'start: "::="'}, ("lark", 'start: "::="', "lark")),
         ({"structured_outputs": {"json": SCHEMA}}, ("json", SCHEMA, "structured_outputs.json")),
         ({"structured_outputs": {"regex": "a"}}, ("regex", "a", "structured_outputs.regex")),
-        ({"structured_outputs": {"choice": ["a"]}}, ("lark", 'start: "a"', "structured_outputs.choice")),
+        ({"structured_outputs": {"json_object": True}}, ("json", {"type": "object"}, "structured_outputs.json_object")),
+        (
+            {"structured_outputs": {"choice": ["a b", 'c"']}},
+            ("lark", 'start: "a b" | "c\\""', "structured_outputs.choice"),
+        ),
         ({"structured_outputs": {"grammar": "x ::= y"}}, ("gbnf", "x ::= y", "structured_outputs.grammar")),
     ],
 )
@@ -156,9 +156,10 @@ def test_nothing_required_is_any_text() -> None:
         ({"json_schema": "{"}, "json_schema"),
         ({"json_schema": "[1]"}, "json_schema"),
         ({"regex": "a", "grammar": "x ::= y"}, "grammar"),
-        ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex"),
+        ({"response_format": {"type": "json_object"}, "regex": "a"}, "regex"),
         ({"structured_outputs": {"structural_tag": {"a": 1}}}, "structured_outputs.structural_tag"),
-        ({"guided_choice": [1]}, "guided_choice[0]"),
+        ({"structured_outputs": {"choice": [1]}}, "structured_outputs.choice[0]"),
+        ({"guided_choice": ["a"]}, "guided_choice"),
         ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
         ({"grammar_lazy": True}, "grammar_lazy"),
     ],
@@ -167,6 +168,10 @@ def test_an_output_at_fault_is_named(fields: dict[str, Any], param: str) -> None
     error = refusal(**fields)
     assert error.param == param
     assert param in error.message
+
+
+def test_an_old_name_of_vllm_is_refused_with_the_new_one() -> None:
+    assert refusal(guided_regex="a").message == "'guided_regex' is not supported: use 'structured_outputs'."
 
 
 # ------------------------------------------------------------------ thinking
