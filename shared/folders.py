@@ -16,20 +16,18 @@ def cache_folder() -> Path:
 
 def state_folder() -> Path:
     """`draftmesh` in the user's folder for the state of programs (XDG base directories). Not created here."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    else:
-        base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "draftmesh"
+    return _of_user("XDG_STATE_HOME", "~/.local/state")
 
 
 def data_folder() -> Path:
     """`draftmesh` in the user's folder for data that programs need (XDG base directories). Not created here."""
+    return _of_user("XDG_DATA_HOME", "~/.local/share")
+
+
+def _of_user(variable: str, usual: str) -> Path:
     if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    else:
-        base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(base).expanduser() / "draftmesh"
+        variable, usual = "LOCALAPPDATA", "~/AppData/Local"
+    return Path(os.environ.get(variable) or usual).expanduser() / "draftmesh"
 
 
 def config_folder() -> Path:

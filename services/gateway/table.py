@@ -2,12 +2,14 @@
 
 from typing import Final
 
-from services.gateway.dialects.chat.exchange import ChatExchange
-from services.gateway.dialects.chat.request import ChatRequest
-from services.gateway.dialects.completions.exchange import CompletionExchange
-from services.gateway.dialects.completions.request import CompletionRequest
+from services.gateway.dialects.chat.collector import ChatCollector
+from services.gateway.dialects.chat.framing import ChatFraming
+from services.gateway.dialects.chat.request import ChatRequest, parse_chat
+from services.gateway.dialects.completions.collector import CompletionCollector
+from services.gateway.dialects.completions.framing import CompletionFraming
+from services.gateway.dialects.completions.request import CompletionRequest, parse_completion
 from services.gateway.dialects.counting import TokenCount
-from services.gateway.dialects.messages.exchange import MessagesExchange
+from services.gateway.dialects.messages.exchange import messages_exchange
 from services.gateway.dialects.messages.request import MessagesRequest
 from services.gateway.dialects.ollama import routes as ollama_routes
 from services.gateway.dialects.ollama.exchange import NDJSON, OllamaEndpoint, chat_exchange, generate_exchange
@@ -17,11 +19,17 @@ from services.gateway.dialects.responses import routes as response_routes
 from services.gateway.dialects.responses.exchange import ResponsesExchange
 from services.gateway.dialects.responses.recording import ResponsesEndpoint
 from services.gateway.dialects.responses.request import ResponsesRequest
-from services.gateway.http.dialect import Dialect
+from services.gateway.http.dialect import Dialect, StatelessExchange
 from services.gateway.http.route import Route, both, generates, get, post
 from services.gateway.page import routes as page_routes
 from services.gateway.views import health, models, server, status, tokens
 from shared.fleet.fleet_values import FleetStatus
+
+CHAT: Final = Dialect(lambda data: StatelessExchange(parse_chat(data), ChatFraming, ChatCollector))
+COMPLETIONS: Final = Dialect(
+    lambda data: StatelessExchange(parse_completion(data), CompletionFraming, CompletionCollector)
+)
+MESSAGES: Final = Dialect(messages_exchange)
 
 _OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}
 _GONE: Final[dict[str, object]] = {"refusals": (400,), "refused": True}
@@ -29,8 +37,8 @@ _MODEL: Final = {"model": "Which model, if several are served"}
 
 ROUTES: Final[tuple[Route, ...]] = (
     # What generates
-    generates(Dialect(ChatExchange), ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
-    generates(Dialect(CompletionExchange), CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
+    generates(CHAT, ChatRequest, "OpenAI's chat completions", *both("/chat/completions")),
+    generates(COMPLETIONS, CompletionRequest, "OpenAI's completions of a text", *both("/completions")),
     generates(
         Dialect(ResponsesExchange),
         ResponsesRequest,
@@ -38,14 +46,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         *both("/responses"),
         endpoint=ResponsesEndpoint,
     ),
-    generates(Dialect(MessagesExchange), MessagesRequest, "Anthropic's Messages API", *both("/messages")),
+    generates(MESSAGES, MessagesRequest, "Anthropic's Messages API", *both("/messages")),
     post(OllamaEndpoint(chat_exchange).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
     post(
         OllamaEndpoint(generate_exchange).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM
     ),
     # What prompts would take, and stored responses
     post(
-        TokenCount(Dialect(MessagesExchange)).handle,
+        TokenCount(MESSAGES).handle,
         MessagesRequest,
         "How many tokens the prompt of a Messages request has",
         *both("/messages/count_tokens"),

@@ -39,7 +39,11 @@ def describe(cards: Sequence[Card]) -> FleetStatus:
         processes=tuple(_process(card) for card in cards),
         verifiers=tuple(_verifier(card, cards, waiting) for card in verifiers),
         drafters=tuple(row for card in cards if isinstance(card, DrafterCard) for row in _drafter(card, verifiers)),
-        requests=tuple(_request(card, index) for card in verifiers for index in range(len(card.requests))),
+        requests=tuple(
+            RunningRequest(model=card.model, verifier=card.id, **structs.asdict(request))
+            for card in verifiers
+            for request in card.requests
+        ),
         names=(
             *(ModelName(name=model, model=model) for model in names.models),
             *(ModelName(name=alias, model=model) for alias, model in names.aliases.items()),
@@ -209,19 +213,4 @@ def _drafts(card: DrafterCard, verifier: str | None, known: DrafterCounts | None
         round_trip_ms=counts.round_trip_ms or None,
         stale=counts.stale,
         refused=refused,
-    )
-
-
-def _request(card: VerifierCard, index: int) -> RunningRequest:
-    request = card.requests[index]
-    return RunningRequest(
-        request_id=request.request_id,
-        model=card.model,
-        verifier=card.id,
-        age_ms=request.age_ms,
-        offset=request.offset,
-        tokens_per_second=request.tokens_per_second,
-        tokens_per_round=request.tokens_per_round,
-        drafters=tuple(request.drafters),
-        reason=request.reason,
     )

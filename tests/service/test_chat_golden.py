@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.dialects.chat.exchange import ChatExchange
+from services.gateway.table import CHAT
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, TokenLogprob
 from tests import golden
@@ -62,6 +62,6 @@ async def test_logprobs(valkey_url: str, vocabulary: bytes, model: Model) -> Non
 
 def test_two_choices(model: Model) -> None:
     lexicon = toy_lexicon(model)
-    call = ChatExchange(json.dumps({"messages": MESSAGES, "stream": True, "n": 2, "seed": 5}).encode())
+    call = CHAT.parse(json.dumps({"messages": MESSAGES, "stream": True, "n": 2, "seed": 5}).encode())
     hello, hi = answer(lexicon, "Hello"), answer(lexicon, "Hi")
     golden.check("chat-choices", streamed(call, lexicon, [hello], [Chunk(tokens=()), hi]))

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from services.gateway.dialects.completions.exchange import CompletionExchange
+from services.gateway.table import COMPLETIONS
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, TokenLogprob
 from tests import golden
@@ -44,4 +44,4 @@ def test_two_prompts_of_two_choices(model: Model) -> None:
     lexicon = toy_lexicon(model)
     body = {"prompt": ["One", "Two"], "n": 2, "stream": True, "echo": True, "seed": 5}
     commits = [[answer(lexicon, text)] for text in (" a", " b", " c", " d")]
-    golden.check("completions-choices", streamed(CompletionExchange(json.dumps(body).encode()), lexicon, *commits))
+    golden.check("completions-choices", streamed(COMPLETIONS.parse(json.dumps(body).encode()), lexicon, *commits))

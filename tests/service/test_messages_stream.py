@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.dialects.messages.exchange import MessagesExchange
 from services.gateway.models.served_model import Lexicon
+from services.gateway.table import MESSAGES
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish
 from tests import golden
@@ -106,7 +106,7 @@ def _masked(block: dict[str, Any]) -> dict[str, Any]:
 def test_any_split_into_commits_gives_the_same_message(lexicon: Lexicon, data: st.DataObject) -> None:
     text = "".join(data.draw(st.lists(st.sampled_from(MARKS), max_size=12)))
     finish = data.draw(st.sampled_from([Finish.STOP, Finish.LENGTH]))
-    call = MessagesExchange(json.dumps(asking(tools=TOOLS, stop_sequences=["END"], return_token_ids=True)).encode())
+    call = MESSAGES.parse(json.dumps(asking(tools=TOOLS, stop_sequences=["END"], return_token_ids=True)).encode())
     one = answer(lexicon, text, finish)
     whole = joined(streamed(call, lexicon, [one]))
     assert joined(streamed(call, lexicon, data.draw(splits(one)))) == whole
@@ -121,7 +121,7 @@ def test_a_whole_message_is_what_the_stream_adds_up_to(lexicon: Lexicon, data: s
     calls = st.sampled_from(['<call weather>{"city": "Bern 😀"}</call>', "<call weather>{}</call>"])
     plain = st.sampled_from(["<think>Hm.</think>", "\n\n", "Hello.", " ", "漢字"])
     text = "".join(data.draw(st.lists(calls | plain, max_size=6)))
-    call = MessagesExchange(json.dumps(asking(tools=TOOLS)).encode())
+    call = MESSAGES.parse(json.dumps(asking(tools=TOOLS)).encode())
     one = answer(lexicon, text)
     body: Any = collected(call, lexicon, data.draw(splits(one)))
     told = joined(streamed(call, lexicon, [one]))

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.dialects.chat.exchange import ChatExchange
-from services.gateway.dialects.completions.exchange import CompletionExchange
 from services.gateway.models.served_model import Lexicon
+from services.gateway.table import CHAT, COMPLETIONS
 from shared.model.llama.model import Model
 from shared.wire.messages import Finish
 from tests.golden import normalised
@@ -65,7 +64,7 @@ def chat_message(stream: str) -> dict[str, Any]:
     return message | {"calls": [calls[index] for index in sorted(calls)]}
 
 
-CHAT = {"messages": [{"role": "user", "content": "hi"}], "seed": 1, "logprobs": True, "return_token_ids": True}
+QUESTION = {"messages": [{"role": "user", "content": "hi"}], "seed": 1, "logprobs": True, "return_token_ids": True}
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -73,7 +72,7 @@ USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 @given(drawn=st.data())
 def test_a_chat_stream_says_the_same_in_any_commits(lexicon: Lexicon, drawn: st.DataObject) -> None:
     stops = drawn.draw(st.lists(st.sampled_from(["b", "a b", "<ca", "😀"]), max_size=1, unique=True))
-    call = ChatExchange(json.dumps({**CHAT, **USAGE, "stop": stops}).encode())
+    call = CHAT.parse(json.dumps({**QUESTION, **USAGE, "stop": stops}).encode())
     finish = drawn.draw(st.sampled_from([Finish.STOP, Finish.LENGTH]))
     whole = answer(lexicon, drawn.draw(_ANSWER), finish, logprobs=True)
     said = chat_message(streamed(call, lexicon, drawn.draw(splits(whole))))
@@ -114,7 +113,7 @@ def completion(stream: str) -> dict[str, Any]:
 @given(drawn=st.data())
 def test_a_completion_stream_says_the_same_in_any_commits(lexicon: Lexicon, drawn: st.DataObject) -> None:
     stops = drawn.draw(st.lists(st.sampled_from(["b", "a b", "😀"]), max_size=1, unique=True))
-    call = CompletionExchange(json.dumps({"prompt": "p", "seed": 1, **USAGE, "stop": stops, "logprobs": 1}).encode())
+    call = COMPLETIONS.parse(json.dumps({"prompt": "p", "seed": 1, **USAGE, "stop": stops, "logprobs": 1}).encode())
     whole = answer(lexicon, drawn.draw(_ANSWER), logprobs=True)
     said = completion(streamed(call, lexicon, drawn.draw(splits(whole))))
     assert said == completion(streamed(call, lexicon, [whole]))

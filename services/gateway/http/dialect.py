@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from services.gateway.errors import ApiError
 from services.gateway.generation.choice import Event
@@ -59,10 +59,44 @@ class Exchange(Protocol):
         """Store what later requests may refer to. Call it once the answer is complete, before its end is sent."""
 
 
-class StatelessExchange:
-    """An exchange that refers to nothing, stores nothing and ignores no option."""
+class RequestBody(Protocol):
+    """What every checked body tells."""
 
-    warnings: Sequence[str] = ()
+    @property
+    def stream(self) -> bool: ...
+    def generation(self) -> GenerationRequest: ...
+
+
+B = TypeVar("B", bound=RequestBody)
+
+
+class StatelessExchange(Generic[B]):
+    """An exchange that refers to nothing and stores nothing."""
+
+    def __init__(
+        self,
+        body: B,
+        framing: Callable[[B, Identity], Framing],
+        collector: Callable[[B, Identity], Collector],
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self.body = body
+        self.warnings = warnings
+        self._framing = framing
+        self._collector = collector
+
+    @property
+    def streaming(self) -> bool:
+        return self.body.stream
+
+    def generation(self) -> GenerationRequest:
+        return self.body.generation()
+
+    def framing(self, identity: Identity) -> Framing:
+        return self._framing(self.body, identity)
+
+    def collector(self, identity: Identity) -> Collector:
+        return self._collector(self.body, identity)
 
     async def resolve(self, stores: Stores) -> None:
         pass

@@ -7,6 +7,7 @@ its dashboards need only one replacement.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import prometheus_client as prometheus
@@ -49,42 +50,22 @@ class Metrics:
         self.registry.register(FleetCollector(cards))
         self.queue_metrics = QueueMetrics()
         self.registry.register(self.queue_metrics)
-        registry = self.registry
-        self.requests = prometheus.Counter(
-            "draftmesh_requests", "Requests ended, by outcome.", ["model", "outcome"], registry=registry
+        counter = partial(prometheus.Counter, registry=self.registry)
+        histogram = partial(prometheus.Histogram, labelnames=["model"], registry=self.registry)
+        self.requests = counter("draftmesh_requests", "Requests ended, by outcome.", ["model", "outcome"])
+        self.errors = counter("draftmesh_errors", "Errors sent to clients, by error code.", ["code"])
+        self.prompt_tokens = counter("draftmesh_prompt_tokens", "Prompt tokens of ended requests.", ["model"])
+        self.generation_tokens = counter("draftmesh_generation_tokens", "Answer tokens of ended requests.", ["model"])
+        self.first_token = histogram(
+            "draftmesh_time_to_first_token_seconds", "From the request to its first token.", buckets=_SECONDS
         )
-        self.errors = prometheus.Counter(
-            "draftmesh_errors",
-            "Errors sent to clients, by error code.",
-            ["code"],
-            registry=registry,
-        )
-        self.prompt_tokens = prometheus.Counter(
-            "draftmesh_prompt_tokens", "Prompt tokens of ended requests.", ["model"], registry=registry
-        )
-        self.generation_tokens = prometheus.Counter(
-            "draftmesh_generation_tokens", "Answer tokens of ended requests.", ["model"], registry=registry
-        )
-        self.first_token = prometheus.Histogram(
-            "draftmesh_time_to_first_token_seconds",
-            "From the request to its first token.",
-            ["model"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.inter_token = prometheus.Histogram(
+        self.inter_token = histogram(
             "draftmesh_inter_token_latency_seconds",
             "Time per token after the first, one observation per commit.",
-            ["model"],
             buckets=_GAPS,
-            registry=registry,
         )
-        self.duration = prometheus.Histogram(
-            "draftmesh_e2e_request_latency_seconds",
-            "From the request to its end.",
-            ["model"],
-            buckets=_SECONDS,
-            registry=registry,
+        self.duration = histogram(
+            "draftmesh_e2e_request_latency_seconds", "From the request to its end.", buckets=_SECONDS
         )
         self.watch("draftmesh_num_requests_running", "Requests in this gateway now.", running)
 

@@ -6,17 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
+from services.launcher.models.progress import bar_per_file
 from shared.model import model_source
 
 
@@ -34,20 +27,8 @@ def telling(console: Console) -> Iterator[model_source.Fetching]:
         return
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     progress = Progress(TextColumn("{task.description}"), *columns, console=console)
-    tasks: dict[str, TaskID] = {}
-
-    def report(file: str, done: int, size: int) -> None:
-        progress.start()  # only now, because most models are here already and need no bar
-        if file not in tasks:
-            # The part that was here before does not count for the speed.
-            tasks[file] = progress.add_task(escape(file.rpartition("/")[2]), total=size, completed=done)
-        progress.update(tasks[file], completed=done)
-
-    try:
+    with bar_per_file(progress, lambda file: escape(file.rpartition("/")[2])) as report:
         yield report
-    finally:
-        if tasks:
-            progress.stop()
 
 
 def _say(console: Console, line: str) -> None:

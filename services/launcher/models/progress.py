@@ -25,13 +25,21 @@ def building(console: Console) -> Iterator[Building]:
     progress = Progress(
         TextColumn("{task.description:<16}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console
     )
+    with bar_per_file(progress) as report:
+        yield report
+
+
+@contextmanager
+def bar_per_file(progress: Progress, named: Callable[[str], str] = str) -> Iterator[Building]:
+    """Shows a bar for each file of which it is told, from the first report on: without a report it shows nothing."""
     tasks: dict[str, TaskID] = {}
 
-    def report(name: str, done: int, total: int) -> None:
+    def report(file: str, done: int, total: int) -> None:
         progress.start()
-        if name not in tasks:
-            tasks[name] = progress.add_task(name, total=total)
-        progress.update(tasks[name], completed=done)
+        if file not in tasks:
+            # The part that was here before does not count for the speed.
+            tasks[file] = progress.add_task(named(file), total=total, completed=done)
+        progress.update(tasks[file], completed=done)
 
     try:
         yield report

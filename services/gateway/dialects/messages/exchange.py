@@ -13,31 +13,8 @@ from services.gateway.generation.choice import CommittedToken, Event, Finished
 from services.gateway.http import anthropic_errors as messages_errors
 from services.gateway.http.dialect import Identity, StatelessExchange
 from services.gateway.http.sse import event
-from services.gateway.requests.types import GenerationRequest
 
 _PING: Final = event({"type": "ping"})
-
-
-class MessagesExchange(StatelessExchange):
-    """A checked Messages request."""
-
-    def __init__(self, data: bytes) -> None:
-        """Raises a 400 `ApiError` for a body that is not a Messages request."""
-        self._request = parse_messages(data)
-        self.warnings = self._request.warnings
-
-    @property
-    def streaming(self) -> bool:
-        return self._request.stream
-
-    def generation(self) -> GenerationRequest:
-        return self._request.generation()
-
-    def framing(self, identity: Identity) -> "MessagesFraming":
-        return MessagesFraming(self._request, identity)
-
-    def collector(self, identity: Identity) -> "MessagesCollector":
-        return MessagesCollector(self._request, identity)
 
 
 class _Answer:
@@ -141,3 +118,9 @@ class MessagesCollector(_Answer):
         """The object; the answer must have ended."""
         content = self._content.blocks(self._events.broken)
         return {**self._message(content, **self._stop()), "usage": self._usage(), **self._extras()}
+
+
+def messages_exchange(data: bytes) -> StatelessExchange[MessagesRequest]:
+    """A checked Messages request. Raises a 400 `ApiError` for a body that is not one."""
+    request = parse_messages(data)
+    return StatelessExchange(request, MessagesFraming, MessagesCollector, request.warnings)

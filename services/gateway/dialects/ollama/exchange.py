@@ -22,34 +22,24 @@ from services.gateway.dialects.ollama.framing import (
 from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse_chat, parse_generate
 from services.gateway.errors import ApiError
 from services.gateway.http.answering import Endpoint, read_body
-from services.gateway.http.dialect import Dialect, Identity, StatelessExchange
+from services.gateway.http.dialect import Dialect, StatelessExchange
 from services.gateway.http.gateway import GATEWAY
-from services.gateway.requests.types import GenerationRequest
 
 NDJSON: Final = "application/x-ndjson"
 JSON: Final = "application/json"
 
 
-class OllamaExchange(StatelessExchange):
+class OllamaExchange(StatelessExchange[ChatBody | GenerateBody]):
     """A checked request of either kind."""
 
     def __init__(self, body: ChatBody | GenerateBody, shape: Shape) -> None:
-        self.body = body
         self.shape = shape
-        self._began = time.perf_counter_ns()
-
-    @property
-    def streaming(self) -> bool:
-        return self.body.stream
-
-    def generation(self) -> GenerationRequest:
-        return self.body.generation()
-
-    def framing(self, identity: Identity) -> OllamaFraming:
-        return OllamaFraming(self.shape, identity, self._began, logprobs=self.body.logprobs)
-
-    def collector(self, identity: Identity) -> OllamaCollector:
-        return OllamaCollector(self.shape, identity, self._began, logprobs=self.body.logprobs)
+        began = time.perf_counter_ns()
+        super().__init__(
+            body,
+            lambda body, identity: OllamaFraming(shape, identity, began, logprobs=body.logprobs),
+            lambda body, identity: OllamaCollector(shape, identity, began, logprobs=body.logprobs),
+        )
 
 
 def chat_exchange(data: bytes) -> OllamaExchange:
