@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from services.launcher.fleet import embedded
 from services.launcher.fleet.child import Child, Program, service_command
 from services.launcher.fleet.ports import LOOPBACK, answers
-from services.launcher.fleet.readiness import is_ready
+from services.launcher.fleet.stack import is_ready
 from shared.fleet.registry import Registry
 from shared.model.model_source import model_name
 from shared.process.lifecycle import GRACE_S

@@ -12,7 +12,7 @@ from openai import AsyncOpenAI, NotFoundError
 
 from services.launcher.fleet import access_rules as rules
 from services.launcher.fleet import acl
-from services.launcher.fleet.readiness import is_ready
+from services.launcher.fleet.stack import is_ready
 from shared.errors import StartError
 from shared.fleet.registry import Registry
 from shared.wire import keys

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from services.gateway.table import ROUTES
-from services.launcher.fleet.readiness import is_ready
+from services.launcher.fleet.stack import is_ready
 from shared.model.llama.model import Model
 from shared.process import api_keys
 from tests.hostile import bodies

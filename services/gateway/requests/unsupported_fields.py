@@ -8,14 +8,6 @@ from services.gateway.errors import invalid
 _Harmless = Callable[[Any], bool]
 
 
-def _off(value: Any) -> bool:
-    return value in (0, "", [], {})  # also False and 0.0
-
-
-def _one(value: Any) -> bool:
-    return bool(value == 1)
-
-
 def _true(value: Any) -> bool:
     return value is True
 
@@ -32,22 +24,19 @@ def _among(*harmless: Any) -> _Harmless:
     return lambda value: value in harmless
 
 
-def _text_only(value: Any) -> bool:
-    return bool(value == ["text"])
-
-
+_off: Final = _among(0, "", [], {})  # also False and 0.0
 _RULES: Final[dict[_Harmless, str]] = {
     _off: "functions grammar_lazy grammar_triggers audio web_search_options logits_processors samplers mirostat "
     "mirostat_mode dry_multiplier xtc_probability dynatemp_range smoothing_factor top_a chat_template ignore_eos "
     "min_tokens min_new_tokens stop_token_ids bad_words banned_strings allowed_token_ids include_stop_str_in_output "
     "echo use_beam_search lora truncate_prompt_tokens response_prefix suffix prompt_embeds",
-    _one: "typical_p tfs best_of tfs_z",
+    _among(1): "typical_p tfs best_of tfs_z",
     _false: "prompt_logprobs",  # 0 asks for some
     _true: "skip_special_tokens separate_reasoning",
     _not_positive: "top_n_sigma",
     _among("auto", "deepseek"): "reasoning_format",
     _among("auto", "none"): "function_call",
-    _text_only: "modalities",
+    _among(["text"]): "modalities",
 }
 _GUIDED: Final = "guided_"  # vLLM's old names
 _BACKEND: Final = "guided_decoding_backend"  # changes no answer

@@ -1,23 +1,6 @@
 """The card of a measurement: what people share of it, as JSON. It holds no name of a host or user, no path, no key.
 
-Keys (an unknown figure is null; units are in the names; `summary.py` defines the figures):
-  card          version of these keys, 1
-  created       when, UTC; draftmesh: version of the client; command: how to measure this again
-  machine       the client's: cpu, cores, memory_bytes, system, python
-  settings      workloads, concurrencies, temperatures, tokens, repeat, seed, interrupted
-  servers       name, local (it ran on this machine), plain (it was asked to answer without drafts), model, software,
-                fingerprint, own_truncation (its own top_k and min_p held), and of a draftmesh fleet, else null:
-    verifiers   model, device, exactness, layout, ctx, row_ms (ms of a decode by its rows)
-    drafters    model, kind, device, tokens_per_second, round_trip_ms; drafted, accepted, acceptance_rate, added, of
-                this measurement
-  results       per cell (workload, temperature, concurrency) and server: answers, failed, tokens_per_second,
-                total_tokens_per_second (mean, min, max, stdev, count), first_token_ms, time_per_token_ms,
-                inter_token_ms (p50, p99), drafted, accepted, acceptance_rate, acceptance_by_offset, tokens_per_round
-  comparisons   the first server over `peer`, per cell (workload null: all of them): decode, total, first_token (mean,
-                min, max, pairs); over a plain peer, `decode` is the speed-up by drafts
-  acceptance    per server and temperature over all workloads: drafted, accepted, rate, by_offset (of the drafts that
-                got to that place of their chain), reached (how many did, as well as the server lets one know)
-  remarks       what to know before believing the figures
+The structs are its keys; `summary.py` defines the figures. An unknown figure is null, and units are in the names.
 """
 
 from pathlib import Path
@@ -54,11 +37,11 @@ class ReportedVerifier(Struct, frozen=True, kw_only=True):
     exactness: str
     layout: str
     ctx: int
-    row_ms: dict[int, float]
+    row_ms: dict[int, float]  # ms of a decode by its rows
 
 
 class ReportedDrafter(Struct, frozen=True, kw_only=True):
-    """A drafter and how many of its guesses were accepted."""
+    """A drafter and how many of its guesses were accepted in this measurement."""
 
     model: str
     kind: str
@@ -75,13 +58,13 @@ class ReportedServer(Struct, frozen=True, kw_only=True):
     """A server that was measured."""
 
     name: str
-    local: bool
-    plain: bool
+    local: bool  # it ran on this machine
+    plain: bool  # it was asked to answer without drafts
     model: str
     software: str
     fingerprint: str
-    own_truncation: bool
-    verifiers: tuple[ReportedVerifier, ...] | None
+    own_truncation: bool  # its own top_k and min_p held
+    verifiers: tuple[ReportedVerifier, ...] | None  # None: not a draftmesh fleet
     drafters: tuple[ReportedDrafter, ...] | None
 
 
@@ -109,11 +92,11 @@ class ReportedResult(Struct, frozen=True, kw_only=True):
 class ReportedComparison(Struct, frozen=True, kw_only=True):
     """The first server over a peer."""
 
-    workload: str | None
+    workload: str | None  # None: all of them
     temperature: float
     concurrency: int
     peer: str
-    decode: Ratio | None
+    decode: Ratio | None  # over a plain peer, the speed-up by drafts
     total: Ratio | None
     first_token: Ratio | None
 
@@ -126,24 +109,24 @@ class ReportedAcceptance(Struct, frozen=True, kw_only=True):
     drafted: int
     accepted: int
     rate: float
-    by_offset: tuple[float, ...]
-    reached: tuple[float, ...]
+    by_offset: tuple[float, ...]  # of the drafts that got to that place of their chain
+    reached: tuple[float, ...]  # how many did, as well as the server lets one know
 
 
 class Card(Struct, frozen=True, kw_only=True):
     """A measurement."""
 
-    card: int = VERSION
-    created: str
-    draftmesh: str
-    command: str
+    card: int = VERSION  # of these keys
+    created: str  # UTC
+    draftmesh: str  # version of the client
+    command: str  # measures this again
     machine: Machine
     settings: ReportedSettings
     servers: Annotated[tuple[ReportedServer, ...], Meta(min_length=1)]
     results: tuple[ReportedResult, ...]
     comparisons: tuple[ReportedComparison, ...]
     acceptance: tuple[ReportedAcceptance, ...]
-    remarks: tuple[str, ...]
+    remarks: tuple[str, ...]  # what to know before believing the figures
 
 
 class _Any(Struct):

@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from services.launcher.bench.card import ReportedDrafter, ReportedVerifier
 from services.launcher.bench.servers import Server
 from shared.fleet.registry import HEARTBEAT_S
 
@@ -17,32 +18,18 @@ SETTLE_S: Final = HEARTBEAT_S + 1.0  # until the gateway's report includes every
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
 
-class VerifierFacts(Struct, frozen=True, kw_only=True):
-    """A process that owns the target; `row_ms` is the measured time of a decode by its rows."""
+class VerifierFacts(ReportedVerifier, frozen=True, kw_only=True):
+    """A process that owns the target."""
 
     id: str
-    model: str
-    device: str = ""
-    exactness: str = ""
-    layout: str = ""
-    ctx: int = 0
-    row_ms: dict[int, float] = {}
 
 
-class DrafterFacts(Struct, frozen=True, kw_only=True):
+class DrafterFacts(ReportedDrafter, frozen=True, kw_only=True):
     """A drafter's counts for one verifier, since it began to draft for it."""
 
     id: str
-    model: str
-    verifier: str | None = None
-    device: str = ""
-    kind: str = ""
-    tokens_per_second: float = 0.0
-    drafted: int = 0
-    accepted: int = 0
-    added: int = 0
-    round_trip_ms: float | None = None
-    refused: str | None = None
+    verifier: str | None
+    refused: str | None
 
 
 class FleetFacts(Struct, frozen=True, kw_only=True):

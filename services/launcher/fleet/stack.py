@@ -20,7 +20,6 @@ from services.launcher.fleet import embedded
 from services.launcher.fleet.child import Child, Program, service_command
 from services.launcher.fleet.cores import Cores, forking_on
 from services.launcher.fleet.ports import LOOPBACK, answers, claim_embedded
-from services.launcher.fleet.readiness import is_ready
 from services.launcher.fleet.starting import PHASE_LINES, phase
 from shared.fleet.registry import Registry
 from shared.folders import cache_folder
@@ -222,3 +221,12 @@ def run_to_end(main: Coroutine[Any, Any, int]) -> int:
             return INTERRUPTED
 
     return asyncio.run(supervised())
+
+
+async def is_ready(http: aiohttp.ClientSession, url: str) -> bool:
+    """Ask the gateway at `url`; one that does not answer is not ready."""
+    try:
+        async with http.get(f"{url}/ready") as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False

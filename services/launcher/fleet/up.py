@@ -23,7 +23,7 @@ from services.launcher.fleet import fleet_plan as plan
 from services.launcher.fleet import ports
 from services.launcher.fleet.child import Child
 from services.launcher.fleet.fleet_plan import Plan, UpOptions
-from services.launcher.fleet.readiness import is_ready
+from services.launcher.fleet.stack import is_ready
 from services.launcher.fleet.supervised_run import FAILED, SupervisedRun, with_logs
 from services.launcher.fleet.supervisor import ChildFailed
 from services.launcher.models import fetching
