@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from msgspec.structs import replace
 
 from services.drafter.card import introduce
 from services.drafter.proposer import Draft, Opening
@@ -90,10 +91,8 @@ def main(
         async with connect(redis) as broker:
             keeper = draft_keeper(Registry(broker.redis), texts)
             await keeper.keep()
-            card = introduce(
-                instance,
-                "model",
-                capacity=8,
+            card = replace(
+                introduce(instance, "model", capacity=8),
                 model="random",
                 fingerprint=fingerprint(texts),
                 vocabulary=keeper.digest,

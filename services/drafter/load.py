@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from services.drafter import step_costs
 from services.drafter.card import introduce
@@ -92,10 +93,8 @@ class ModelDrafter:
 
     def card(self, instance: str, vocabulary: str) -> DrafterCard:
         """Our card; `vocabulary` is where ours lies in Redis."""
-        return introduce(
-            instance,
-            "model",
-            self._context.sequences,
+        return replace(
+            introduce(instance, "model", self._context.sequences),
             model=self.name,
             fingerprint=self.fingerprint,
             vocabulary=vocabulary,

@@ -7,6 +7,7 @@ import shlex
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Final
@@ -27,21 +28,12 @@ def card_of(report: BenchReport, fleets: Mapping[str, facts.FleetFacts | None], 
     """The card. `fleets` are the servers' own reports from during the run, by name; `ours` names the servers that
     are draftmesh."""
     labels = _labels(report.servers, ours)
-    settings = report.settings
     return card.Card(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         draftmesh=metadata.version("draftmesh"),
         command=command(report),
         machine=machine.look(),
-        settings=card.ReportedSettings(
-            workloads=tuple(one.value for one in settings.workloads),
-            concurrencies=settings.concurrencies,
-            temperatures=settings.temperatures,
-            tokens=settings.tokens,
-            repeat=settings.repeat,
-            seed=settings.seed,
-            interrupted=report.interrupted,
-        ),
+        settings=card.ReportedSettings(**asdict(report.settings), interrupted=report.interrupted),
         servers=tuple(_server(report, one, labels, fleets.get(one.name)) for one in report.servers),
         results=tuple(_result(one, labels) for one in report.summaries),
         comparisons=tuple(_comparison(one, labels) for one in report.comparisons),
