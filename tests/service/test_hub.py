@@ -156,7 +156,7 @@ async def test_what_is_here_already_needs_no_room(hub: FakeHub, cache: Path, mon
     monkeypatch.setattr(
         shutil, "disk_usage", lambda _: usage._replace(free=model_source.SPARE_BYTES + SIZE - 1_000_001)
     )
-    assert "2.1 MB of its 3.1 MB are to be fetched" in (await fetch("hf:user/repo", hub, cache)).error
+    assert "2.1 MB of its 3.1 MB must be downloaded" in (await fetch("hf:user/repo", hub, cache)).error
     monkeypatch.setattr(
         shutil, "disk_usage", lambda _: usage._replace(free=model_source.SPARE_BYTES + SIZE - 1_000_000)
     )

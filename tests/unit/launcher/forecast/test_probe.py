@@ -1,5 +1,6 @@
 """The probe with toys: the target's own words, and a share of agreement that is known beforehand."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -114,11 +115,14 @@ def test_a_file_that_is_no_model_is_an_error_of_its_option(tmp_path: Path) -> No
 
 
 @pytest.mark.model
-def test_a_model_that_drafts_for_itself_is_always_right(capsys: pytest.CaptureFixture[str]) -> None:
-    import json
-
-    assert planning.run(subject(draft_models=("default",)), as_json=True) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_a_model_that_drafts_for_itself_is_always_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    forget_settings(monkeypatch, tmp_path)
+    options = ("--draft-model", "default", "--target-device", "cpu", "--prompt", "A text", "--tokens", "16", "--json")
+    code, output, errors = launch(capfd, "plan", *options)
+    assert code == 0, errors
+    found = json.loads(output)
     cold, warm = found["drafts"]
     assert (cold["temperature"], cold["judged"]) == (0.0, 16)
     assert cold["alpha"] == 1.0
