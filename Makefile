@@ -81,9 +81,9 @@ $(VULKAN): $(STAMP)
 		&& XDG_DATA_HOME=$(CURDIR)/.cache/data $(BIN)/draftmesh backend add vulkan --from .cache/packages \
 		&& touch $@; } || echo "no Vulkan backend: nothing will be tested on a second device"
 
-# Tests run in as many processes as this, a file's in one of them.
+# Tests run in as many processes as this, a file's in one of them. Files keep their order: the slow ones come first.
 WORKERS := 2
-PARALLEL = --numprocesses $(WORKERS) --dist loadfile
+PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: lint axe vulkan ## everything: lint and all tests
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
