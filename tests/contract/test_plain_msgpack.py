@@ -252,6 +252,7 @@ EXAMPLES: Final = (
             cells_used=900,
             cells_running=800,
             site=SITE,
+            can_roll_back=False,
         ),
         [
             *("verifier", "verifier-1", "desk", 100, "big", "f1", "v1", 64, 4096, 4, "cuda:0"),
@@ -267,6 +268,7 @@ EXAMPLES: Final = (
             ["gpt-4o"],
             *(20.5, 2.125, 3.5, 8192, 900, 800),
             PLAIN_SITE,
+            False,
         ],
         codec.decode_card,
     ),
