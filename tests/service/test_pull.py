@@ -131,14 +131,14 @@ async def test_ctrl_c_keeps_what_has_come_and_the_next_pull_goes_on(machine: Mac
         await machine.hub.stalled.wait()
         # What the hub has sent may still be on its way into the file.
         assert process.stderr is not None
-        while not re.search(rb"(1\.9|2\.0) MB of 3\.1 MB", line := await process.stderr.readline()):
+        while not re.search(rb"(1\.[1-9]|2\.0) MB of 3\.1 MB", line := await process.stderr.readline()):
             assert line, "the pull has ended"
         process.send_signal(signal.SIGINT)
         _, errors = await process.communicate()
     assert process.returncode == 130
     assert b"the same command continues" in errors
     (kept,) = machine.sizes("*.incomplete")
-    assert kept > 1_800_000
+    assert kept > 1_000_000
     machine.hub.stall_after = None
     done = await machine.run("pull", "hf:user/blob")
     assert done.code == 0

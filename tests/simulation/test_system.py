@@ -1,4 +1,4 @@
-"""Nothing lost, nothing twice: the whole system under some hundred seeded schedules of faults; `make soak` has more."""
+"""Nothing lost, nothing twice: the whole system under a thousand seeded schedules of faults; `make soak` has more."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ import pytest
 from shared.wire import scripts
 from tests.simulation import partners, system
 
-SEEDS = 500
-PIECE = 50
+SEEDS = 1000
+PIECE = 100
 
 
 @pytest.fixture
