@@ -16,7 +16,8 @@ PROBE_TEXT: Final = (
     "forty bolts of linen. In the second he wrote what he believed, and over the years the second book grew thicker. "
     "def total(items):\n    return sum(item.price * item.count for item in items)\n"
 )
-_REPEATS: Final = 3
+_PASSES: Final = 4
+BUDGET_S: Final = 4.0  # where a decode takes long, noise of a few milliseconds matters little, and people wait
 _CONTEXT: Final = 32  # tokens that the rows stand on; a short context is where extra rows are cheapest to judge
 
 
@@ -27,19 +28,19 @@ def measure(
     *,
     read: Callable[[int], object] = lambda rows: None,
     longest_ms: float = math.inf,
-    budget_s: float = math.inf,
+    budget_s: float = BUDGET_S,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[int, float]:
     """Milliseconds of a decode by row count: the fastest of a few.
 
     The minimum is the rule for noise, and not the median: what disturbs a decode (other processes, interrupts, a clock
     that is not up yet) only ever makes it longer, so the fastest one is nearest to what rows cost, and a disturbance
-    may hit all but one. For the same reason a count is never said to cost more than a larger one. Counts take turns, so
-    that a slow moment does not hit one of them alone; each is warmed up first.
+    may hit all but one. For the same reason a count is never said to cost more than a larger one, and the first decode
+    of each, which warms up, needs no exception. Counts take turns: a slow moment does not hit one of them alone.
 
     `tokens` is some text of the target's; a short one gives fewer counts. `read` is told the rows after each decode and
-    is timed with it. Counts whose rows would take over `longest_ms` at the price of a single one are left out. When
-    `budget_s` is spent, the decode that runs is the last but one. The first sequence must be free, and is so after.
+    is timed with it. Counts whose rows would take over `longest_ms` at the price of a single one are left out. Every
+    count is measured once; when `budget_s` is spent, no more is. The first sequence must be free, and is so after.
     """
     start = max(1, min(_CONTEXT, len(tokens) // 3, target.max_rows))
     most = min(len(tokens) - start, target.max_rows, target.n_ctx - start)
@@ -56,15 +57,11 @@ def measure(
 
     _decode(target, tokens, 0, start, output=False)
     end = clock() + budget_s
-    warm: list[int] = []
     fastest: dict[int, float] = {}
-    for count in counts:
-        if count <= most and (not warm or clock() < end):
-            decode(count)
-            warm.append(count)
-    for _ in range(_REPEATS):
-        for count in warm:
-            if count * fastest.get(1, 0.0) <= longest_ms and (not fastest or clock() < end):
+    for repeat in range(_PASSES):
+        for count in counts:
+            spent = repeat > 0 and clock() >= end
+            if count <= most and count * fastest.get(1, 0.0) <= longest_ms and not spent:
                 fastest[count] = min(decode(count), fastest.get(count, math.inf))
     target.truncate(0, 0)
     return rising(fastest)

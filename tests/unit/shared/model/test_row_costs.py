@@ -36,10 +36,17 @@ def test_the_fastest_decode_counts_if_something_disturbs_all_others() -> None:
     assert not any(target.cells)
 
 
-def test_counts_take_turns_after_all_were_warmed_up() -> None:
+def test_counts_take_turns() -> None:
     clock = Clock([1.0])
     measure(ToyTarget(took=clock.decode), TEXT, (1, 2, 4), clock=clock)
     assert clock.rows[1:] == [1, 2, 4] * 4
+
+
+def test_where_decodes_take_long_each_count_is_measured_once() -> None:
+    clock = Clock([1.0])
+    found = measure(ToyTarget(took=clock.decode), TEXT, (1, 2, 4), budget_s=0.02, clock=clock)
+    assert clock.rows[1:] == [1, 2, 4]
+    assert list(found) == [1, 2, 4]
 
 
 def test_more_rows_never_cost_less() -> None:
