@@ -91,7 +91,7 @@ class Client:
             async for chunk in chunks:
                 yield chunk
 
-    async def cards(self, wanted: int, within_s: float = 60.0) -> list[Card]:
+    async def cards(self, wanted: int, within_s: float = 120.0) -> list[Card]:
         """All cards as soon as there are at least `wanted`, each drafter known to the verifier."""
         async with asyncio.timeout(within_s):
             while True:

@@ -33,7 +33,7 @@ def named(block: Block) -> str:
 
 
 @pytest.mark.model
-@pytest.mark.timeout(240)  # the first one starts the fleet
+@pytest.mark.timeout(600)  # the first one starts the fleet
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language in RUN and not block.reason], ids=named)
 def test_a_documented_block_runs(block: Block, fleet: Walker, tmp_path: Path) -> None:
     if "| jq" in block.text and not shutil.which("jq"):

@@ -8,7 +8,7 @@ from tests.chaos.records import Ending, Kind
 from tests.chaos.report import summary
 from tests.chaos.run import Plan, run
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 
 async def test_a_minute_of_every_fault_breaks_no_promise(

@@ -21,7 +21,7 @@ from shared.wire.broker import Broker
 from shared.wire.messages import Finish, Job, Sampling, Speculation
 from tests.stack import Client, client, drafter, verifier
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 ASKED = "<|im_start|>user\nDescribe a person named Ada as JSON.<|im_end|>\n<|im_start|>assistant\n"
 PERSON = {

@@ -21,7 +21,7 @@ from tests.e2e.conftest import DraftModel
 from tests.e2e.plain import PlainLoop, Reference
 from tests.stack import Client, Processes, client, drafter, verifier
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 SHORT, LONG = 12, 36  # tokens; most differences would show early, some only after many rounds
 PROMPTS = [

@@ -7,7 +7,7 @@ import pytest
 from bench.firstrun import Measured, measure
 from bench.machines import NotPermittedError, machines
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

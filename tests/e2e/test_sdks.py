@@ -30,7 +30,7 @@ from tests.patience import HANG_S
 from tests.ports import free_port
 from tests.stack import Processes
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 SAY: list[Any] = [{"role": "user", "content": "Say hello to the fox."}]
 OVERFLOW: list[Any] = [{"role": "user", "content": "word " * 1400}]
@@ -86,7 +86,7 @@ def service(valkey_url: str, model_path: Path) -> Iterator[Service]:
         processes.start("gateway", "--port", url.rpartition(":")[2])
         processes.start("verifier", "--target-model", str(model_path), "--ctx", "1024", "--threads", "1")
         processes.start("drafter")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:
             try:
                 urllib.request.urlopen(f"{url}/ready", timeout=2).close()

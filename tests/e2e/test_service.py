@@ -20,7 +20,7 @@ from tests.e2e.plain import PlainLoop
 from tests.ports import free_port
 from tests.stack import Processes, client
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 QUESTIONS = [
     "Tell me a story about a fox.",

@@ -195,7 +195,7 @@ def started(urls: dict[str, str]) -> Iterator[dict[str, Processes]]:
 
 
 @pytest.mark.model
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_the_whole_service_works_with_a_user_per_service(
     urls: dict[str, str], started: dict[str, Processes], tmp_path: Path
 ) -> None:
@@ -208,7 +208,7 @@ async def test_the_whole_service_works_with_a_user_per_service(
         started["verifier"].start("verifier", *sizes, log=log)
         started["drafter"].start("drafter", log=log)
         started["drafter"].start("drafter", "--draft-model", "default", "--name", "mine", *sizes, log=log)
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(300):
             await _ready(urls["operator"], address)
             async with AsyncOpenAI(base_url=f"{address}/v1", api_key="none") as client:
                 await _use(client)

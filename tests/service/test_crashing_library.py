@@ -16,7 +16,7 @@ from tests import crashing
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or not crashing.COMPILER, reason="makes a library with a C compiler"),
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
 ]
 
 Q4_0 = 2

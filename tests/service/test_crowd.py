@@ -22,7 +22,7 @@ from tests.stack import client, verifier
 from tests.toy_loaded import toy
 from tests.toys import EOG
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 RUNNING, QUEUED, LEAVES = 50, 500, 1000
 

@@ -56,7 +56,7 @@ async def processes(valkey: Broker, valkey_url: str) -> AsyncIterator[Processes]
 async def introduced(broker: Broker, verifier: VerifierCard | None = None) -> DrafterCard | Arrival:
     """What the only drafter says first of itself, while the verifier lives."""
     registry = Registry(broker.redis)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             if verifier:
                 await registry.beat(verifier)

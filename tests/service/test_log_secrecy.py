@@ -32,7 +32,7 @@ async def logged_gateway(url: str, keys: Path, log: Path) -> AsyncIterator[str]:
         process = subprocess.Popen(command, stderr=file, stdout=file)  # noqa: ASYNC220 - it takes a millisecond
         try:
             address = f"http://127.0.0.1:{port}"
-            async with asyncio.timeout(60), aiohttp.ClientSession() as http:
+            async with asyncio.timeout(120), aiohttp.ClientSession() as http:
                 while not await is_ready(http, address):  # noqa: ASYNC110 - it becomes ready in another process
                     await asyncio.sleep(0.05)
             yield address
@@ -41,7 +41,7 @@ async def logged_gateway(url: str, keys: Path, log: Path) -> AsyncIterator[str]:
             assert process.wait(30) == 0
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_the_log_holds_nothing_of_what_was_asked_and_answered(
     vocabulary: bytes, model: Model, tmp_path: Path
 ) -> None:

@@ -66,7 +66,7 @@ async def test_a_rolling_restart_of_mixed_releases_changes_no_answer(
             assert answer.tokens == reference(one, prompt, TOKENS)
             answers.append(answer)
 
-    async with client(valkey_url, model_path) as one, asyncio.timeout(60):
+    async with client(valkey_url, model_path) as one, asyncio.timeout(120):
         for kind in ("verifier", "lookup", "model"):
             await rolling.replace(kind, one)
         await one.cards(3)

@@ -13,7 +13,7 @@ from tests.service.test_launcher import clean_environment, draftmesh
 
 pytestmark = [
     pytest.mark.model,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(sys.platform != "linux", reason="reads what children were started with in /proc"),
 ]
 OWN = """

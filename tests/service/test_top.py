@@ -18,7 +18,7 @@ from shared.fleet.registry import Registry
 from shared.wire.broker import Broker
 from shared.wire.messages import GatewayCard
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class Terminal:

@@ -78,7 +78,9 @@ def variables(home: Path, **more: str) -> dict[str, str]:
 
 def launch(home: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-P", "-m", "services.launcher", "launch", *arguments]
-    return subprocess.run(command, env=variables(home, **more), capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=variables(home, **more), capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 class Starts:

@@ -318,7 +318,7 @@ def run_draftmesh(*arguments: str, **environment: str) -> tuple[int, str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
     command = [sys.executable, "-P", "-m", "services.launcher", *arguments]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env={**clean, **environment}, check=False
+        command, capture_output=True, text=True, timeout=120, env={**clean, **environment}, check=False
     )
     return done.returncode, done.stdout, done.stderr
 

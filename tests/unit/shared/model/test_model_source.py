@@ -243,7 +243,7 @@ def resolve_in_a_process(spec: str, **environment: str) -> str:
         env={**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     return done.stdout.strip()

@@ -189,7 +189,7 @@ async def test_the_watch_tells_of_changes_only(tmp_path: Path) -> None:
 def test_the_command_prints_the_key_once_and_a_mistake_in_one_line(tmp_path: Path) -> None:
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-P", "-m", "services.launcher", "keys", "new", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
     file = tmp_path / "keys"
     made = run("--api-keys-file", str(file), "--name", "alice")
