@@ -88,7 +88,7 @@ class _Libraries(logging.Handler):
         logger = structlog.get_logger()
         first = str(record.msg).partition("\n")[0]  # without arguments: a server's quote the bytes that it got
         level = logging.WARNING if record.levelno < logging.ERROR else logging.ERROR
-        logger.log(level, "library_message", library=record.name, message=first, exc_info=record.exc_info)
+        logger.log(level, "library_message", library=record.name, line=first, exc_info=record.exc_info)
 
 
 def configure(service: str, level: str = "info", cached: bool = True) -> None:

@@ -32,7 +32,7 @@ def _log(level: int, text: bytes, _: Any) -> None:
     line = text.decode(errors="replace").strip()
     # A command without a log of its own prints no log of llama.cpp.
     if severity and structlog.is_configured():
-        logger.debug("llama_cpp_message", severity=severity, message=line)
+        logger.debug("llama_cpp_message", severity=severity, line=line)
     if severity == "error":
         _errors.append(line)
 

@@ -1,5 +1,7 @@
 """Logs tell what happened and where, and no word of what anybody asked, answered or proved himself with."""
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,3 +89,16 @@ def test_an_exception_in_hand_is_told_too() -> None:
         event = tell_exception(None, "", {"exc_info": True})
     assert event["exception"][0] == "ValueError"
     assert tell_exception(None, "", {"event": "x"}) == {"event": "x"}
+
+
+def test_no_event_of_ours_names_a_field_that_is_redacted() -> None:
+    """What llama.cpp says, under the key `message`, would come out as nothing. Counts of tokens are numbers and stay."""
+    root = Path(__file__).parents[4]
+    redacted = set()
+    for path in (*root.glob("shared/**/*.py"), *root.glob("services/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="logger")), keywords=keywords):
+                    fields = {keyword.arg: "text" for keyword in keywords if keyword.arg}
+                    redacted |= {name for name, value in redact(None, "", fields).items() if value == REDACTED}
+    assert redacted == {"prompt_tokens", "completion_tokens", "n_tokens"}
