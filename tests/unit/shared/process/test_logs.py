@@ -92,7 +92,7 @@ def test_an_exception_in_hand_is_told_too() -> None:
 
 
 def test_no_event_of_ours_names_a_field_that_is_redacted() -> None:
-    """What llama.cpp says, under the key `message`, would come out as nothing. Counts of tokens are numbers and stay."""
+    """What llama.cpp says, under the key `message`, would come out as nothing. Counts of tokens stay."""
     root = Path(__file__).parents[4]
     redacted = set()
     for path in (*root.glob("shared/**/*.py"), *root.glob("services/**/*.py")):
