@@ -24,6 +24,7 @@ from shared.wire.broker import Broker, connect
 from shared.wire.jobs import JobStore
 from shared.wire.messages import Card, Chunk, DrafterCard, Job, Sampling, Speculation, VerifierCard
 from tests.following import follow
+from tests.patience import PROCESS_S
 from tests.toys import drafter_card
 
 _names = count()
@@ -91,7 +92,7 @@ class Client:
             async for chunk in chunks:
                 yield chunk
 
-    async def cards(self, wanted: int, within_s: float = 120.0) -> list[Card]:
+    async def cards(self, wanted: int, within_s: float = PROCESS_S) -> list[Card]:
         """All cards as soon as there are at least `wanted`, each drafter known to the verifier."""
         async with asyncio.timeout(within_s):
             while True:

@@ -23,8 +23,8 @@ def measure(
 ) -> dict[int, float]:
     """Milliseconds of a step by rows, with the draws of `ranks` tokens from each, as `row_costs.measure` takes it.
 
-    Takes some quarter of a second; a second and two decodes on a busy machine. A slow model or a short text give fewer
-    counts. The first sequence must be free, and is so after.
+    Takes some quarter of a second; on a busy machine each count is decoded once, and again only within a second. A slow
+    model or a short text gives fewer counts. The first sequence must be free, and is so after.
     """
 
     def read(rows: int) -> None:

@@ -135,7 +135,7 @@ class Claims:
             await self._claim_one(request_id)
 
     async def _claim_one(self, request_id: str) -> None:
-        if len(self._held) >= self._slots or request_id in self._held | self._ending:
+        if len(self._held) >= self._slots or request_id in self._held or request_id in self._ending:
             return  # the other loop took the last slot meanwhile; the orphan check will find the job again
         self._held.add(request_id)
         claimed = False

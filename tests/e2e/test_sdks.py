@@ -26,7 +26,7 @@ from pydantic import BaseModel
 
 from shared.wire import keys
 from shared.wire.broker import connect
-from tests.patience import HANG_S
+from tests.patience import HANG_S, PROCESS_S
 from tests.ports import free_port
 from tests.stack import Processes
 
@@ -86,7 +86,7 @@ def service(valkey_url: str, model_path: Path) -> Iterator[Service]:
         processes.start("gateway", "--port", url.rpartition(":")[2])
         processes.start("verifier", "--target-model", str(model_path), "--ctx", "1024", "--threads", "1")
         processes.start("drafter")
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PROCESS_S
         while True:
             try:
                 urllib.request.urlopen(f"{url}/ready", timeout=2).close()
@@ -341,7 +341,7 @@ def llm_home(service: Service, tmp_path: Path) -> Path:
 def llm(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     environment = {"LLM_USER_PATH": str(home), "HOME": str(home), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-P", "-m", "llm", *arguments, "--key", "none"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROCESS_S, check=False)
 
 
 @pytest.mark.parametrize("model", ["chat", "responses"])

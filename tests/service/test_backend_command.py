@@ -24,6 +24,7 @@ from aiohttp import web
 
 from services.launcher.backends.catalogue import Package, Prebuilt
 from shared.settings import settings_file
+from tests.patience import PROCESS_S
 from tests.service.fake_hub import FakeHub, Served
 from tests.stub import building, command
 
@@ -90,7 +91,7 @@ class Machine:
 
     async def run(self, *arguments: str, **more: str) -> Done:
         process = await self.start(*arguments, **more)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PROCESS_S):
             output, errors = await process.communicate()
         assert process.returncode is not None
         return Done(process.returncode, output.decode(), errors.decode())
@@ -222,7 +223,7 @@ async def test_a_damaged_one_is_fetched_anew(machine: Machine) -> None:
 async def test_stopped_while_fetching_it_goes_on_from_there(machine: Machine, number: signal.Signals) -> None:
     machine.storage.stall_after = 2_000_000
     process = await machine.start("backend", "add", "stub")
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PROCESS_S):
         await machine.storage.stalled.wait()
         # What was sent may still be on its way into the file.
         assert process.stderr is not None

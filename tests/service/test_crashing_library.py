@@ -13,6 +13,7 @@ from shared.model.llama.self_test import SelfTestOutcome, State, run
 from shared.wire.broker import connect
 from shared.wire.messages import VerifierCard
 from tests import crashing
+from tests.patience import LOADING_S
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or not crashing.COMPILER, reason="makes a library with a C compiler"),
@@ -20,7 +21,6 @@ pytestmark = [
 ]
 
 Q4_0 = 2
-LOADING_S = 200.0  # the verifier measures the machine, which other tests may be using
 
 
 @pytest.fixture(scope="module")

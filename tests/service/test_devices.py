@@ -22,6 +22,7 @@ from shared.wire.broker import Broker
 from shared.wire.messages import Arrival, DrafterCard, Site, VerifierCard
 from tests import tiny_models
 from tests.fleet_cards import VERIFIER
+from tests.patience import PROCESS_S
 from tests.stack import Processes
 
 DATA: Final = Path(__file__).parents[2] / ".cache/data"
@@ -56,7 +57,7 @@ async def processes(valkey: Broker, valkey_url: str) -> AsyncIterator[Processes]
 async def introduced(broker: Broker, verifier: VerifierCard | None = None) -> DrafterCard | Arrival:
     """What the only drafter says first of itself, while the verifier lives."""
     registry = Registry(broker.redis)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PROCESS_S):
         while True:
             if verifier:
                 await registry.beat(verifier)

@@ -17,7 +17,7 @@ from shared.wire import codec, keys
 from shared.wire.broker import Broker
 from shared.wire.messages import Chunk, Finish, Job, Sampling, ThinkingLimit
 from tests.hostile import wire
-from tests.patience import HANG_S
+from tests.patience import HANG_S, PROCESS_S
 from tests.service.scripted import HI, MODEL, VOCABULARY, Stack, card, speaking
 from tests.service.scripted import stack as scripted
 from tests.service.test_verifier import ENDLESS, reference, stack
@@ -39,7 +39,7 @@ async def works(one: Client) -> bool:
 
 async def emptied(broker: Broker, stream: str) -> None:
     """Until the last job has left the stream."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PROCESS_S):
         while await raw(broker).xlen(stream):  # noqa: ASYNC110 - it happens in Redis
             await asyncio.sleep(0.05)
 

@@ -22,12 +22,12 @@ from shared.fleet.registry import Registry
 from shared.model import model_source
 from shared.wire.broker import connect
 from shared.wire.messages import Card, DrafterCard, VerifierCard
+from tests.patience import LOADING_S, PROCESS_S
 from tests.ports import free_port
 from tests.processes import children, runs
 
 ROOT = Path(__file__).parents[2]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-LOADING_S = 200.0  # the verifier measures the machine, which other tests may be using
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
@@ -122,7 +122,9 @@ def finds_the_fleet_without_being_told(url: str) -> None:
 
 def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-P", "-m", "services.launcher", *arguments]
-    return subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, env=clean_environment(), capture_output=True, text=True, timeout=PROCESS_S, check=False
+    )
 
 
 def test_up_serves_several_models_with_the_same_drafters(tmp_path: Path) -> None:
@@ -170,5 +172,5 @@ def answer(request: str, **fields: object) -> str:
     assert match
     body = json.dumps({**json.loads(match[2]), "max_tokens": 16, "temperature": 0, **fields}).encode()
     asked = urllib.request.Request(match[1], body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked, timeout=120) as response:
+    with urllib.request.urlopen(asked, timeout=PROCESS_S) as response:
         return str(json.load(response)["choices"][0]["message"]["content"])

@@ -15,6 +15,7 @@ from services.launcher.fleet.stack import is_ready
 from shared.model.llama.model import Model
 from shared.process import api_keys
 from tests.hostile import bodies
+from tests.patience import PROCESS_S
 from tests.ports import free_port
 from tests.server import valkey_server
 from tests.service.scripted import MODEL, card, speaking, stack
@@ -32,7 +33,7 @@ async def logged_gateway(url: str, keys: Path, log: Path) -> AsyncIterator[str]:
         process = subprocess.Popen(command, stderr=file, stdout=file)  # noqa: ASYNC220 - it takes a millisecond
         try:
             address = f"http://127.0.0.1:{port}"
-            async with asyncio.timeout(120), aiohttp.ClientSession() as http:
+            async with asyncio.timeout(PROCESS_S), aiohttp.ClientSession() as http:
                 while not await is_ready(http, address):  # noqa: ASYNC110 - it becomes ready in another process
                     await asyncio.sleep(0.05)
             yield address

@@ -17,6 +17,7 @@ import pytest
 from shared.model import model_source
 from shared.model.hub import HuggingFace
 from tests import tiny_gguf
+from tests.patience import PROCESS_S
 from tests.service.fake_hub import FakeHub, Served, model_bytes
 
 SIZE = 3 << 20
@@ -58,7 +59,7 @@ class Machine:
 
     async def run(self, *arguments: str, **more: str) -> Done:
         process = await self.start(*arguments, **more)
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PROCESS_S):
             output, errors = await process.communicate()
         assert process.returncode is not None
         return Done(process.returncode, output.decode(), errors.decode())
@@ -127,7 +128,7 @@ async def test_a_name_that_means_no_model_is_told_before_anything_is_fetched(mac
 async def test_ctrl_c_keeps_what_has_come_and_the_next_pull_goes_on(machine: Machine) -> None:
     machine.hub.stall_after = 2_000_000
     process = await machine.start("pull", "hf:user/blob")
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PROCESS_S):
         await machine.hub.stalled.wait()
         # What the hub has sent may still be on its way into the file.
         assert process.stderr is not None

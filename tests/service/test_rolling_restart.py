@@ -11,6 +11,7 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer
 from shared.wire import codec
 from shared.wire.broker import Broker
+from tests.patience import PROCESS_S
 from tests.releases import mixed
 from tests.service.test_verifier import ENDLESS, reference
 from tests.stack import Answer, Client, client, drafter, verifier
@@ -66,7 +67,7 @@ async def test_a_rolling_restart_of_mixed_releases_changes_no_answer(
             assert answer.tokens == reference(one, prompt, TOKENS)
             answers.append(answer)
 
-    async with client(valkey_url, model_path) as one, asyncio.timeout(120):
+    async with client(valkey_url, model_path) as one, asyncio.timeout(PROCESS_S):
         for kind in ("verifier", "lookup", "model"):
             await rolling.replace(kind, one)
         await one.cards(3)

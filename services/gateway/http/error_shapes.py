@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from services.gateway.errors import ApiError
-from services.gateway.http import anthropic_errors as messages_errors
+from services.gateway.http import anthropic_errors
 
 Family = Literal["openai", "anthropic", "ollama"]
 
@@ -21,14 +21,14 @@ def family(path: str) -> Family:
 
 def statuses(of: Family, found: Iterable[int]) -> set[int]:
     """The statuses that these clients get for these."""
-    return {messages_errors.renumbered(status) if of == "anthropic" else status for status in found}
+    return {anthropic_errors.renumbered(status) if of == "anthropic" else status for status in found}
 
 
 def shape(error: ApiError, path: str, request_id: str) -> tuple[int, dict[str, object]]:
     """The status and the body of a refusal on this path."""
     match family(path):
         case "anthropic":
-            return messages_errors.status(error), messages_errors.body(error, request_id)
+            return anthropic_errors.status(error), anthropic_errors.body(error, request_id)
         case "ollama":
             return error.status, {"error": error.message}
     return error.status, error.body()

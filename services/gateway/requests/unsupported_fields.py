@@ -48,7 +48,7 @@ _INSTEAD: Final = {
 _HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.items() for name in names.split()}
 
 
-def refuse_unbuilt(payload: Mapping[str, Any]) -> None:
+def refuse_unsupported(payload: Mapping[str, Any]) -> None:
     """Raises a 400 `ApiError` naming the first field that asks for something unsupported."""
     for name, value in payload.items():
         guided = name.startswith(_GUIDED) and name != _BACKEND

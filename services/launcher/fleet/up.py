@@ -19,8 +19,7 @@ from rich.console import Console
 
 from services.launcher.display import Display
 from services.launcher.facts.run_file import FleetRun, RunFile, recorded
-from services.launcher.fleet import fleet_plan as plan
-from services.launcher.fleet import ports
+from services.launcher.fleet import fleet_plan, ports
 from services.launcher.fleet.child import Child
 from services.launcher.fleet.fleet_plan import Plan, UpOptions
 from services.launcher.fleet.stack import is_ready
@@ -60,7 +59,7 @@ def run(options: UpOptions, own_variables: Sequence[str], handed: Handed) -> int
         here = hardware.look()
         for reason in here.broken.values():
             display.say(reason, "yellow")
-        made = plan.make(options, here.devices, resources.available_cores(), find, folder, environment, handed)
+        made = fleet_plan.make(options, here.devices, resources.available_cores(), find, folder, environment, handed)
         with ExitStack() as stack:
             file = _recorded(stack, made, folder, display)
             code = asyncio.run(FleetProcesses(made, folder, display).run())

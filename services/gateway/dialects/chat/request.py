@@ -13,7 +13,7 @@ from services.gateway.requests.output_fields import OutputFields
 from services.gateway.requests.reasoning_fields import ReasoningFields
 from services.gateway.requests.tool_fields import ToolFields
 from services.gateway.requests.types import Conversation, GenerationRequest
-from services.gateway.requests.unsupported_fields import refuse_unbuilt
+from services.gateway.requests.unsupported_fields import refuse_unsupported
 
 
 class ChatRequest(GenerationFields, OutputFields, ReasoningFields, ToolFields):
@@ -65,7 +65,7 @@ class ChatRequest(GenerationFields, OutputFields, ReasoningFields, ToolFields):
 def parse_chat(data: bytes) -> ChatRequest:
     """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
     payload = parse_object(data)
-    refuse_unbuilt(payload)
+    refuse_unsupported(payload)
     chat = checked(ChatRequest, payload)
     if chat.top_logprobs and not chat.logprobs:
         raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")

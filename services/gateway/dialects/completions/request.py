@@ -10,7 +10,7 @@ from services.gateway.http.bodies import checked, parse_object
 from services.gateway.requests.fields import GenerationFields, StreamOptions
 from services.gateway.requests.output_fields import OutputFields
 from services.gateway.requests.types import Document, GenerationRequest
-from services.gateway.requests.unsupported_fields import refuse_unbuilt
+from services.gateway.requests.unsupported_fields import refuse_unsupported
 
 # OpenAI's and vLLM's default, on which clients rely; a text, unlike a chat, may never end by itself.
 DEFAULT_TOKENS: Final = 16
@@ -78,7 +78,7 @@ def _ids(value: object) -> bool:
 def parse_completion(data: bytes) -> CompletionRequest:
     """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
     payload = parse_object(data)
-    refuse_unbuilt({name: value for name, value in payload.items() if name not in _OWN})
+    refuse_unsupported({name: value for name, value in payload.items() if name not in _OWN})
     request = checked(CompletionRequest, payload)
     if request.best_of not in (None, request.n):
         raise invalid(

@@ -10,7 +10,7 @@ from services.gateway.dialects.messages.content import Content, ContentEvents
 from services.gateway.dialects.messages.request import MessagesRequest, parse_messages
 from services.gateway.errors import ApiError
 from services.gateway.generation.choice import CommittedToken, Event, Finished
-from services.gateway.http import anthropic_errors as messages_errors
+from services.gateway.http import anthropic_errors
 from services.gateway.http.dialect import Identity, StatelessExchange
 from services.gateway.http.sse import event
 
@@ -97,7 +97,7 @@ class MessagesFraming(_Answer):
         return [event(last), event({"type": "message_stop"})]
 
     def fail(self, error: ApiError) -> list[bytes]:
-        return [event(messages_errors.body(error))]
+        return [event(anthropic_errors.body(error))]
 
     def ping(self) -> bytes:
         return _PING

@@ -13,13 +13,13 @@ from services.gateway.dialects.messages.blocks import Message, TextContent
 from services.gateway.dialects.messages.conversation import conversation
 from services.gateway.dialects.messages.tools import AnthropicTool, ToolChoiceField, chosen, left_out, offered
 from services.gateway.errors import invalid
-from services.gateway.http import anthropic_errors as messages_errors
+from services.gateway.http import anthropic_errors
 from services.gateway.http.bodies import checked, parse_object
 from services.gateway.requests.fields import GenerationFields
 from services.gateway.requests.output_fields import OutputFields
 from services.gateway.requests.reasoning_fields import Effort
 from services.gateway.requests.types import GenerationRequest, Output, Reasoning
-from services.gateway.requests.unsupported_fields import refuse_unbuilt
+from services.gateway.requests.unsupported_fields import refuse_unsupported
 
 # How the names of Anthropic's own models begin. Its clients have them built in, for small tasks of their own beside the
 # user's choice.
@@ -130,8 +130,8 @@ class MessagesRequest(GenerationFields, OutputFields):
 def parse_messages(data: bytes) -> MessagesRequest:
     """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
     payload = parse_object(data)
-    refuse_unbuilt(payload)
+    refuse_unsupported(payload)
     if payload.get("thread"):
         sentence = "'thread' is not supported: the gateway keeps no conversations; send all messages."
-        raise invalid("thread", sentence, messages_errors.NO_THREADS)
+        raise invalid("thread", sentence, anthropic_errors.NO_THREADS)
     return checked(MessagesRequest, payload)

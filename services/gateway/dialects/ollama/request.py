@@ -14,7 +14,7 @@ from services.gateway.errors import invalid
 from services.gateway.http.bodies import checked, parse_object
 from services.gateway.requests.fields import GenerationFields
 from services.gateway.requests.types import Conversation, Document, GenerationRequest, Output, Prompt, Reasoning, Tool
-from services.gateway.requests.unsupported_fields import refuse_unbuilt
+from services.gateway.requests.unsupported_fields import refuse_unsupported
 
 
 class OllamaOptions(GenerationFields):
@@ -153,7 +153,7 @@ def _parse(data: bytes, kind: type[B]) -> B:
     payload = parse_object(data)
     options = payload.get("options")
     if isinstance(options, dict):
-        refuse_unbuilt({name: value for name, value in options.items() if value is not None})
+        refuse_unsupported({name: value for name, value in options.items() if value is not None})
     body = checked(kind, payload)
     if body.top_logprobs and not body.logprobs:
         raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")

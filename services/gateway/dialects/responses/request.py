@@ -17,7 +17,7 @@ from services.gateway.requests.fields import GenerationFields
 from services.gateway.requests.output_fields import ANY_OBJECT, OutputFields
 from services.gateway.requests.reasoning_fields import ReasoningFields, ReasoningOptions
 from services.gateway.requests.types import Conversation, GenerationRequest, Output, ToolChoice
-from services.gateway.requests.unsupported_fields import refuse_unbuilt
+from services.gateway.requests.unsupported_fields import refuse_unsupported
 
 _LOGPROBS = "message.output_text.logprobs"
 _SEALED = "reasoning.encrypted_content"
@@ -136,7 +136,7 @@ class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
 def parse_responses(data: bytes) -> ResponsesRequest:
     """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
     payload = parse_object(data)
-    refuse_unbuilt(payload)
+    refuse_unsupported(payload)
     for name in ("conversation", "prompt"):
         if name in payload:
             raise invalid(

@@ -19,6 +19,7 @@ from services.launcher.clients.catalogue import CLIENTS, Serving
 from services.launcher.clients.launch import notes
 from services.launcher.clients.serving import _models, address
 from shared.errors import StartError
+from tests.patience import PROCESS_S
 
 KEY = "sk-ours"
 MODEL = 'Smol "8B" GGUF'  # names come from files, and files are named by people
@@ -79,7 +80,7 @@ def variables(home: Path, **more: str) -> dict[str, str]:
 def launch(home: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-P", "-m", "services.launcher", "launch", *arguments]
     return subprocess.run(
-        command, env=variables(home, **more), capture_output=True, text=True, timeout=120, check=False
+        command, env=variables(home, **more), capture_output=True, text=True, timeout=PROCESS_S, check=False
     )
 
 

@@ -25,6 +25,7 @@ from shared.process import api_keys
 from shared.settings.options import CacheType, Exactness, Level, Switch
 from shared.wire.messages import Speculation
 from tests import tiny_gguf
+from tests.patience import PROCESS_S
 
 GB = 10**9
 CPU = Device("CPU", "a CPU", "cpu", 8 * GB, 8 * GB)
@@ -318,7 +319,7 @@ def run_draftmesh(*arguments: str, **environment: str) -> tuple[int, str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
     command = [sys.executable, "-P", "-m", "services.launcher", *arguments]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={**clean, **environment}, check=False
+        command, capture_output=True, text=True, timeout=PROCESS_S, env={**clean, **environment}, check=False
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -16,6 +16,7 @@ from shared.errors import StartError
 from shared.model import model_source
 from shared.model.download import Report
 from shared.model.hub import Hub, HubError, Listing, RemoteFile
+from tests.patience import PROCESS_S
 
 GGUF = b"GGUF" + bytes(60)
 
@@ -243,7 +244,7 @@ def resolve_in_a_process(spec: str, **environment: str) -> str:
         env={**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PROCESS_S,
         check=True,
     )
     return done.stdout.strip()

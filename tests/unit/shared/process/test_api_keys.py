@@ -15,6 +15,7 @@ from services.gateway.http.guard import Guard
 from services.gateway.http.keys_file import KeysFile, watch
 from shared.errors import StartError
 from shared.process import api_keys
+from tests.patience import PROCESS_S
 
 
 def test_a_new_key_is_in_the_file_as_its_digest_only(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ async def test_the_watch_tells_of_changes_only(tmp_path: Path) -> None:
 def test_the_command_prints_the_key_once_and_a_mistake_in_one_line(tmp_path: Path) -> None:
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-P", "-m", "services.launcher", "keys", "new", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_S)
 
     file = tmp_path / "keys"
     made = run("--api-keys-file", str(file), "--name", "alice")
