@@ -73,15 +73,19 @@ async def _kill_gateway(fleet: Fleet, source: random.Random) -> tuple[str, str]:
     readers = await fleet.store.readers(live)
     unread = {name for name, reader in zip(live, readers, strict=True) if card is not None and reader == card.id}
     clock = asyncio.get_running_loop().time
+    killed = service.pid
     began = clock()
     service.signal(signal.SIGKILL)
 
     async def free() -> bool:
         return not unread & set(await fleet.store.live())
 
+    async def again() -> bool:
+        return service.pid != killed and await fleet.card(service.name) is not None
+
     await fleet.until(free, 2 * FREED_S)
     freed_s = clock() - began
-    await fleet.until(lambda: fleet.card(service.name), START_S)
+    await fleet.until(again, START_S)
     abandoned = sum([await _ended(fleet, name) is Finish.ERROR for name in unread])
     note = f"{len(unread)} requests free after {freed_s:.1f} s, {abandoned} of them abandoned"
     return service.name, note if freed_s <= FREED_S else f"TOO LATE: {note}"

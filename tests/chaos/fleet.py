@@ -91,7 +91,8 @@ class Service:
 
     @property
     def pid(self) -> int:
-        return self._child.pid
+        """Its process, 0 while none runs: a dead process is not the service, although its card still lies in Redis."""
+        return self._child.pid if self._child.alive else 0
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
