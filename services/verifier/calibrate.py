@@ -21,6 +21,7 @@ from shared.model.target import Target
 logger = structlog.get_logger()
 
 PROBE_ROWS: Final = 72  # the probe reads the logits of so many rows of one decode; ggml changes kernels at 64
+FEW_PROBE_ROWS: Final = 16  # enough to say how large differences are where none are promised to be absent
 # A cached table whose single row is further off than this was measured on a busy machine, or the machine changed.
 _TOLERANCE: Final = 1.25
 _VERSION: Final = 4  # of what is measured; raise it when the meaning of the cached numbers changes
@@ -70,14 +71,15 @@ class _Prober:
         for sequence in range(self._target.sequences):
             self._target.truncate(sequence, 0)
 
-    def measure_exactness(self) -> LogitDifferences:
-        count = min(len(self._tokens), PROBE_ROWS, self._target.n_ctx)
+    def measure_exactness(self, rows: int) -> LogitDifferences:
+        count = min(len(self._tokens), rows, self._target.n_ctx)
         self.clear()
         reference = self.decode([(0, 0, count)])
         self.clear()
         tail = 6
         single = self._in_pieces(reference, count, [count - tail] + [1] * tail)
-        rows = max(self._in_pieces(reference, count, [width] * (count // width + 1)) for width in (2, 5, 9, count // 2))
+        widths = (2, 5, 9, count // 2)
+        pieces = max(self._in_pieces(reference, count, [width] * (count // width + 1)) for width in widths)
         neighbours = cells = 0.0
         if self._target.sequences > 1:
             self.clear()
@@ -92,7 +94,7 @@ class _Prober:
             found += self.decode([(0, count // 2, count - count // 2)])
             cells = _difference(reference, found)
         self.clear()
-        return LogitDifferences(single, rows, neighbours, cells)
+        return LogitDifferences(single, pieces, neighbours, cells)
 
     def _in_pieces(self, reference: list[Logits], count: int, widths: list[int]) -> float:
         self._target.truncate(0, 0)
@@ -117,9 +119,13 @@ def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bo
     return rows[1] / _TOLERANCE <= fresh <= rows[1] * _TOLERANCE
 
 
-def measure_exactness(target: Target, tokens: list[int]) -> LogitDifferences:
-    """How far logits depend on what else is decoded. Leaves every sequence empty."""
-    return _Prober(target, tokens).measure_exactness()
+def measure_exactness(target: Target, tokens: list[int], rows: int = PROBE_ROWS) -> LogitDifferences:
+    """How far logits depend on what else is decoded, seen on so many `rows`. Leaves every sequence empty.
+
+    Only `PROBE_ROWS` show that nothing differs. Each row is computed some seven times, which takes a large model on a
+    CPU half a minute.
+    """
+    return _Prober(target, tokens).measure_exactness(rows)
 
 
 class Cache:

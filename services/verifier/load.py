@@ -13,7 +13,14 @@ from typing import Final
 
 import structlog
 
-from services.verifier.calibrate import PROBE_ROWS, Cache, LogitDifferences, measure_exactness, still_holds
+from services.verifier.calibrate import (
+    FEW_PROBE_ROWS,
+    PROBE_ROWS,
+    Cache,
+    LogitDifferences,
+    measure_exactness,
+    still_holds,
+)
 from services.verifier.scheduler import most_outputs
 from shared.errors import StartError
 from shared.fleet.arriving import Threads, alone
@@ -267,7 +274,8 @@ class _Loader:
             return found
         logger.info("calibration_started", layout=layout)
         rows = row_costs.measure(context, tokens)
-        exactness = found[1] if found is not None else measure_exactness(context, tokens)
+        probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law promises nothing that a probe could refute
+        exactness = found[1] if found is not None else measure_exactness(context, tokens, probed)
         cache.store(rows, exactness)
         return rows, exactness
 
