@@ -94,8 +94,9 @@ test-devices: $(EXTRAS) vulkan ## a fleet over Mesa's Vulkan device and the CPU;
 check: lint ## the quick part, under a minute
 	$(BIN)/python -m pytest $(PARALLEL) -q -m 'not model' tests/unit tests/contract $(ARGS)
 
-soak: $(EXTRAS) ## simulate 100,000 schedules of faults; ARGS="--seeds … --first …"
-	@exec $(BIN)/python -m tests.simulation.soak $(ARGS)
+soak: $(EXTRAS) ## simulate 100,000 schedules of faults and try all examples of properties; ARGS="--seeds … --first …"
+	@$(BIN)/python -m tests.simulation.soak $(ARGS)
+	@DRAFTMESH_TEST_ALL_EXAMPLES=1 $(MAKE) --no-print-directory check ARGS=
 
 bench: $(STAMP) ## measure; writes bench/results/latest.json
 	@exec $(BIN)/python -m bench $(ARGS)

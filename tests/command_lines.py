@@ -1,10 +1,12 @@
 """The services' own command lines, to hold what starts them against, and the launcher's, run within the test."""
 
 import importlib
+import io
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +39,28 @@ def options(service: str, arguments: Sequence[str], monkeypatch: pytest.MonkeyPa
 
 def launch(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Run `draftmesh` in this process: its exit status, what it printed, and what it said on standard error."""
+    return _status(arguments), *capfd.readouterr()
+
+
+def launch_in(environment: Mapping[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `draftmesh` in this process as if it had these variables only, and was a process of its own."""
+    output, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
+        for name in set(os.environ) - set(environment):
+            patch.delenv(name)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        status = _status(arguments)
+    return subprocess.CompletedProcess(["draftmesh", *arguments], status, output.getvalue(), errors.getvalue())
+
+
+def _status(arguments: Sequence[str]) -> int:
     with pytest.MonkeyPatch.context() as patch, _logs_kept():
         patch.setattr("sys.argv", ["draftmesh", *arguments])
         with pytest.raises(SystemExit) as caught:
             cli.main()
     assert isinstance(caught.value.code, int)
-    return caught.value.code, *capfd.readouterr()
+    return caught.value.code
 
 
 @contextmanager

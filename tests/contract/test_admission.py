@@ -14,6 +14,7 @@ from shared.wire.broker import Broker
 from shared.wire.jobs import Admission, Append, Claim, JobStore
 from shared.wire.messages import Chunk, Finish
 from shared.wire.scripts import SHARE, ScriptOutcome
+from tests.examples import few
 from tests.toys import job
 
 OWNER = "verifier-1"
@@ -181,7 +182,7 @@ async def test_nothing_is_left_of_requests_that_ended(broker: Broker) -> None:
         assert await broker.redis.pttl(key) == -2  # type: ignore[attr-defined]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40))
 @given(steps=st.lists(st.sampled_from(["submit a", "submit b", "submit c", "serve", "cancel"]), max_size=40))
 def test_between_two_turns_of_a_caller_all_others_that_wait_have_one(steps: list[str]) -> None:
     """And nobody is forgotten, whatever else happens in between."""

@@ -14,6 +14,7 @@ from shared.fleet.registry import Registry
 from shared.wire import keys
 from shared.wire.broker import Broker
 from shared.wire.messages import GatewayCard
+from tests.examples import few
 
 ORIGIN = Origin("gateway-1", "toy", "req-1")
 ID = "resp_1"
@@ -194,7 +195,7 @@ async def test_what_cannot_be_ended_is_dropped(broker: Broker) -> None:
     assert not await redis.exists(vanished, text, nonsense)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=few(60), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 async def test_whatever_is_tried_a_record_is_a_prefix_with_one_end(valkey: Broker, data: st.DataObject) -> None:
     """Two writers, one of which is late, and replies that are lost."""

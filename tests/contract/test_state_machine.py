@@ -34,6 +34,7 @@ from shared.wire.jobs import Admission, Append, Claim, JobStore, Renewal, read_l
 from shared.wire.messages import Chunk, Finish
 from shared.wire.scripts import ScriptOutcome
 from tests.contract.job_model import Logged, Request, answer, assert_sound
+from tests.examples import few
 from tests.toys import job
 
 MODEL = "toy"
@@ -370,7 +371,7 @@ def world(url: str) -> Iterator[World]:
 @pytest.mark.parametrize("server", ["fakeredis", "valkey"])
 def test_every_call_does_what_the_model_says(request: pytest.FixtureRequest, server: str) -> None:
     chosen = settings(
-        max_examples=40, stateful_step_count=40, deadline=None, derandomize=True, database=None,
+        max_examples=few(80), stateful_step_count=40, deadline=None, derandomize=True, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     with world("" if server == "fakeredis" else request.getfixturevalue("valkey_url")) as one:

@@ -75,7 +75,7 @@ async def test_streamed_equals_whole_equals_undrafted_alone_and_eight_at_once(
         openai = AsyncOpenAI(base_url=f"{address}/v1", api_key="none")
         try:
             for temperature in (0.0, 1.0):
-                options: dict[str, Any] = {"temperature": temperature, "seed": 7, "max_tokens": 40}
+                options: dict[str, Any] = {"temperature": temperature, "seed": 7, "max_tokens": 24}
                 plain = [await ask(openai, question, speculative=False, **options) for question in QUESTIONS]
                 assert all(plain)
                 assert [await stream(openai, question, **options) for question in QUESTIONS] == plain

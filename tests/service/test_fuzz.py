@@ -28,6 +28,7 @@ from services.gateway.http.openapi import document
 from services.gateway.http.route import Route
 from services.gateway.table import ROUTES
 from shared.model.llama.model import Model
+from tests.examples import few
 from tests.hostile import bodies as hostile
 from tests.service.hosted import hosted
 from tests.service.scripted import speaking
@@ -61,7 +62,7 @@ def session() -> Iterator[requests.Session]:
 
 @pytest.mark.parametrize(("method", "path", "mode"), OPERATIONS)
 @settings(
-    max_examples=8,
+    max_examples=few(8),
     deadline=None,
     derandomize=True,
     database=None,

@@ -14,6 +14,7 @@ from services.gateway.models.served_model import Lexicon
 from shared.law.sampling import choice_seed
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, Speculation, TokenLogprob
+from tests.examples import few
 from tests.service.scripted import EOG, HI, MESSAGES, MODEL, TEXTS, cut, fixed, speaking, stack
 
 
@@ -49,7 +50,7 @@ async def test_a_stop_string_ends_the_answer_and_its_job(
         assert await s.terminal(s.verifier.jobs[0].request_id) is Finish.CANCELLED
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60))
 @given(data=st.data())
 def test_any_split_into_commits_gives_the_same_answer(model: Model, data: st.DataObject) -> None:
     lexicon = Lexicon(model)

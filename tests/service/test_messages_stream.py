@@ -12,6 +12,7 @@ from services.gateway.table import MESSAGES
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish
 from tests import golden
+from tests.examples import few
 from tests.service.scripted import HI, Step, fixed, speaking, stack
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon
 from tests.toy_format import ToyFormat
@@ -101,7 +102,7 @@ def _masked(block: dict[str, Any]) -> dict[str, Any]:
     return {name: "toolu" if name == "id" else value for name, value in block.items()}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=few(120))
 @given(data=st.data())
 def test_any_split_into_commits_gives_the_same_message(lexicon: Lexicon, data: st.DataObject) -> None:
     text = "".join(data.draw(st.lists(st.sampled_from(MARKS), max_size=12)))
@@ -115,7 +116,7 @@ def test_any_split_into_commits_gives_the_same_message(lexicon: Lexicon, data: s
     assert all(block.get("text", "x").strip() for block in whole["content"]) or len(whole["content"]) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60))
 @given(data=st.data())
 def test_a_whole_message_is_what_the_stream_adds_up_to(lexicon: Lexicon, data: st.DataObject) -> None:
     calls = st.sampled_from(['<call weather>{"city": "Bern 😀"}</call>', "<call weather>{}</call>"])

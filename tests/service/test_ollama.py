@@ -15,6 +15,7 @@ from services.gateway.models.served_model import Lexicon
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, Job, Speculation, TokenLogprob
 from tests import golden
+from tests.examples import few
 from tests.service.scripted import EOG, MESSAGES, MODEL, Stack, cut, fixed, speaking, stack
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon
 from tests.toy_format import ToyFormat
@@ -279,7 +280,7 @@ async def test_the_lines_of_a_stream(valkey_url: str, vocabulary: bytes, model: 
 
 
 @pytest.mark.parametrize("call", [chat_exchange, generate_exchange])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40))
 @given(data=st.data())
 def test_any_split_into_commits_says_the_same(model: Model, call: Callable[[bytes], Any], data: st.DataObject) -> None:
     lexicon: Lexicon = toy_lexicon(model)

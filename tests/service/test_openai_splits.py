@@ -12,6 +12,7 @@ from services.gateway.models.served_model import Lexicon
 from services.gateway.table import CHAT, COMPLETIONS
 from shared.model.llama.model import Model
 from shared.wire.messages import Finish
+from tests.examples import few
 from tests.golden import normalised
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon
 
@@ -24,7 +25,7 @@ _PIECE = st.one_of(
     st.sampled_from(["<call f>{", "<think>a", "<cal", "</call>"]),
 )
 _ANSWER = st.lists(_PIECE, max_size=4).map("".join)
-_SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
+_SETTINGS = settings(max_examples=few(80), derandomize=True)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from services.gateway.dialects.responses.exchange import ResponsesExchange
 from shared.model.llama.model import Model
 from shared.wire.messages import Finish
+from tests.examples import few
 from tests.service.responses_events import events, official
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon
 
@@ -34,7 +35,7 @@ def joined(found: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
     return dict(texts)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40))
 @given(data=st.data(), text=ANSWER, finish=st.sampled_from([Finish.STOP, Finish.LENGTH]))
 def test_any_split_gives_the_same_answer(model: Model, data: st.DataObject, text: str, finish: Finish) -> None:
     lexicon, call = toy_lexicon(model), ResponsesExchange(ASKED)

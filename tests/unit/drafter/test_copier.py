@@ -10,6 +10,7 @@ from services.drafter.copier import Copier
 from services.drafter.store import Store
 from services.drafter.suffix import SuffixIndex
 from services.drafter.votes import CopiedChain
+from tests.examples import few
 
 TEXT = list(range(100, 600))
 OTHER = list(range(1000, 1100))
@@ -124,7 +125,7 @@ def test_a_copy_of_what_was_forgotten_ends() -> None:
     assert copier.copies(5) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100))
 @given(st.integers(0, 10_000))
 def test_whatever_is_written_copies_are_well_formed(seed: int) -> None:
     source = random.Random(seed)

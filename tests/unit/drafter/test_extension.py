@@ -16,6 +16,7 @@ from shared.law import prefix
 from shared.law.acceptance import COPIED, Acceptance
 from shared.law.sampling import Logits
 from shared.wire.messages import Sampling
+from tests.examples import few
 from tests.toys import EOG, VOCABULARY, ToyTarget, logits_after
 
 TEXT = tuple(range(2, 42))
@@ -151,7 +152,7 @@ def test_copies_that_fail_cost_the_model_no_trust() -> None:
     assert acceptance.estimate(0.9, COPIED) < 0.2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40))
 @given(st.integers(0, 10_000), st.sampled_from([0, 3]))
 def test_whatever_the_target_decides_guesses_and_copies_hang_from_real_prefixes(seed: int, branches: int) -> None:
     """The toy target checks meanwhile that every row has the past that its sequence says."""

@@ -15,6 +15,7 @@ from services.drafter.proposer import Draft, Opening, Path, join
 from shared.law import prefix
 from shared.wire.drafts import burst
 from shared.wire.messages import Sampling
+from tests.examples import few
 from tests.toys import EOG, VOCABULARY, ToyTarget, job, plain_answer
 
 
@@ -137,7 +138,7 @@ def test_a_prompt_longer_than_its_context_is_drafted_from_head_and_tail() -> Non
         assert run(proposer)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60))
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 1.0]), st.sampled_from([(0, 0), (1, 0), (3, 0), (7, 0), (0, 5)]))
 def test_whatever_the_target_decides_drafts_hang_from_real_prefixes(
     seed: int, presence: float, layout: tuple[int, int]

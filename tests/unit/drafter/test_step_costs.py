@@ -12,6 +12,7 @@ from services.drafter.step_costs import ROW_COUNTS, measure, worth
 from shared.law import prefix
 from shared.law.speedup import RowCosts
 from shared.wire.messages import Sampling
+from tests.examples import few
 from tests.toys import EOG, VOCABULARY, ToyTarget
 
 CHEAP = RowCosts({1: 2.0, 2: 2.02, 4: 2.05, 8: 2.1})
@@ -99,7 +100,7 @@ def test_guesses_fit_the_cells_of_their_session() -> None:
     assert len(held) <= 40
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40))
 @given(st.integers(0, 10_000), st.sampled_from([1, 3, 7]))
 def test_whatever_the_target_decides_rows_have_the_past_that_their_sequence_says(seed: int, branches: int) -> None:
     """The toy target checks positions; here every draft must hang from a prefix that was told before."""

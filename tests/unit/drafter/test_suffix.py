@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.drafter.suffix import LENGTHS, LONGEST, LOOKS, Occurrence, SuffixIndex
+from tests.examples import few
 
-few = st.lists(st.integers(0, 3), max_size=120)
+small = st.lists(st.integers(0, 3), max_size=120)
 
 
 def grown(tokens: Sequence[int], seed: int) -> SuffixIndex:
@@ -35,8 +36,8 @@ def searched(tokens: Sequence[int], suffix: Sequence[int]) -> list[Occurrence]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
-@given(few, few, st.integers(0, 99))
+@settings(max_examples=few(300))
+@given(small, small, st.integers(0, 99))
 def test_it_finds_the_places_that_a_search_finds(tokens: list[int], suffix: list[int], seed: int) -> None:
     index = grown(tokens, seed)
     found = index.find(suffix, 8)
@@ -49,8 +50,8 @@ def test_it_finds_the_places_that_a_search_finds(tokens: list[int], suffix: list
         assert found == [place for place in places if place.length >= least][:8]
 
 
-@settings(max_examples=100, deadline=None)
-@given(few, st.integers(0, 99))
+@settings(max_examples=few(100))
+@given(small, st.integers(0, 99))
 def test_it_does_not_matter_how_the_tokens_came(tokens: list[int], seed: int) -> None:
     once = SuffixIndex()
     once.extend(tokens)

@@ -14,6 +14,7 @@ from shared.law import prefix
 from shared.law.speedup import RowCosts
 from shared.wire.jobs import Claim
 from shared.wire.messages import DrafterCard, Proposal, Sampling, Speculation
+from tests.examples import few
 from tests.toys import EOG, ToyTarget, drafter_card, job, plain_answer
 
 ENDLESS = Sampling(seed=1, logit_bias=((EOG, -100.0),))
@@ -308,7 +309,7 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100))
 @given(st.lists(events, max_size=40))
 def test_loads_are_what_drafters_were_told_and_equals_are_even(script: list[tuple[str, object]]) -> None:
     """Joins, leaves, arrivals and ends in any order; what each drafter was told is kept beside the engine."""

@@ -19,6 +19,7 @@ from shared.law import sampling
 from shared.law.grammar import GrammarError, Grammars, Matcher
 from shared.wire.jobs import Claim
 from shared.wire.messages import Finish, Job, Sampling, Speculation, ThinkingLimit
+from tests.examples import few
 from tests.toys import EOG, MARK, VOCABULARY, ToyVocabulary, job, logits_after, plain_answer
 from tests.unit.verifier.test_engine import Bench
 
@@ -112,7 +113,7 @@ GRAMMARS_OF_JOBS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60))
 @given(
     st.integers(0, 1000),
     st.sampled_from(["stream", "unified"]),

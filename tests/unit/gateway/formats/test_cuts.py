@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Text, Thought
@@ -96,7 +96,6 @@ def _answers(name: str) -> st.SearchStrategy[str]:
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data(), opened=st.booleans(), parallel=st.booleans())
-@settings(deadline=None)
 def test_any_cuts_give_the_same_parts(name: str, data: st.DataObject, opened: bool, parallel: bool) -> None:
     text = data.draw(_answers(name))
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=12))
@@ -109,7 +108,6 @@ def test_any_cuts_give_the_same_parts(name: str, data: st.DataObject, opened: bo
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
-@settings(deadline=None)
 def test_nothing_is_taken_back(name: str, data: st.DataObject) -> None:
     """A call's parts come in order, each call is complete before the next, and a fragment never lacks its brace."""
     text = data.draw(_answers(name))
@@ -138,7 +136,6 @@ def test_nothing_is_taken_back(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 @given(text=st.text(st.sampled_from('a <{[\n😀\\"')), cuts=st.lists(st.integers(0, 30), max_size=5))
 @example(text="<", cuts=[])
-@settings(deadline=None)
 def test_text_without_marks_comes_out_as_it_went_in(name: str, text: str, cuts: list[int]) -> None:
     cuts = [min(cut, len(text)) for cut in cuts]
     assert "".join(part.text for part in read(name, text, cuts) if isinstance(part, Text)) == text

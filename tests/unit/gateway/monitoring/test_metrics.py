@@ -17,6 +17,7 @@ from shared.law import prefix
 from shared.law.speedup import RowCosts
 from shared.wire.jobs import Claim
 from shared.wire.messages import Card, Proposal, RoundStarts, Sampling, Speculation, VerifierCard
+from tests.examples import few
 from tests.toys import EOG, ToyTarget, drafter_card, job, plain_answer
 
 CHEAP = RowCosts({1: 10.0, 64: 16.0})
@@ -87,7 +88,7 @@ def served(seed: int, requests: int) -> tuple[Engine, int]:
     return engine, answered
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=few(15))
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_what_a_verifier_counts_adds_up_and_is_what_the_gateway_exposes(seed: int, requests: int) -> None:
     engine, answered = served(seed, requests)

@@ -19,6 +19,7 @@ from services.launcher.clients.catalogue import CLIENTS, Serving
 from services.launcher.clients.launch import notes
 from services.launcher.clients.serving import _models, address
 from shared.errors import StartError
+from tests.command_lines import launch_in
 from tests.patience import PROCESS_S
 
 KEY = "sk-ours"
@@ -84,6 +85,11 @@ def launch(home: Path, *arguments: str, **more: str) -> "subprocess.CompletedPro
     )
 
 
+def said(home: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    """The same where no client is started, so that no other process is needed."""
+    return launch_in(variables(home, **more), "launch", *arguments)
+
+
 class Starts:
     """How each client was started with the same arguments, by `launch` and by what it prints; each once."""
 
@@ -101,7 +107,7 @@ class Starts:
         return self._seen()
 
     def _shown(self, client: str) -> str:
-        done = launch(self._home, client, "--url", self._url, "--print", "--", *self.arguments)
+        done = said(self._home, client, "--url", self._url, "--print", "--", *self.arguments)
         assert (done.returncode, self._file.exists()) == (0, False)
         return done.stdout + done.stderr
 
@@ -216,7 +222,7 @@ def test_the_users_home_stays_theirs_and_nothing_is_written_there(home: Path, st
 
 
 def test_a_model_can_be_chosen_and_a_small_context_is_warned_of(home: Path, url: str) -> None:
-    done = launch(home, "claude", "--url", f"{url}/v1/", "--model", "second", "--print")
+    done = said(home, "claude", "--url", f"{url}/v1/", "--model", "second", "--print")
     assert done.returncode == 0
     assert "claude uses second with 1000 tokens of context" in done.stderr
     assert "warning: that is too small" in done.stderr
@@ -242,20 +248,20 @@ def test_a_context_that_suffices_is_not_warned_of() -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(home: Path, url: str, arguments: list[str], line: str) -> None:
-    done = launch(home, *arguments, DRAFTMESH_URL=url)
+    done = said(home, *arguments, DRAFTMESH_URL=url)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(line.replace("{url}", url))
 
 
 def test_a_client_that_is_not_installed_is_an_error_that_says_how(home: Path, url: str) -> None:
-    done = launch(home, "continue", "--url", url, PATH="/usr/bin:/bin")
+    done = said(home, "continue", "--url", url, PATH="/usr/bin:/bin")
     assert done.returncode == 2
     assert done.stderr == "error: client continue: 'cn' is not on PATH; npm install -g @continuedev/cli installs it\n"
 
 
 def test_it_can_be_shown_without_being_installed(home: Path, url: str) -> None:
-    assert launch(home, "continue", "--url", url, "--print", PATH="/usr/bin:/bin").returncode == 0
+    assert said(home, "continue", "--url", url, "--print", PATH="/usr/bin:/bin").returncode == 0
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:7071", "http://127.0.0.1:7071/", "http://127.0.0.1:7071/v1"])

@@ -25,6 +25,7 @@ from shared.process import api_keys
 from shared.settings.options import CacheType, Exactness, Level, Switch
 from shared.wire.messages import Speculation
 from tests import tiny_gguf
+from tests.command_lines import launch_in
 from tests.patience import PROCESS_S
 
 GB = 10**9
@@ -317,10 +318,7 @@ def test_an_up_that_cannot_tell_of_itself_runs_all_the_same(
 
 def run_draftmesh(*arguments: str, **environment: str) -> tuple[int, str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
-    command = [sys.executable, "-P", "-m", "services.launcher", *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PROCESS_S, env={**clean, **environment}, check=False
-    )
+    done = launch_in({**clean, **environment}, *arguments)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -338,7 +336,6 @@ def run_draftmesh(*arguments: str, **environment: str) -> tuple[int, str, str]:
         (("doctor", "--redis", "foo"), "error: --redis foo: an address such as"),
         (("join", "foo"), "error: --redis foo: an address such as"),
         (("up", "--redis", "redis://127.0.0.1:1/0"), "error: --redis redis://127.0.0.1:1/0: no answer"),
-        (("verifier", "--parallel", "0"), "error: --parallel 0: "),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_status_2(arguments: tuple[str, ...], line: str) -> None:
@@ -356,10 +353,22 @@ def test_the_version_is_told() -> None:
     assert run_draftmesh("--version")[:2] == (0, "draftmesh 0.1.0\n")
 
 
+def become(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command that becomes another program, and so needs a process."""
+    command = [sys.executable, "-P", "-m", "services.launcher", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_S, check=False)
+
+
 def test_a_service_explains_its_own_options() -> None:
-    code, output, _ = run_draftmesh("drafter", "--help", COLUMNS="200")
-    assert code == 0
-    assert "--draft-device" in output
+    done = become("drafter", "--help")
+    assert done.returncode == 0
+    assert "--draft-device" in done.stdout
+
+
+def test_a_wrong_option_of_a_service_is_one_line_and_status_2() -> None:
+    done = become("verifier", "--parallel", "0")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: --parallel 0: ")
 
 
 def test_a_fleet_without_processes_is_told_and_status_1(valkey_url: str) -> None:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from shared.law import sampling
 from shared.law.sampling import History, Logits, choice_seed, draw, law
 from shared.wire.messages import Sampling
+from tests.examples import few
 
-DRAWS = 20_000
+DRAWS = few(20_000)
 
 
 def chi_squared_limit(degrees: int) -> float:
@@ -83,7 +84,8 @@ def test_the_improbable_lump_is_drawn_exactly_too() -> None:
     logits[0] = 0.0
     logits[1:] -= 0.25  # the crowd weighs exp(-0.25) of the first in total, each far below the head's bound
     assert -logits[1] > sampling.HEAD_NATS
-    drawn = [draw(law(logits, Sampling(seed=8)), 8, offset).token for offset in range(2000)]
+    crowded = law(logits, Sampling(seed=8))
+    drawn = [draw(crowded, 8, offset).token for offset in range(2000)]
     share = np.mean([token != 0 for token in drawn])
     assert share == pytest.approx(math.exp(-0.25) / (1 + math.exp(-0.25)), abs=0.05)
     crowd = [token for token in drawn if token]

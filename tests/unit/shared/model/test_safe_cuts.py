@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from shared.model import model_source, safe_cuts
 from shared.model.llama.model import Model
 from shared.model.safe_cuts import PIECE, CutMarks
+from tests.examples import few
 
 
 def pieces(text: str, *special: str) -> list[str]:
@@ -48,7 +49,7 @@ def test_nothing_is_cut_behind_a_mark_of_which_another_token_may_claim_a_part(ma
     repeat=st.integers(1, 4),
     special=st.booleans(),
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=few(300))
 def test_the_tokens_are_those_of_the_whole_text(
     vocabulary_model: Model, parts: list[str], repeat: int, special: bool
 ) -> None:

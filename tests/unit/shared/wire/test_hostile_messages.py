@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from services.verifier.round import PATIENCE_MS, PATIENCE_STEPS
 from shared.wire import codec
 from shared.wire.messages import Proposal, Sampling, Speculation
+from tests.examples import few
 from tests.hostile import bodies, wire
 from tests.toys import EOG, VOCABULARY, job, plain_answer
 from tests.unit.verifier.test_engine import CHEAP, Bench
@@ -42,7 +43,7 @@ def test_hostile_bytes_are_a_message_or_one_clean_error(plane: str) -> None:
         assert DECODERS[plane](codec.encode(message)) == message or _holds_nan(message)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=few(300))
 @given(data=st.binary(max_size=200), plane=st.sampled_from(sorted(DECODERS)), version=st.booleans())
 def test_random_bytes_are_a_message_or_one_clean_error(data: bytes, plane: str, version: bool) -> None:
     with contextlib.suppress(codec.CodecError):
@@ -90,7 +91,7 @@ def proposals(draw: st.DrawFn) -> Proposal:
     return codec.decode_reply(codec.encode(made))  # type: ignore[return-value]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60))
 @given(data=st.data(), insists=st.booleans())
 def test_whatever_drafters_say_the_answer_is_the_plain_one_and_nothing_grows(
     data: st.DataObject, insists: bool
