@@ -1,6 +1,6 @@
 """`draftmesh doctor`."""
 
-from services.launcher.commands.redis_options import EmbeddedRedis
+from services.launcher.settings.up_options import EmbeddedRedis
 from shared.model.offload import AUTO
 from shared.settings import options
 

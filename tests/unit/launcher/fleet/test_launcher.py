@@ -16,51 +16,26 @@ from services.launcher.fleet import embedded, fleet_plan, lan, ports, up
 from services.launcher.fleet.up import announcement, qr_code
 from services.launcher.models import fetching
 from services.launcher.settings.service_options import Handed
+from services.launcher.settings.up_options import UpOptions
 from shared.errors import StartError
 from shared.fleet.model_names import Names
 from shared.machine.devices import Device
 from shared.model import hardware
 from shared.model.hardware import Hardware
 from shared.process import api_keys
-from shared.settings.options import CacheType, Exactness, Level, Switch
-from shared.wire.messages import Speculation
+from shared.settings.options import CacheType, Switch
+from shared.settings.options_struct import build, values
 from tests import tiny_gguf
 from tests.patience import PROCESS_S
 
 GB = 10**9
 CPU = Device("CPU", "a CPU", "cpu", 8 * GB, 8 * GB)
 GPU = Device("CUDA0", "a GPU", "gpu", 9 * GB, 9 * GB)
-OPTIONS = fleet_plan.UpOptions(
-    target_model=("default",),
-    alias=(),
-    target_device=(),
-    draft_model=(),
-    draft_device=(),
-    host="127.0.0.1",
-    port=0,
-    lan=False,
-    join_token="t" * 16,
-    api_keys_file="",
-    no_auth=False,
-    redis="",
-    redis_port=0,
-    redis_host="127.0.0.1",
-    ctx=0,
-    parallel=8,
-    threads=0,
-    cache_type_k=CacheType.AUTO,
-    cache_type_v=CacheType.AUTO,
-    flash_attn=Switch.AUTO,
-    exactness=Exactness.AUTO,
-    gpu_layers="auto",
-    tensor_split="",
-    speculation=Speculation.AUTO,
-    log_level=Level.INFO,
-)
+OPTIONS = UpOptions(port=0, join_token="t" * 16, redis_port=0)
 
 
 def make(tmp_path: Path, *devices: Device, cores: int = 4, **options: object) -> fleet_plan.Plan:
-    wanted = replace(OPTIONS, **options)  # type: ignore[arg-type]
+    wanted = build(UpOptions, values(OPTIONS) | options)
     return fleet_plan.make(wanted, devices or (CPU,), cores, model_in(tmp_path), tmp_path, {"HOME": "x"})
 
 
@@ -292,7 +267,7 @@ def run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], i
             return status
 
         monkeypatch.setattr(up.FleetProcesses, "run", end)
-        return up.run(OPTIONS, (), Handed())
+        return up.run(OPTIONS, Handed())
 
     return run
 
