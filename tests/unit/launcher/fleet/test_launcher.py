@@ -23,9 +23,12 @@ from shared.machine.devices import Device
 from shared.model import hardware
 from shared.model.hardware import Hardware
 from shared.process import api_keys
-from shared.settings.options import CacheType, Switch
+from shared.settings import options
+from shared.settings.options import CacheType, Exactness, Level, Switch
 from shared.settings.options_struct import build, values
-from tests import tiny_gguf
+from shared.settings.verifier_options import TargetOptions, VerifierOptions
+from shared.wire.messages import Speculation
+from tests import command_lines, tiny_gguf
 from tests.patience import PROCESS_S
 
 GB = 10**9
@@ -184,6 +187,31 @@ def test_a_machine_without_a_network_cannot_be_opened_to_it(tmp_path: Path, monk
     monkeypatch.setattr(lan, "own_address", lambda: "")
     with pytest.raises(StartError, match="--lan on: this machine has no address"):
         make(tmp_path, lan=True)
+
+
+def test_a_verifier_reads_all_that_up_was_told_of_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = TargetOptions(
+        ctx=256,
+        parallel=3,
+        threads=2,
+        cache_type_k=CacheType.BF16,
+        cache_type_v=CacheType.F16,
+        flash_attn=Switch.ON,
+        exactness=Exactness.LAW,
+        gpu_layers="all",
+        tensor_split="1",
+        offline=True,
+        speculation=Speculation.OFF,
+    )
+    usual = values(TargetOptions())
+    assert not [key for key, value in values(told).items() if value == usual[key]], "an option is not tried here"
+    command = (
+        make(tmp_path, GPU, CPU, target_device=["cuda:0"], log_level=Level.DEBUG, **values(told)).verifiers[0].command
+    )
+    monkeypatch.setattr(options, "go_offline", lambda: None)  # would last for this process
+    words = command[command.index("services.verifier") + 1 :]
+    read = build(VerifierOptions, command_lines.options("verifier", words, monkeypatch))
+    assert (read.target, read.log_level) == (told, Level.DEBUG)
 
 
 def test_the_gateway_stops_first_and_valkey_last(tmp_path: Path) -> None:
