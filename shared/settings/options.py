@@ -1,4 +1,4 @@
-"""The command-line options that several commands share, each with its environment twin and one help text."""
+"""How an option is declared, and those that several commands share: each has an environment twin and a help text."""
 
 from enum import StrEnum
 from typing import Annotated, Any
