@@ -72,8 +72,8 @@ app.command()(setup)
 app.command()(flat(up))
 for process in (gateway, verifier, drafter):
     app.command(context_settings=_PASS_ON, add_help_option=False)(process)
-for command in (flat(join), pull, status, ps, top, logs, doctor, plan, demo, bench, launch):
-    app.command()(command)
+for command in (join, pull, status, ps, top, logs, doctor, plan, demo, bench, launch):
+    app.command()(flat(command))
 app.command("bench compare")(compare)
 app.add_typer(models, name="models")
 app.add_typer(backend, name="backend")
