@@ -16,7 +16,7 @@ from bench.device.told import Told
 from services.launcher.clients.streaming import AnswerError
 from services.launcher.fleet.cores import halves
 from services.launcher.fleet.stack import StackError
-from services.verifier.load import LoadedTarget, TargetSettings, load
+from services.verifier.load import LoadedTarget, load
 from shared.errors import StartError
 from shared.law.payoff import Measurement, payoff
 from shared.machine import devices
@@ -27,6 +27,7 @@ from shared.model.llama.library import build_info
 from shared.model.llama.placement import place_target
 from shared.model.rows import LlamaError
 from shared.settings.options import Exactness
+from shared.settings.verifier_options import TargetOptions, VerifierOptions
 
 _ACCEPTANCES: Final = (0.5, 0.7, 0.8, 0.9)
 
@@ -82,16 +83,8 @@ def exactness(told: Told) -> dict[str, Any]:
 
 def _loaded(told: Told, level: Exactness) -> LoadedTarget:
     """The target as the fleet's verifier will load it, so that this finds what was measured here."""
-    return load(
-        TargetSettings(
-            target_model=str(told.target_model),
-            ctx=CTX,
-            parallel=PARALLEL,
-            threads=len(halves()[0]),
-            exactness=level,
-        ),
-        place_target(told.target),
-    )
+    target = TargetOptions(ctx=CTX, parallel=PARALLEL, threads=len(halves()[0]), exactness=level)
+    return load(VerifierOptions(target_model=str(told.target_model), target=target), place_target(told.target))
 
 
 PARTS: Final[Mapping[str, Callable[[Told], dict[str, Any]]]] = {

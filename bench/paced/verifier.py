@@ -14,13 +14,14 @@ import typer
 
 from bench.paced.scripted import Recording, Scripted, record
 from bench.paced.target import Curve, Paced, parse_curve
-from services.verifier.load import LoadedTarget, TargetSettings, load
+from services.verifier.load import LoadedTarget, load
 from services.verifier.worker import VerifierWorker
 from shared.model.llama.context import Context
 from shared.model.llama.placement import place_target
 from shared.model.target import Target
 from shared.process import lifecycle, logs
 from shared.settings import command_line, options
+from shared.settings.verifier_options import TargetOptions, VerifierOptions
 from shared.wire.broker import connect
 from shared.wire.messages import Sampling, Speculation
 
@@ -42,9 +43,8 @@ def main(
     """Serve as a verifier whose decodes take as long as the curve says. For measurements only."""
     logs.configure("verifier", options.Level.INFO)
     pace = parse_curve(curve)
-    settings = TargetSettings(
-        target_model=target_model, ctx=ctx, parallel=parallel, threads=threads, exactness=exactness
-    )
+    target = TargetOptions(ctx=ctx, parallel=parallel, threads=threads, exactness=exactness)
+    settings = VerifierOptions(target_model=target_model, target=target)
 
     async def serve(stop: asyncio.Event) -> None:
         async with connect(redis) as broker:
@@ -58,7 +58,7 @@ def main(
     lifecycle.run(serve)
 
 
-def _load(settings: TargetSettings, curve: Curve, max_rows: int, script: Path | None) -> LoadedTarget:
+def _load(settings: VerifierOptions, curve: Curve, max_rows: int, script: Path | None) -> LoadedTarget:
     loaded = load(settings, place_target("auto"))
     inner: Target = loaded.context
     if script is not None:

@@ -1,10 +1,8 @@
 """`draftmesh drafter`: guess ahead with a small model, or by lookup when no model is named."""
 
 import asyncio
-from typing import Annotated
 
 import structlog
-import typer
 
 from services.drafter.card import introduce
 from services.drafter.lookup_proposer import LookupProposer
@@ -12,62 +10,54 @@ from services.drafter.worker import DrafterWorker
 from shared.fleet.arriving import Arriving
 from shared.fleet.registry import Registry, draft_keeper
 from shared.model import model_source
-from shared.model.offload import AUTO
 from shared.process import lifecycle, logs
-from shared.settings import command_line, options
+from shared.settings import command_line
+from shared.settings.drafter_options import DrafterOptions
 from shared.wire.broker import check, connect
 
 logger = structlog.get_logger()
 
 
-def main(
-    redis: options.Redis = options.DEFAULT_REDIS,
-    draft_model: options.DraftModel = "",
-    draft_device: options.DraftDevice = "auto",
-    ctx: options.ContextSize = 0,
-    parallel: options.Parallel = 8,
-    threads: options.Threads = 0,
-    gpu_layers: options.GpuLayers = AUTO,
-    offline: options.Offline = False,
-    log_level: options.LogLevel = options.Level.INFO,
-    name: Annotated[str, typer.Option(envvar="DRAFTMESH_NAME", help="Name shown by status; default: made up.")] = "",
-) -> None:
+def main(options: DrafterOptions) -> None:
     """Guess what the target will say; nothing depends on it."""
-    logs.configure("drafter", log_level)
+    logs.configure("drafter", options.log_level)
     # What is wrong on the command line is told before Redis is asked and anything is loaded.
-    check(redis)
-    if draft_model:
-        model_source.check(draft_model, "--draft-model")
+    check(options.redis)
+    draft = options.draft
+    if draft.draft_model:
+        model_source.check(draft.draft_model, "--draft-model")
         # Only a model drafter pays for importing llama.cpp.
         from services.drafter.place import named, place_drafter
 
-        place = named(draft_device)
+        place = named(draft.draft_device)
 
     async def serve(stop: asyncio.Event) -> None:
-        async with connect(redis) as broker:
-            instance = f"drafter-{name.removeprefix('drafter-')}" if name else lifecycle.instance_name("drafter")
-            if not draft_model:
+        async with connect(options.redis) as broker:
+            instance = _instance(options.name)
+            if not draft.draft_model:
                 lookup = LookupProposer()
                 await DrafterWorker(broker, lookup, introduce(instance, "lookup", lookup.capacity)).run(stop)
                 return
             from services.drafter.load import ModelDrafter, find
 
             registry = Registry(broker.redis)
-            async with Arriving(registry, instance, "drafter", threads) as arriving:
+            async with Arriving(registry, instance, "drafter", draft.threads) as arriving:
                 # First the file: what is wrong with it is told at once, and not when there is a verifier to wait for.
-                path = await asyncio.to_thread(find, draft_model)
-                found = await place_drafter(place, arriving, gpu_layers, stop)
+                path = await asyncio.to_thread(find, draft.draft_model)
+                found = await place_drafter(place, arriving, draft.gpu_layers, stop)
                 if found is None:
                     return
-                drafter = await asyncio.to_thread(
-                    ModelDrafter, draft_model, path, found, ctx, parallel, arriving.threads, gpu_layers
-                )
+                drafter = await asyncio.to_thread(ModelDrafter, draft, path, found, arriving.threads)
             keeper = draft_keeper(registry, drafter.texts)
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
             await DrafterWorker(broker, drafter.proposer, drafter.card(instance, keeper.digest), keeper.keep).run(stop)
             drafter.close()
 
     lifecycle.run(serve)
+
+
+def _instance(name: str) -> str:
+    return f"drafter-{name.removeprefix('drafter-')}" if name else lifecycle.instance_name("drafter")
 
 
 if __name__ == "__main__":

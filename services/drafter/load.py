@@ -20,6 +20,7 @@ from shared.model.llama.placement import Placement
 from shared.model.memory import Layout
 from shared.model.rows import LlamaError
 from shared.model.vocabulary import fingerprint
+from shared.settings.drafter_options import DraftOptions
 from shared.wire.messages import DrafterCard
 
 logger = structlog.get_logger()
@@ -42,22 +43,21 @@ def find(spec: str) -> Path:
 class ModelDrafter:
     """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be had."""
 
-    def __init__(
-        self, spec: str, path: Path, place: Placement, ctx: int, parallel: int, threads: Threads, gpu_layers: str
-    ) -> None:
-        """Load the model of `path`, as people named it `spec`."""
+    def __init__(self, options: DraftOptions, path: Path, place: Placement, threads: Threads) -> None:
+        """Load the model of `path`, as people named it in `options`."""
+        spec, parallel = options.draft_model, options.parallel
         self.path = path
         self.name = model_source.model_name(self.path)
         self.device = place.name
         sizes = model_source.sizes(self.path, spec, "--draft-model")
         layout = Layout(
-            context=min(ctx or DEFAULT_CONTEXT, sizes.context or DEFAULT_CONTEXT),
+            context=min(options.ctx or DEFAULT_CONTEXT, sizes.context or DEFAULT_CONTEXT),
             parallel=parallel,
             outputs=parallel * MOST,
         )
         free = offload.room(place.devices)
         layout = offload.windows_or_all(sizes, layout, self.device, free)
-        placed = offload.place(sizes, layout, gpu_layers, self.device, free, resources.available_memory())
+        placed = offload.place(sizes, layout, options.gpu_layers, self.device, free, resources.available_memory())
         if shortage := placed.shortage():
             raise StartError("--draft-model", spec, shortage)
         logger.info("model_placed", placed=str(placed))

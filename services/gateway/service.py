@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from services.gateway.app import build
 from services.gateway.dialects.responses.recorders import Recorders
 from services.gateway.generation.generator import Generator
 from services.gateway.generation.limits import Limits
-from services.gateway.generation.lost_models import GRACE_S, LostModels
+from services.gateway.generation.lost_models import LostModels
 from services.gateway.http.activity import Activity
 from services.gateway.http.attempts import Attempts
 from services.gateway.http.background_work import Background
@@ -40,7 +40,7 @@ from shared.errors import StartError
 from shared.fleet.registry import Registry
 from shared.process import api_keys, lifecycle, tracing
 from shared.process.spans import Tracer
-from shared.settings.options import Traces
+from shared.settings.gateway_options import GatewayOptions
 from shared.wire import broker
 from shared.wire.messages import GatewayCard
 
@@ -50,33 +50,26 @@ FAREWELL_S: Final = 1.0  # for answers that did not end in time, to tell their c
 CLOSE_S: Final = 2.0  # for handlers that are cancelled after the drain to cancel their jobs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class GatewaySettings:
     """How one gateway runs. Port 0 takes a free one."""
 
-    redis: str
-    host: str
-    port: int
-    max_requests: int
-    max_requests_per_key: int = 0  # 0: what others leave it
-    max_live_tokens: int = 0  # 0: 32 times what the verifiers hold
-    request_timeout_s: float
-    absence_grace_s: float = GRACE_S  # for how long requests outlive their model's last verifier
-    api_keys: Sequence[bytes] = ()  # digests, beside those in the file
-    api_keys_file: str = ""
-    no_auth: bool = False  # serve everyone, if there are no keys
-    published_host: str = ""  # where clients reach it; empty: at `host`
-    traces: Traces = Traces.OFF
+    options: GatewayOptions
     heartbeat_s: float = HEARTBEAT_S
     drain_s: float = lifecycle.DRAIN_S
+
+    @property
+    def api_keys(self) -> list[bytes]:
+        """The digests of the keys beside those in the file."""
+        return [api_keys.digest(key) for key in self.options.api_key if key]
 
 
 async def serve(settings: GatewaySettings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
     """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
     instance = lifecycle.instance_name("gateway")
-    file = KeysFile(settings.api_keys_file) if settings.api_keys_file else None
+    file = KeysFile(settings.options.api_keys_file) if settings.options.api_keys_file else None
     guard = _guard(settings, file)
-    with tracing.tracer(settings.traces, "gateway", instance) as tracer:
+    with tracing.tracer(settings.options.traces, "gateway", instance) as tracer:
         await _serve(settings, instance, guard, file, tracer, stop, started)
 
 
@@ -89,12 +82,12 @@ async def _serve(
     stop: asyncio.Event,
     started: "asyncio.Future[str] | None",
 ) -> None:
-    async with broker.connect(settings.redis) as clients:
+    async with broker.connect(settings.options.redis) as clients:
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
         gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
-            lost_models = LostModels(gateway.directory, gateway.generator, settings.absence_grace_s)
+            lost_models = LostModels(gateway.directory, gateway.generator, settings.options.absence_grace)
             card = _Card(instance, url, gateway, lost_models)
             loops.start(follower.run, name="log follower")
             loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
@@ -122,9 +115,11 @@ async def _serve(
 
 def _guard(settings: GatewaySettings, file: KeysFile | None) -> Guard:
     digests = [*settings.api_keys, *(file.digests if file else ())]
-    option = "--published-host" if settings.published_host else "--host"
-    api_keys.require(settings.published_host or settings.host, bool(digests), settings.no_auth, option)
-    return Guard(digests, anyone=settings.no_auth)
+    option = "--published-host" if settings.options.published_host else "--host"
+    api_keys.require(
+        settings.options.published_host or settings.options.host, bool(digests), settings.options.no_auth, option
+    )
+    return Guard(digests, anyone=settings.options.no_auth)
 
 
 def _assemble(
@@ -165,7 +160,7 @@ def _assemble(
             responses=ResponseStore(clients.redis),
             records=RecordStore(clients.redis),
         ),
-        timeout_ms=int(settings.request_timeout_s * 1000),
+        timeout_ms=int(settings.options.request_timeout * 1000),
         follower=follower,
         loop_health=loop_health,
         contact=contact,
@@ -181,7 +176,9 @@ def _assemble(
 
 def _limits(settings: GatewaySettings) -> Limits:
     return Limits(
-        requests=settings.max_requests, per_caller=settings.max_requests_per_key, tokens=settings.max_live_tokens
+        requests=settings.options.max_requests,
+        per_caller=settings.options.max_requests_per_key,
+        tokens=settings.options.max_live_tokens,
     )
 
 
@@ -191,12 +188,14 @@ async def _listen(settings: GatewaySettings, gateway: Gateway) -> AsyncIterator[
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, settings.host, settings.port).start()
+            await web.TCPSite(runner, settings.options.host, settings.options.port).start()
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            raise StartError("--port", settings.port, f"cannot listen on {settings.host} ({reason})") from None
+            raise StartError(
+                "--port", settings.options.port, f"cannot listen on {settings.options.host} ({reason})"
+            ) from None
         port = runner.addresses[0][1]
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        host = f"[{settings.options.host}]" if ":" in settings.options.host else settings.options.host
         yield f"http://{host}:{port}"
     finally:
         await runner.cleanup()

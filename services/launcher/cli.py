@@ -29,6 +29,7 @@ from services.launcher.commands.up import up
 from services.launcher.settings import service_options
 from shared.process.logs import configure
 from shared.settings import command_line, command_settings, options
+from shared.settings.options_struct import flat
 
 
 class _TwoWords(TyperGroup):
@@ -68,11 +69,11 @@ def root(
 
 # In the order in which `--help` lists them.
 app.command()(setup)
-app.command()(up)
+app.command()(flat(up))
 for process in (gateway, verifier, drafter):
     app.command(context_settings=_PASS_ON, add_help_option=False)(process)
 for command in (join, pull, status, ps, top, logs, doctor, plan, demo, bench, launch):
-    app.command()(command)
+    app.command()(flat(command))
 app.command("bench compare")(compare)
 app.add_typer(models, name="models")
 app.add_typer(backend, name="backend")

@@ -1,85 +1,45 @@
 """`draftmesh verifier`: load the target, measure it, serve."""
 
 import asyncio
-from typing import Annotated
 
 import structlog
-import typer
 
-from services.verifier.load import TargetSettings, load
+from services.verifier.load import load
 from services.verifier.worker import VerifierWorker
 from shared.fleet.arriving import Arriving
 from shared.fleet.model_names import check_aliases
 from shared.fleet.registry import Registry
 from shared.model import model_source
 from shared.model.llama.placement import place_target
-from shared.model.offload import AUTO
 from shared.process import lifecycle, logs, tracing
-from shared.settings import command_line, options
+from shared.settings import command_line
+from shared.settings.verifier_options import VerifierOptions
 from shared.wire.broker import check, connect
-from shared.wire.messages import Speculation
 
 logger = structlog.get_logger()
 
 
-def main(
-    redis: options.Redis = options.DEFAULT_REDIS,
-    target_model: options.TargetModel = "default",
-    alias: options.Aliases = [],  # noqa: B006 - typer copies it
-    target_device: options.TargetDevice = "auto",
-    ctx: options.ContextSize = 0,
-    parallel: options.Parallel = 8,
-    threads: options.Threads = 0,
-    cache_type_k: options.CacheTypeK = options.CacheType.AUTO,
-    cache_type_v: options.CacheTypeV = options.CacheType.AUTO,
-    flash_attn: options.FlashAttention = options.Switch.AUTO,
-    exactness: options.ExactnessLevel = options.Exactness.AUTO,
-    gpu_layers: options.GpuLayers = AUTO,
-    tensor_split: options.TensorSplit = "",
-    offline: options.Offline = False,
-    speculation: Annotated[
-        Speculation,
-        typer.Option(
-            envvar="DRAFTMESH_SPECULATION", help="Verify drafts where they pay (auto), always, or never (off)."
-        ),
-    ] = Speculation.AUTO,
-    lease: Annotated[
-        float,
-        typer.Option(envvar="DRAFTMESH_LEASE", min=0.5, help="Seconds after which a silent verifier is replaced."),
-    ] = 10.0,
-    traces: options.TraceExport = options.Traces.OFF,
-    log_level: options.LogLevel = options.Level.INFO,
-) -> None:
+def main(options: VerifierOptions) -> None:
     """Own the target model and decide every token."""
-    logs.configure("verifier", log_level)
+    logs.configure("verifier", options.log_level)
     # What is wrong on the command line is told before Redis is asked and anything is loaded.
-    check(redis)
-    model_source.check(target_model, "--target-model")
-    place = place_target(target_device, tensor_split)
-    aliases = check_aliases(alias)
-    settings = TargetSettings(
-        target_model=target_model,
-        ctx=ctx,
-        parallel=parallel,
-        threads=threads,
-        cache_type_k=cache_type_k.value,
-        cache_type_v=cache_type_v.value,
-        flash_attn=flash_attn,
-        exactness=exactness,
-        gpu_layers=gpu_layers,
-        speculation=speculation,
-    )
+    check(options.redis)
+    model_source.check(options.target_model, "--target-model")
+    target = options.target
+    place = place_target(options.target_device, target.tensor_split)
+    aliases = check_aliases(options.alias)
 
     async def serve(stop: asyncio.Event) -> None:
         instance = lifecycle.instance_name("verifier")
-        with tracing.tracer(traces, "verifier", instance) as tracer:
-            async with connect(redis) as broker:
-                async with Arriving(Registry(broker.redis), instance, "verifier", threads) as arriving:
-                    await arriving.place([device.plain() for device in place.gpus], place.on_cpu(gpu_layers))
-                    loaded = await asyncio.to_thread(load, settings, place, arriving.threads)
+        with tracing.tracer(options.traces, "verifier", instance) as tracer:
+            async with connect(options.redis) as broker:
+                async with Arriving(Registry(broker.redis), instance, "verifier", target.threads) as arriving:
+                    await arriving.place([device.plain() for device in place.gpus], place.on_cpu(target.gpu_layers))
+                    loaded = await asyncio.to_thread(load, options, place, arriving.threads)
                 logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
+                lease_ms = int(options.lease * 1000)
                 worker = VerifierWorker(
-                    broker, loaded, speculation, instance, int(lease * 1000), tracer=tracer, aliases=aliases
+                    broker, loaded, target.speculation, instance, lease_ms, tracer=tracer, aliases=aliases
                 )
                 await worker.run(stop)
                 loaded.context.close()

@@ -28,7 +28,7 @@ from shared.folders import cache_folder
 from shared.law.speedup import RowCosts
 from shared.machine import resources
 from shared.model import model_source, offload, row_costs
-from shared.model.llama.context import CACHE_TYPES, Context, number_bytes
+from shared.model.llama.context import Context, number_bytes
 from shared.model.llama.fitness import Fitness
 from shared.model.llama.library import build_info
 from shared.model.llama.model import Model
@@ -37,8 +37,9 @@ from shared.model.memory import Layout
 from shared.model.model_sizes import ModelSizes
 from shared.model.offload import Offload
 from shared.model.rows import MAX_LEAVES, LlamaError
-from shared.settings import options
-from shared.wire.messages import NOWHERE, Site, Speculation
+from shared.settings.options import CacheType, Exactness, Switch
+from shared.settings.verifier_options import TargetOptions, VerifierOptions
+from shared.wire.messages import NOWHERE, Site
 
 logger = structlog.get_logger()
 
@@ -49,22 +50,6 @@ _TELL_S: Final = 2.0  # between two lines that say how much of a model is loaded
 # tokens takes 1.4 times as long. GPUs' kernels want keys and values of one type.
 _STRICT_TYPES: Final = (("bf16", "f16"), ("bf16", "bf16"))
 _LAW_TYPES: Final = ("f16", "f16")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetSettings:
-    """The verifier's options as given; names as on the command line."""
-
-    target_model: str = model_source.DEFAULT
-    ctx: int = 0
-    parallel: int = 8
-    threads: int = 0
-    cache_type_k: str = "auto"
-    cache_type_v: str = "auto"
-    flash_attn: options.Switch = options.Switch.AUTO
-    exactness: options.Exactness = options.Exactness.AUTO
-    gpu_layers: str = offload.AUTO
-    speculation: Speculation = Speculation.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +72,17 @@ def _tell(line: str) -> None:
 
 
 def load(
-    settings: TargetSettings, place: Placement, threads: Threads | None = None, say: Callable[[str], None] = _tell
+    options: VerifierOptions, place: Placement, threads: Threads | None = None, say: Callable[[str], None] = _tell
 ) -> LoadedTarget:
     """Load onto the place's devices and measure. Without `threads` as if there was no other process.
 
     Raises `StartError` naming the option that cannot be had.
     """
-    for option, value in (("--cache-type-k", settings.cache_type_k), ("--cache-type-v", settings.cache_type_v)):
-        if value != "auto" and value not in CACHE_TYPES:
-            raise StartError(option, value, f"must be auto, {', '.join(CACHE_TYPES)}")
-    path = model_source.resolve(settings.target_model, "--target-model", say)
-    sizes = model_source.sizes(path, settings.target_model, "--target-model")
-    placed = _offload(settings, sizes, place)
+    path = model_source.resolve(options.target_model, "--target-model", say)
+    sizes = model_source.sizes(path, options.target_model, "--target-model")
+    placed = _offload(options.target, sizes, place)
+    if shortage := placed.shortage():
+        raise StartError("--target-model", options.target_model, shortage)
     logger.info("model_placed", placed=str(placed))
     try:
         model = Model(
@@ -110,35 +94,28 @@ def load(
             progress=_Progress(),
         )
     except LlamaError as error:
-        raise StartError("--target-model", settings.target_model, placed.failure(str(error))) from None
-    return _Loader(settings, path, model, place, placed, threads or alone(settings.threads)).load()
+        raise StartError("--target-model", options.target_model, placed.failure(str(error))) from None
+    return _Loader(options.target, path, model, place, placed, threads or alone(options.target.threads)).load()
 
 
-def _offload(settings: TargetSettings, sizes: ModelSizes, place: Placement) -> Offload:
-    """Which layers go where, before anything is loaded. Raises `StartError` for what does not fit."""
+def _offload(options: TargetOptions, sizes: ModelSizes, place: Placement) -> Offload:
+    """Which layers go where, before anything is loaded. Raises `StartError` for a context that is too long."""
     trained = sizes.context or DEFAULT_CONTEXT
-    if settings.ctx > trained:
-        raise StartError("--ctx", settings.ctx, f"the model was trained for at most {trained} tokens")
-    strict = settings.exactness is options.Exactness.STRICT
+    if options.ctx > trained:
+        raise StartError("--ctx", options.ctx, f"the model was trained for at most {trained} tokens")
+    strict = options.exactness is Exactness.STRICT
     layout = Layout(
-        context=settings.ctx or min(trained, DEFAULT_CONTEXT),
-        parallel=settings.parallel,
+        context=options.ctx or min(trained, DEFAULT_CONTEXT),
+        parallel=options.parallel,
         unified=not strict,
         branches=0 if strict else MAX_LEAVES - 1,
-        outputs=_outputs(settings),
-        number_bytes=number_bytes(settings.cache_type_k, settings.cache_type_v),
+        outputs=max(PROBE_ROWS, most_outputs(options.parallel)),
+        number_bytes=number_bytes(options.cache_type_k, options.cache_type_v),
     )
     free = offload.room(place.devices)
     if not strict:  # whose promise a cache that wraps around does not keep: cells then lie in another order
         layout = offload.windows_or_all(sizes, layout, place.name, free)
-    placed = offload.place(sizes, layout, settings.gpu_layers, place.name, free, resources.available_memory())
-    if shortage := placed.shortage():
-        raise StartError("--target-model", settings.target_model, shortage)
-    return placed
-
-
-def _outputs(settings: TargetSettings) -> int:
-    return max(PROBE_ROWS, most_outputs(settings.parallel))
+    return offload.place(sizes, layout, options.gpu_layers, place.name, free, resources.available_memory())
 
 
 class _Progress:
@@ -158,14 +135,14 @@ class _Progress:
 class _Loader:
     def __init__(
         self,
-        settings: TargetSettings,
+        options: TargetOptions,
         path: Path,
         model: Model,
         place: Placement,
         placed: Offload,
         threads: Threads,
     ) -> None:
-        self._settings = settings
+        self._options = options
         self._path = path
         self._model = model
         self._place = place
@@ -173,16 +150,16 @@ class _Loader:
         self._site = threads(placed.computes_here)
 
     def load(self) -> LoadedTarget:
-        wanted = self._settings.exactness
+        wanted = self._options.exactness
         if not self._model.can_roll_back:
             return self._without_rollback(wanted)
         if not self._placed.layout.swa_full:
             return self._law("; only sliding windows are kept, for want of memory, and not bit for bit")
-        if wanted is not options.Exactness.LAW:
+        if wanted is not Exactness.LAW:
             context, rows, exactness = self._strict()
             if exactness.at_no_cost:
                 return self._loaded(context, rows, "strict", "logits are bit-equal however they are computed", 0.0, 1)
-            if wanted is options.Exactness.STRICT:
+            if wanted is Exactness.STRICT:
                 if exactness.with_padding:
                     note = "bit-equal with at least two rows per decode, so single rows are padded"
                     return self._loaded(context, rows, "strict", note, 0.0, 2)
@@ -202,8 +179,8 @@ class _Loader:
         note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode{remark}"
         return self._loaded(context, rows, "law", note, exactness.noise, 1)
 
-    def _without_rollback(self, wanted: options.Exactness) -> LoadedTarget:
-        if wanted is options.Exactness.STRICT:
+    def _without_rollback(self, wanted: Exactness) -> LoadedTarget:
+        if wanted is Exactness.STRICT:
             raise StartError("--exactness", "strict", "this model cannot drop tokens, so it cannot be probed; use law")
         context = self._context(self._types(_LAW_TYPES), strict=False)
         note = "a recurrent or hybrid model: its state cannot be rolled back, so it decodes plainly"
@@ -224,20 +201,22 @@ class _Loader:
 
     def _types(self, default: tuple[str, str]) -> tuple[str, str]:
         """Of keys and values: the options', else the default's."""
-        given = (self._settings.cache_type_k, self._settings.cache_type_v)
-        key, value = (usual if option == "auto" else option for option, usual in zip(given, default, strict=True))
+        given = (self._options.cache_type_k, self._options.cache_type_v)
+        key, value = (
+            usual if option is CacheType.AUTO else option for option, usual in zip(given, default, strict=True)
+        )
         return key, value
 
     def _context(self, types: tuple[str, str], *, strict: bool) -> Context:
-        settings = self._settings
-        flash = {options.Switch.ON: True, options.Switch.OFF: False}.get(settings.flash_attn, True if strict else None)
+        options = self._options
+        flash = {Switch.ON: True, Switch.OFF: False}.get(options.flash_attn, True if strict else None)
         key, value = types
         layout = self._placed.layout
         try:
             return Context(
                 self._model,
                 n_ctx=layout.context,
-                sequences=settings.parallel,
+                sequences=options.parallel,
                 unified=not strict,
                 branches=0 if strict else MAX_LEAVES - 1,
                 threads=self._site.threads,
@@ -253,7 +232,7 @@ class _Loader:
     def _measure(
         self, context: Context, layout: str, types: tuple[str, str]
     ) -> tuple[dict[int, float], LogitDifferences]:
-        settings = self._settings
+        options = self._options
         cache = Cache(
             cache_folder() / "calibration",
             self._path,
@@ -261,12 +240,12 @@ class _Loader:
             build=build_info(),
             layout=layout,
             threads=self._site.threads,
-            cache_types=(*types, settings.flash_attn),
+            cache_types=(*types, options.flash_attn),
             gpu_layers=self._placed.layers,
             swa_full=self._placed.layout.swa_full,
             tensor_split=",".join(f"{share:g}" for share in self._place.shares),
             extra_buffers=self._model.extra_buffers,
-            sequences=min(settings.parallel, 2),
+            sequences=min(options.parallel, 2),
         )
         tokens = self._model.vocabulary.tokenize(row_costs.PROBE_TEXT)
         found = cache.load()

@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from shared.errors import StartError
 from shared.settings.command_settings import PROGRAM, CommandSettings
+from shared.settings.options_struct import flat
 from shared.settings.settings_file import Known
 
 BAD_OPTION = 2  # the exit status of every command for wrong options
@@ -21,9 +22,9 @@ INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended
 
 
 def command(main: Callable[..., object]) -> typer.Typer:
-    """A command line with `main` as its only command."""
+    """A command line with `main` as its only command; `main` may take options structs."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
+    app.command()(flat(main))
     return app
 
 

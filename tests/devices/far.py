@@ -8,11 +8,12 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from services.verifier import load
-from services.verifier.load import LoadedTarget, TargetSettings
+from services.verifier.load import LoadedTarget
 from shared.errors import StartError
 from shared.law.sampling import Logits
 from shared.model.llama.placement import place_target
 from shared.model.rows import Rows
+from shared.settings.verifier_options import VerifierOptions
 
 _loaded: list[LoadedTarget] = []  # in the far process: the one target
 
@@ -43,7 +44,7 @@ class Refused(Exception):
 class FarTarget:
     """Loads as a verifier does, and decodes what it is told. Raises `Refused`."""
 
-    def __init__(self, variables: Mapping[str, str], settings: TargetSettings, device: str) -> None:
+    def __init__(self, variables: Mapping[str, str], settings: VerifierOptions, device: str) -> None:
         context = get_context("spawn")
         self._pool = ProcessPoolExecutor(1, context, _begin, (dict(variables),))
         try:
@@ -68,7 +69,7 @@ def _begin(variables: dict[str, str]) -> None:
     os.environ.update(variables)
 
 
-def _load(settings: TargetSettings, device: str) -> Facts:
+def _load(settings: VerifierOptions, device: str) -> Facts:
     try:
         loaded = load.load(settings, place_target(device))
     except StartError as error:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.verifier.load import TargetSettings
 from shared.settings.options import Exactness
+from shared.settings.verifier_options import TargetOptions, VerifierOptions
 from tests.devices.driver import DEVICE
 
 CTX: Final = 256
@@ -23,16 +23,10 @@ class Place:
         """Of a verifier at this place."""
         return ["--target-device", self.device, "--gpu-layers", str(self.layers), "--ctx", str(CTX), *_SMALL]
 
-    def settings(self, model: Path, exactness: Exactness = Exactness.AUTO) -> TargetSettings:
+    def settings(self, model: Path, exactness: Exactness = Exactness.AUTO) -> VerifierOptions:
         """The same for a target without a verifier."""
-        return TargetSettings(
-            target_model=str(model),
-            gpu_layers=str(self.layers),
-            ctx=CTX,
-            parallel=PARALLEL,
-            threads=1,
-            exactness=exactness,
-        )
+        target = TargetOptions(gpu_layers=str(self.layers), ctx=CTX, parallel=PARALLEL, threads=1, exactness=exactness)
+        return VerifierOptions(target_model=str(model), target=target)
 
 
 LAYERS: Final = 3

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from services.drafter.model_proposer import ModelProposer
-from services.verifier.load import LoadedTarget, TargetSettings, load
+from services.verifier.load import LoadedTarget, load
 from shared.model.llama.context import Context
 from shared.model.llama.model import Model
 from shared.model.llama.placement import place_target
 from shared.model.llama.vocabulary import Vocabulary
 from shared.settings import options
+from shared.settings.verifier_options import TargetOptions, VerifierOptions
 from tests.requantised import requantised
 
 
@@ -21,25 +22,24 @@ def drafts(model_path: Path) -> dict[str, Path]:
     return {quant: requantised(model_path, quant) for quant in ("Q8_0", "Q4_0")}
 
 
+def loaded(path: Path, exactness: options.Exactness) -> Iterator[LoadedTarget]:
+    target = TargetOptions(ctx=512, parallel=8, threads=1, exactness=exactness)
+    found = load(VerifierOptions(target_model=str(path), target=target), place_target("auto"))
+    yield found
+    found.context.close()
+    found.model.close()
+
+
 @pytest.fixture(scope="session")
 def strict_target(model_path: Path) -> Iterator[LoadedTarget]:
     """The target under strict exactness, for eight requests at once."""
-    loaded = load(TargetSettings(target_model=str(model_path), ctx=512, parallel=8, threads=1), place_target("auto"))
-    yield loaded
-    loaded.context.close()
-    loaded.model.close()
+    yield from loaded(model_path, options.Exactness.AUTO)
 
 
 @pytest.fixture(scope="session")
 def law_target(model_path: Path) -> Iterator[LoadedTarget]:
     """The same under exactness in law."""
-    settings = TargetSettings(
-        target_model=str(model_path), ctx=512, parallel=8, threads=1, exactness=options.Exactness.LAW
-    )
-    loaded = load(settings, place_target("auto"))
-    yield loaded
-    loaded.context.close()
-    loaded.model.close()
+    yield from loaded(model_path, options.Exactness.LAW)
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,12 @@ from typing import Any
 
 import aiohttp
 
-from services.gateway.service import GatewaySettings, serve
+from services.gateway.service import serve
 from shared.model.llama.model import Model
 from shared.wire import keys
 from tests.patience import HANG_S
 from tests.service.responses_events import events, official
-from tests.service.scripted import EOG, MODEL, Script, Stack, Step, cut, fixed
+from tests.service.scripted import EOG, MODEL, Script, Stack, Step, cut, fixed, gateway_settings
 
 TEXT = "The sky is blue, the grass is green and the sea is deep."
 KEY = {"Authorization": "Bearer none"}  # the SDK's in these tests
@@ -86,9 +86,8 @@ async def running(s: Stack) -> int:
 @asynccontextmanager
 async def another_gateway(url: str, **changes: Any) -> AsyncIterator[str]:
     """The address of one more gateway on the same Redis."""
-    options: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "max_requests": 8, "request_timeout_s": 60.0}
     stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(GatewaySettings(redis=url, **{**options, **changes}), stop, started))
+    task = asyncio.create_task(serve(gateway_settings(url, **changes), stop, started))
     try:
         yield await started
     finally:

@@ -18,7 +18,7 @@ from shared.fleet.registry import Registry, VocabularyKeeper, content_digest
 from shared.model import model_source
 from shared.model.llama.model import Model
 from shared.model.vocabulary import vocabulary_gguf
-from shared.process.api_keys import digest
+from shared.settings.gateway_options import GatewayOptions
 from shared.wire import broker, keys
 from shared.wire.jobs import Append, Claim, JobStore, parse_entry
 from shared.wire.messages import Chunk, Finish, Job, Speculation, VerifierCard
@@ -152,6 +152,13 @@ def card(**changes: Any) -> VerifierCard:
     return VerifierCard(**{**values, **changes})
 
 
+def gateway_settings(url: str, **changes: Any) -> GatewaySettings:
+    """A small gateway on a free port; `changes` are options, and what no option sets."""
+    inner = {name: changes.pop(name) for name in ("heartbeat_s", "drain_s") if name in changes}
+    options: dict[str, Any] = {"port": 0, "max_requests": 8, "request_timeout": 60.0}
+    return GatewaySettings(GatewayOptions(redis=url, **options | changes), **inner)
+
+
 @asynccontextmanager
 async def stack(
     url: str,
@@ -170,9 +177,9 @@ async def stack(
         for one in cards:
             await registry.beat(replace(one, vocabulary=keeper.digest))
         stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-        options: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "max_requests": 8, "request_timeout_s": 60.0}
-        configured = GatewaySettings(redis=url, **{**options, "api_keys": [digest(key)] if key else [], **changes})
-        gateway = group.create_task(serve(configured, stop, started))
+        gateway = group.create_task(
+            serve(gateway_settings(url, api_key=[key] if key else [], **changes), stop, started)
+        )
         verifier = FakeVerifier(clients, script)
         loop = group.create_task(verifier.run())
         running = Stack(

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from services.gateway.service import GatewaySettings, serve
 from services.verifier.load import LoadedTarget
+from shared.settings.gateway_options import GatewayOptions
 from shared.wire.broker import Broker
 from shared.wire.jobs import parse_entry
 from shared.wire.messages import Finish
@@ -46,7 +47,9 @@ async def service(url: str, path: Path, gate: Gate, sequences: int) -> AsyncIter
     """A gateway and a verifier whose target waits for the gate; yields the gateway's address."""
     target: LoadedTarget = toy(path, gate, sequences=sequences)
     stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-    settings = GatewaySettings(redis=url, host="127.0.0.1", port=0, max_requests=8, request_timeout_s=60.0)
+    settings = GatewaySettings(
+        GatewayOptions(redis=url, host="127.0.0.1", port=0, max_requests=8, request_timeout=60.0)
+    )
     async with verifier(url, target), client(url, path) as one, asyncio.TaskGroup() as group:
         await one.cards(1)
         group.create_task(serve(settings, stop, started))

@@ -14,6 +14,7 @@ import pytest
 
 from services.gateway.service import GatewaySettings, serve
 from shared.model import model_source
+from shared.settings.gateway_options import GatewayOptions
 from shared.wire import keys
 from shared.wire.broker import Broker
 from shared.wire.jobs import JobStore
@@ -91,7 +92,9 @@ async def place(url: str, path: Path, redis: Broker) -> AsyncIterator[Place]:
     stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
     target = toy(path, lambda rows: pause.wait(0.02), sequences=RUNNING, max_rows=512)
     settings = GatewaySettings(
-        redis=url, host="127.0.0.1", port=0, max_requests=2000, request_timeout_s=600, max_live_tokens=10**9
+        GatewayOptions(
+            redis=url, host="127.0.0.1", port=0, max_requests=2000, request_timeout=600, max_live_tokens=10**9
+        )
     )
     async with verifier(url, target), client(url, path) as one:
         gateway = asyncio.create_task(serve(settings, stop, started))

@@ -12,6 +12,7 @@ from services.drafter.worker import DrafterWorker as Drafter
 from services.gateway.service import GatewaySettings, serve
 from services.verifier.worker import VerifierWorker as Verifier
 from shared.process.lifecycle import LoopEnded
+from shared.settings.gateway_options import GatewayOptions
 from shared.wire.broker import Broker
 from shared.wire.messages import Speculation
 from tests.patience import HANG_S
@@ -27,7 +28,7 @@ LOOPS = {
 
 def services(broker: Broker, url: str, path: Path) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
     stop = asyncio.Event()
-    settings = GatewaySettings(redis=url, host="127.0.0.1", port=0, max_requests=1, request_timeout_s=60)
+    settings = GatewaySettings(GatewayOptions(redis=url, host="127.0.0.1", port=0, max_requests=1, request_timeout=60))
     return {
         "gateway": lambda: serve(settings, stop),
         "verifier": lambda: Verifier(broker, toy(path), Speculation.AUTO, "verifier-1").run(stop),

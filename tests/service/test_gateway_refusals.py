@@ -15,6 +15,7 @@ from services.gateway.service import GatewaySettings, serve
 from shared.errors import StartError
 from shared.model.llama.model import Model
 from shared.process import api_keys
+from shared.settings.gateway_options import GatewayOptions
 from shared.wire import keys
 from shared.wire.messages import Job, VerifierCard
 from tests.server import valkey_server
@@ -186,7 +187,9 @@ async def test_browsers_may_ask_from_anywhere(valkey_url: str, vocabulary: bytes
 async def test_a_busy_port_names_the_option(valkey_url: str, vocabulary: bytes) -> None:
     async with stack(valkey_url, vocabulary) as s:
         port = int(s.url.rpartition(":")[2])
-        second = GatewaySettings(redis=valkey_url, host="127.0.0.1", port=port, max_requests=1, request_timeout_s=1)
+        second = GatewaySettings(
+            GatewayOptions(redis=valkey_url, host="127.0.0.1", port=port, max_requests=1, request_timeout=1)
+        )
         with pytest.raises(StartError, match=f"--port {port}"):
             await serve(second, asyncio.Event())
 
@@ -244,11 +247,15 @@ async def test_a_request_id_of_another_shape_is_replaced(valkey_url: str, vocabu
 
 
 async def test_a_gateway_for_other_machines_wants_keys() -> None:
-    nobody = GatewaySettings(redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout_s=1)
+    nobody = GatewaySettings(
+        GatewayOptions(redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout=1)
+    )
     with pytest.raises(StartError, match=r"--host 0\.0\.0\.0"):
         await serve(nobody, asyncio.Event())
     published = GatewaySettings(
-        redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout_s=1, published_host="192.0.2.1"
+        GatewayOptions(
+            redis="redis://h", host="0.0.0.0", port=0, max_requests=1, request_timeout=1, published_host="192.0.2.1"
+        )
     )
     with pytest.raises(StartError, match=r"--published-host 192\.0\.2\.1"):
         await serve(published, asyncio.Event())

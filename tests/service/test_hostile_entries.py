@@ -240,7 +240,7 @@ async def test_a_log_that_is_none_ends_the_request_and_no_other(
         return [Chunk(tokens=(HI,)), gate]
 
     blobs = [data for _, data in wire.blobs() if len(data) < 10_000][:40]
-    async with scripted(valkey_url, vocabulary, script, request_timeout_s=30.0) as s:
+    async with scripted(valkey_url, vocabulary, script, request_timeout=30.0) as s:
         for blob in blobs[:3]:
             body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
             async with s.session.post(f"{s.url}/v1/chat/completions", json=body) as response:

@@ -47,7 +47,8 @@ def test_up_starts_what_setup_wrote_and_the_user_added(tmp_path: Path) -> None:
         verifier = command_of(started["verifier"])
         assert [value_of(verifier, name) for name in ("--ctx", "--parallel", "--gpu-layers")] == ["512", "2", "3"]
         assert "--gpu-layers" not in command_of(started["drafter"]), "the top level's is the target's"
-        assert value_of(command_of(started["gateway"]), "--host") == "127.0.0.1"
+        assert "--host" not in command_of(started["gateway"]), "its own default is the one of `up`"
+        assert "DRAFTMESH_HOST" not in variables_of(started["gateway"])
         assert variables_of(started["gateway"])["DRAFTMESH_MAX_REQUESTS"] == "7"
         assert variables_of(started["verifier"])["DRAFTMESH_LEASE"] == "7"
         files = {service: variables_of(pid).get(settings_file.VARIABLE) for service, pid in started.items()}

@@ -167,7 +167,7 @@ async def test_requests_outlive_their_last_verifier_for_a_while_and_are_then_tol
         begun.set()
         return [asyncio.Event()]
 
-    async with stack(valkey_url, vocabulary, script, cards=CARDS, absence_grace_s=1.0) as s:
+    async with stack(valkey_url, vocabulary, script, cards=CARDS, absence_grace=1.0) as s:
         frames, whole = asyncio.create_task(s.frames(model=MODEL)), asyncio.create_task(s.post(model=MODEL))
         other = asyncio.create_task(s.post(model=BIG))  # waits too, and may
         await begun.wait()

@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from services.gateway.service import GatewaySettings, serve
 from shared.process import tracing
+from shared.settings.gateway_options import GatewayOptions
 from shared.wire.broker import Broker
 from tests.service.test_verifier import until
 from tests.stack import client, verifier
@@ -26,7 +27,9 @@ async def test_a_request_is_one_trace_from_the_client_to_the_rounds(
     exporter = InMemorySpanExporter()
     monkeypatch.setattr(tracing, "tracer", lambda *_: recording(exporter))
     stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-    settings = GatewaySettings(redis=valkey_url, host="127.0.0.1", port=0, max_requests=8, request_timeout_s=60.0)
+    settings = GatewaySettings(
+        GatewayOptions(redis=valkey_url, host="127.0.0.1", port=0, max_requests=8, request_timeout=60.0)
+    )
     with recording(exporter) as tracer:
         async with (
             verifier(valkey_url, toy(model_path), tracer=tracer),

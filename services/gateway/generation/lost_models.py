@@ -19,7 +19,6 @@ from shared.wire.messages import Deserted
 
 logger = structlog.get_logger()
 
-GRACE_S: Final = 60.0  # a restarted verifier has loaded its model by then, unless the model is very large
 _LOOK_S: Final = 1.0
 
 
@@ -30,7 +29,7 @@ class LostModels:
         self,
         directory: ModelDirectory,
         generator: Generator,
-        grace_s: float = GRACE_S,
+        grace_s: float,
         clock: Callable[[], float] | None = None,
     ) -> None:
         """`clock` gives seconds from any start; by default it is the event loop's."""

@@ -1,14 +1,13 @@
 """`draftmesh join`."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from services.launcher.commands.services import same_file
-from shared.model.offload import AUTO
 from shared.settings import options
-
-_OURS: Final = ("redis_url", "token", "draft_model")
+from shared.settings.drafter_options import DraftOptions
+from shared.settings.options_struct import declarations, words
 
 
 def join(
@@ -27,31 +26,24 @@ def join(
             "--token", envvar="DRAFTMESH_TOKEN", help="Join token that `up --lan` prints, if the address has none."
         ),
     ] = "",
-    draft_model: options.DraftModel = "",
-    draft_device: options.DraftDevice = "auto",
-    threads: options.Threads = 0,
-    ctx: options.ContextSize = 0,
-    parallel: options.Parallel = 8,
-    gpu_layers: options.GpuLayers = AUTO,
-    offline: options.Offline = False,
+    draft: DraftOptions = DraftOptions(),
     log_level: options.LogLevel = options.Level.INFO,
 ) -> int:
     """Let this machine guess ahead for a fleet, and say what it adds. Ctrl-C leaves the fleet without losing any
     request."""
     from services.launcher.fleet.join import JoinOptions, run
 
-    arguments = []
-    for parameter in context.command.params:
-        source = context.get_parameter_source(str(parameter.name))
+    arguments: list[str] = []
+    for key in (*declarations(DraftOptions), "log_level"):
+        source = context.get_parameter_source(key)
         # The drafter decides what the user did not give, and reads environment variables itself.
-        passed_on = parameter.expose_value and parameter.name not in _OURS
-        if passed_on and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
-            arguments += [parameter.opts[0], str(context.params[str(parameter.name)])]
+        if key != "draft_model" and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
+            arguments += words(key, context.params[key])
     return run(
         JoinOptions(
             url=redis_url,
             token=token,
-            draft_model=draft_model,
+            draft_model=draft.draft_model,
             arguments=arguments,
             environment=same_file(context),
         )

@@ -1,24 +1,17 @@
 """`draftmesh plan`."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from services.launcher.commands.fleet_options import Up, redis_of
-from shared.model.offload import AUTO
-from shared.settings import options
+from services.launcher.settings.doctor_options import ModelOptions
 
 
 def plan(
     context: typer.Context,
-    target_model: options.TargetModel = "default",
-    draft_model: options.DraftModels = [],  # noqa: B006
-    target_device: options.TargetDevice = "auto",
-    draft_device: options.DraftDevices = [],  # noqa: B006
-    threads: options.Threads = 0,
-    gpu_layers: options.GpuLayers = AUTO,
-    tensor_split: options.TensorSplit = "",
-    offline: options.Offline = False,
+    models: ModelOptions,
     temperature: Annotated[
         list[float],
         typer.Option("--temperature", help="Temperature of the probe; repeat for several.", min=0.0, max=2.0),
@@ -50,15 +43,9 @@ def plan(
 
     source = context.get_parameter_source("draft_model")
     if (demo_pair or redis) and source is not None and source.name != "COMMANDLINE":
-        draft_model, draft_device = [], []  # an option of this call wins over the file
+        models = replace(models, draft_model=[], draft_device=[])  # an option of this call wins over the file
     subject = planning.PlanOptions(
-        target_model=target_model,
-        draft_models=tuple(draft_model),
-        target_device=target_device,
-        draft_devices=tuple(draft_device),
-        threads=threads,
-        gpu_layers=gpu_layers,
-        tensor_split=tensor_split,
+        models=models,
         temperatures=tuple(dict.fromkeys(temperature)),
         texts=tuple(prompt) or planning.TEXTS,
         tokens=tokens,

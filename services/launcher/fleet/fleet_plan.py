@@ -17,52 +17,25 @@ from services.launcher.fleet.child import Program, service_command
 from services.launcher.fleet.fleet_notice import AnnouncedFleet
 from services.launcher.fleet.token import join_token
 from services.launcher.settings.service_options import Handed
+from services.launcher.settings.up_options import UpOptions
 from shared.errors import StartError
 from shared.folders import state_folder
 from shared.machine import devices
 from shared.machine.devices import Device
 from shared.model import model_source
 from shared.process import api_keys
-from shared.settings.options import CacheType, Exactness, Level, Switch
+from shared.settings.drafter_options import DrafterOptions, DraftOptions
+from shared.settings.gateway_options import GatewayOptions
+from shared.settings.options import CacheType, Switch
+from shared.settings.options_struct import arguments
+from shared.settings.verifier_options import VerifierOptions
 from shared.wire import broker
-from shared.wire.messages import Speculation
 
 _FLOAT_TYPES: Final = frozenset({CacheType.AUTO, CacheType.F32, CacheType.F16, CacheType.BF16})
 
 _LABEL: Final = 63  # bytes of a name in DNS
 
 Resolve = Callable[[str, str], Path]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpOptions:
-    """The options of `up`, as given."""
-
-    target_model: Sequence[str]
-    alias: Sequence[str]
-    target_device: Sequence[str]
-    draft_model: Sequence[str]
-    draft_device: Sequence[str]
-    host: str
-    port: int
-    lan: bool
-    join_token: str
-    api_keys_file: str
-    no_auth: bool
-    redis: str
-    redis_port: int
-    redis_host: str
-    ctx: int
-    parallel: int
-    threads: int
-    cache_type_k: CacheType
-    cache_type_v: CacheType
-    flash_attn: Switch
-    exactness: Exactness
-    gpu_layers: str
-    tensor_split: str
-    speculation: Speculation
-    log_level: Level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +74,8 @@ def make(
     _check_values(options)
     gateway_environment = {**handed.twins.get("gateway", {}), **environment}
     options, api_key = _opened(options, gateway_environment)
-    gateway = _gateway_options(options, bool(api_key or gateway_environment.get(api_keys.VARIABLE)))
-    targets = place_targets(options.target_device, options.tensor_split, len(options.target_model), present)
+    _check_access(options, bool(api_key or gateway_environment.get(api_keys.VARIABLE)))
+    targets = place_targets(options.target_device, options.target.tensor_split, len(options.target_model), present)
     drafts = place_drafts(options.draft_device, len(options.draft_model), present, targets)
     port = ports.claim(options.host, options.port)
     server = (
@@ -121,11 +94,11 @@ def make(
     draft_paths = [resolve(model, "--draft-model") for model in options.draft_model]
 
     on_cpu = [_computes_here(*one, present, options) for one in zip(target_paths, targets, strict=True)]
-    target_threads, draft_threads = divide(options.threads, cores, on_cpu, drafts)
+    target_threads, draft_threads = divide(options.target.threads, cores, on_cpu, drafts)
     services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, options, present)
     return Plan(
         valkey=embedded.program(server, folder, environment) if server else None,
-        gateway=services.gateway((*gateway, "--host", options.host, "--port", str(port)), api_key),
+        gateway=services.gateway(port, api_key),
         verifiers=services.verifiers(target_paths, targets, target_threads, aliases),
         drafters=services.drafters(draft_paths, drafts, draft_threads),
         redis=redis,
@@ -145,9 +118,9 @@ def _computes_here(path: Path, target: Sequence[Device], present: Sequence[Devic
         model_source.model_name(path),
         target,
         present,
-        gpu_layers=options.gpu_layers,
-        ctx=options.ctx,
-        parallel=options.parallel,
+        gpu_layers=options.target.gpu_layers,
+        ctx=options.target.ctx,
+        parallel=options.target.parallel,
     )
     if shortage := placed.shortage():
         raise StartError("--target-model", model_source.model_name(path), shortage)
@@ -181,7 +154,7 @@ def _beacon(server: embedded.Embedded, gateway: int, model: str) -> AnnouncedFle
 
 @dataclass(frozen=True, slots=True)
 class _Services:
-    """The services' programs: their common part, each one's settings from the file, and its own options.
+    """The services' programs: each one's options, and beside them its settings from the file.
 
     The environment wins over the file.
     """
@@ -191,14 +164,22 @@ class _Services:
     options: UpOptions
     present: Sequence[Device]
 
-    def program(self, name: str, service: str, arguments: Sequence[str], stage: int) -> Program:
-        command = (*service_command(service), *arguments, "--log-level", self.options.log_level)
+    def program(
+        self, name: str, service: str, options: GatewayOptions | VerifierOptions | DrafterOptions, stage: int
+    ) -> Program:
+        command = (*service_command(service), *arguments(replace(options, log_level=self.options.log_level)))
         environment = {**self.handed.twins.get(service, {}), **self.environment}
         return Program(name=name, command=command, stage=stage, environment=environment)
 
-    def gateway(self, arguments: Sequence[str], api_key: str) -> Program:
+    def gateway(self, port: int, api_key: str) -> Program:
         """Only the gateway gets the key."""
-        plain = self.program("gateway", "gateway", arguments, 0)
+        options = GatewayOptions(
+            host=self.options.host,
+            port=port,
+            api_keys_file=self.options.api_keys_file,
+            no_auth=self.options.no_auth,
+        )
+        plain = self.program("gateway", "gateway", options, 0)
         return replace(plain, environment={**plain.environment, api_keys.VARIABLE: api_key}) if api_key else plain
 
     def verifiers(
@@ -210,24 +191,30 @@ class _Services:
     ) -> tuple[Program, ...]:
         programs = []
         for index, path in enumerate(paths):
-            arguments = ["--target-model", str(path), *self._where("target", targets[index], threads[index])]
-            arguments += [part for alias in aliases[index] for part in ("--alias", alias)]
+            options = VerifierOptions(
+                target_model=str(path),
+                alias=list(aliases[index]),
+                target_device=devices.names_of(targets[index], self.present),
+                target=replace(self.options.target, threads=threads[index]),
+            )
             name = f"verifier {index + 1}" if len(paths) > 1 else "verifier"
-            programs.append(self.program(name, "verifier", (*arguments, *_target_options(self.options)), 1))
+            programs.append(self.program(name, "verifier", options, 1))
         return tuple(programs)
 
     def drafters(self, paths: Sequence[Path], drafts: Sequence[Device], threads: Sequence[int]) -> tuple[Program, ...]:
         """One lookup drafter, and one drafter for each model."""
-        programs = [self.program("lookup drafter", "drafter", (), 2)]
+        programs = [self.program("lookup drafter", "drafter", DrafterOptions(), 2)]
         for index, path in enumerate(paths):
-            arguments = ("--draft-model", str(path), *self._where("draft", [drafts[index]], threads[index]))
-            programs.append(self.program(f"drafter {index + 1}", "drafter", arguments, 2))
+            options = DraftOptions(
+                draft_model=str(path),
+                draft_device=devices.names_of([drafts[index]], self.present),
+                ctx=self.options.target.ctx,
+                parallel=self.options.target.parallel,
+                threads=threads[index],
+                offline=self.options.target.offline,
+            )
+            programs.append(self.program(f"drafter {index + 1}", "drafter", DrafterOptions(draft=options), 2))
         return tuple(programs)
-
-    def _where(self, role: str, place: Sequence[Device], threads: int) -> tuple[str, ...]:
-        """The options for a model's device and size."""
-        where = (f"--{role}-device", devices.names_of(place, self.present), "--threads", str(threads))
-        return (*where, "--ctx", str(self.options.ctx), "--parallel", str(self.options.parallel))
 
 
 def _reachable(host: str) -> str:
@@ -238,15 +225,15 @@ def _reachable(host: str) -> str:
 
 
 def _check_values(options: UpOptions) -> None:
-    if options.cache_type_v not in _FLOAT_TYPES and options.flash_attn is Switch.OFF:
-        raise StartError("--cache-type-v", options.cache_type_v, "quantised values need --flash-attn auto or on")
+    if options.target.cache_type_v not in _FLOAT_TYPES and options.target.flash_attn is Switch.OFF:
+        raise StartError("--cache-type-v", options.target.cache_type_v, "quantised values need --flash-attn auto or on")
     if options.redis:
         broker.check(options.redis)
         if options.lan:
             raise StartError("--lan", "on", "opens the embedded Valkey, and --redis names another")
         if options.redis_host != ports.LOOPBACK:
             raise StartError("--redis-host", options.redis_host, "is the embedded Valkey's, and --redis names another")
-    devices.parse_tensor_split(options.tensor_split)
+    devices.parse_tensor_split(options.target.tensor_split)
     _check_devices("--target-device", options.target_device, "--target-model", len(options.target_model))
     _check_devices("--draft-device", options.draft_device, "--draft-model", len(options.draft_model))
 
@@ -256,23 +243,8 @@ def _check_devices(option: str, given: Sequence[str], model_option: str, count: 
         raise StartError(option, given[count], f"one per {model_option}, and there are {count}")
 
 
-def _gateway_options(options: UpOptions, keys: bool) -> tuple[str, ...]:
-    """The options for access to the gateway; `keys`: it has keys in its environment."""
+def _check_access(options: UpOptions, keys: bool) -> None:
+    """Raise `StartError` if everyone could use the gateway unasked; `keys`: it has keys in its environment."""
     if options.api_keys_file:
         keys = bool(api_keys.read(options.api_keys_file))
     api_keys.require(options.host, keys, options.no_auth)
-    file = (api_keys.OPTION, options.api_keys_file) if options.api_keys_file else ()
-    return (*file, *(("--no-auth",) if options.no_auth else ()))
-
-
-def _target_options(options: UpOptions) -> tuple[str, ...]:
-    arguments = {
-        "--cache-type-k": options.cache_type_k.value,
-        "--cache-type-v": options.cache_type_v.value,
-        "--flash-attn": options.flash_attn.value,
-        "--exactness": options.exactness.value,
-        "--gpu-layers": options.gpu_layers,
-        "--tensor-split": options.tensor_split,
-        "--speculation": options.speculation.value,
-    }
-    return tuple(part for option, value in arguments.items() if value for part in (option, value))

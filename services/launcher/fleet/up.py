@@ -21,12 +21,13 @@ from services.launcher.display import Display
 from services.launcher.facts.run_file import FleetRun, RunFile, recorded
 from services.launcher.fleet import fleet_plan, ports
 from services.launcher.fleet.child import Child
-from services.launcher.fleet.fleet_plan import Plan, UpOptions
+from services.launcher.fleet.fleet_plan import Plan
 from services.launcher.fleet.stack import is_ready
 from services.launcher.fleet.supervised_run import FAILED, SupervisedRun, with_logs
 from services.launcher.fleet.supervisor import ChildFailed
 from services.launcher.models import fetching
 from services.launcher.settings.service_options import Handed
+from services.launcher.settings.up_options import UpOptions
 from shared.fleet import measured
 from shared.fleet.model_names import Names, resolve
 from shared.fleet.registry import Registry
@@ -34,6 +35,8 @@ from shared.law import payoff
 from shared.machine import resources
 from shared.model import hardware
 from shared.settings import settings_file
+from shared.settings.options import variable
+from shared.settings.options_struct import declarations
 from shared.wire.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
 from shared.wire.messages import Card, VerifierCard
 
@@ -41,15 +44,16 @@ _POLL_S: Final = 0.1  # time between two checks; a start takes seconds
 _VALKEY_S: Final = 10.0  # it is ready in 50 ms
 
 
-def run(options: UpOptions, own_variables: Sequence[str], handed: Handed) -> int:
+def run(options: UpOptions, handed: Handed) -> int:
     """Run the fleet until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started.
 
-    `own_variables` are the environment twins of our options: children get our decisions instead of these variables.
-    They get their part of `draftmesh.toml` from `handed`, so they read no file.
+    Children get our decisions instead of the environment twins of our options. They get their part of `draftmesh.toml`
+    from `handed`, so they read no file.
     """
     console = Console(stderr=True, highlight=False)
     display = Display(console)
-    environment = {name: value for name, value in os.environ.items() if name not in own_variables}
+    twins = set(map(variable, declarations(UpOptions)))
+    environment = {name: value for name, value in os.environ.items() if name not in twins}
     environment[settings_file.VARIABLE] = settings_file.OFF
 
     def find(spec: str, option: str) -> Path:
@@ -224,12 +228,3 @@ def qr_code(text: str) -> str:
     drawing = io.StringIO()
     segno.make(text, error="l").terminal(drawing, compact=True)
     return drawing.getvalue()
-
-
-def variables(parameters: Sequence[object]) -> list[str]:
-    """The environment twins of a command's `parameters`."""
-    names: list[str] = []
-    for parameter in parameters:
-        twin = getattr(parameter, "envvar", None)
-        names += [twin] if isinstance(twin, str) else list(twin or ())
-    return names

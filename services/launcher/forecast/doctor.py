@@ -16,6 +16,7 @@ from services.launcher.backends import command, hint
 from services.launcher.facts import placing
 from services.launcher.forecast import stopwatch
 from services.launcher.models import fetching
+from services.launcher.settings.doctor_options import DoctorOptions
 from shared.errors import StartError
 from shared.fleet import measured
 from shared.fleet.model_names import resolve
@@ -40,20 +41,6 @@ _PINGS: Final = 20
 _REDIS_S: Final = 10.0  # bounds the pings of a server that answers ever more slowly
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorOptions:
-    """What to examine; the options of `up` that matter to it."""
-
-    redis: str
-    target_model: str
-    draft_models: Sequence[str]
-    target_device: str
-    draft_devices: Sequence[str]
-    threads: int
-    gpu_layers: str
-    tensor_split: str
-
-
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A model file and the devices that it would run on."""
@@ -67,7 +54,7 @@ class Placed:
 
 def run(subject: DoctorOptions) -> int:
     """Print every check: 0, or 1 if one failed. Raises `StartError` for options that cannot work."""
-    devices.parse_target(subject.target_device, subject.tensor_split)
+    devices.parse_target(subject.models.target_device, subject.models.tensor_split)
     if subject.redis:
         check(subject.redis)
     examination = Examination(subject, Console(highlight=False))
@@ -129,24 +116,24 @@ class Examination:
 
     def place(self) -> tuple[Placed | None, list[Placed]]:
         """Find devices and model files; what cannot be found is a failed check."""
-        subject = self._subject
+        models = self._subject.models
         here = hardware.look()
         present = here.devices
         for name, device in devices.named(present).items():
             self._good(f"device {name}: {device.description}, {devices.memory(device)}")
         self.backends(here)
-        targets = placing.place_targets([subject.target_device], subject.tensor_split, 1, present)
-        others = placing.place_drafts(subject.draft_devices, len(subject.draft_models), present, targets)
-        path = self._find(subject.target_model, "--target-model")
+        targets = placing.place_targets([models.target_device], models.tensor_split, 1, present)
+        others = placing.place_drafts(models.draft_device, len(models.draft_model), present, targets)
+        path = self._find(models.target_model, "--target-model")
         placed = self._offload(path, targets[0], present) if path else None
         cores = resources.available_cores()
-        [threads], shares = placing.divide(subject.threads, cores, [placed is None or placed.computes_here], others)
-        split = devices.parse_tensor_split(subject.tensor_split)
+        [threads], shares = placing.divide(models.threads, cores, [placed is None or placed.computes_here], others)
+        split = devices.parse_tensor_split(models.tensor_split)
         place = open_seen(targets[0], present, split, devices.TARGET_OPTION)
         target = Placed(model_source.model_name(path), path, place, placed.layers, threads) if path and placed else None
         drafts = [
             Placed(model_source.model_name(draft), draft, open_seen([other], present), -1, share)
-            for spec, other, share in zip(subject.draft_models, others, shares, strict=True)
+            for spec, other, share in zip(models.draft_model, others, shares, strict=True)
             if (draft := self._find(spec, "--draft-model"))
         ]
         return target, drafts
@@ -164,8 +151,8 @@ class Examination:
 
     def _offload(self, path: Path, target: Sequence[Device], present: Sequence[Device]) -> Offload | None:
         """Does the target fit, and which layers of it go where?"""
-        subject = self._subject
-        placed = placing.offload_target(path, subject.target_model, target, present, gpu_layers=subject.gpu_layers)
+        models = self._subject.models
+        placed = placing.offload_target(path, models.target_model, target, present, gpu_layers=models.gpu_layers)
         if shortage := placed.shortage():
             self._bad(f"model {model_source.model_name(path)}: {shortage}")
             return None

@@ -15,13 +15,14 @@ from typing import Final
 from rich.console import Console
 
 from services.launcher.facts import placing
-from services.launcher.forecast import doctor, plan_report, probe, stopwatch
+from services.launcher.forecast import plan_report, probe, stopwatch
 from services.launcher.forecast.fleet_measurements import observe
 from services.launcher.forecast.forecast import Agreement
 from services.launcher.forecast.plan_report import Outlook, Prospect
 from services.launcher.models import fetching
 from services.launcher.models.pair import build_pair
 from services.launcher.models.progress import Stage, building, stages
+from services.launcher.settings.doctor_options import DoctorOptions
 from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.law.payoff import LOCAL_MS, Measurement
@@ -46,7 +47,7 @@ TEXTS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions(doctor.DoctorOptions):
+class PlanOptions(DoctorOptions):
     """The options of `plan`, as given."""
 
     temperatures: Sequence[float]
@@ -81,7 +82,7 @@ def measure(subject: PlanOptions, progress: Console) -> Outlook:
 
 def _check(subject: PlanOptions) -> None:
     sources = {
-        "--draft-model": bool(subject.draft_models),
+        "--draft-model": bool(subject.models.draft_model),
         "--demo-pair": subject.demo_pair,
         "--redis": bool(subject.redis),
     }
@@ -92,9 +93,10 @@ def _check(subject: PlanOptions) -> None:
         raise StartError(
             given[0], f"and {given[1]}", "take one: models to measure, the demo's pair, or a running fleet"
         )
-    if len(subject.draft_devices) > max(1, len(subject.draft_models)):
-        surplus = subject.draft_devices[max(1, len(subject.draft_models))]
-        raise StartError("--draft-device", surplus, f"one per --draft-model, and there are {len(subject.draft_models)}")
+    models, devices_given = subject.models.draft_model, subject.models.draft_device
+    if len(devices_given) > max(1, len(models)):
+        surplus = devices_given[max(1, len(models))]
+        raise StartError("--draft-device", surplus, f"one per --draft-model, and there are {len(models)}")
     if not all(text.strip() for text in subject.texts):
         raise StartError("--prompt", '""', "a text to continue")
 
@@ -105,8 +107,8 @@ def _with_pair(subject: PlanOptions, console: Console) -> PlanOptions:
         return subject
     with building(console) as progress:
         pair = build_pair(cache_folder(), progress)
-    drafts = (str(pair.draft_8bit), str(pair.draft_4bit))
-    return replace(subject, target_model=str(pair.target), draft_models=drafts)
+    drafts = [str(pair.draft_8bit), str(pair.draft_4bit)]
+    return replace(subject, models=replace(subject.models, target_model=str(pair.target), draft_model=drafts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,26 +136,27 @@ class _Probe:
     def __init__(self, subject: PlanOptions, console: Console) -> None:
         self._subject = subject
         self._console = console
-        split = devices.parse_tensor_split(subject.tensor_split)
+        models = subject.models
+        split = devices.parse_tensor_split(models.tensor_split)
         self._present = hardware.look().devices
-        [self._devices] = placing.place_targets([subject.target_device], subject.tensor_split, 1, self._present)
+        [self._devices] = placing.place_targets([models.target_device], models.tensor_split, 1, self._present)
         self._draft_devices = placing.place_drafts(
-            subject.draft_devices, len(subject.draft_models), self._present, [self._devices]
+            models.draft_device, len(models.draft_model), self._present, [self._devices]
         )
         self._place = open_seen(self._devices, self._present, split, devices.TARGET_OPTION)
         self._others = [open_seen([other], self._present) for other in self._draft_devices]
 
     def run(self) -> Outlook:
-        subject = self._subject
-        path = fetching.find(subject.target_model, "--target-model", self._console)
-        paths = [fetching.find(spec, "--draft-model", self._console) for spec in subject.draft_models]
+        models = self._subject.models
+        path = fetching.find(models.target_model, "--target-model", self._console)
+        paths = [fetching.find(spec, "--draft-model", self._console) for spec in models.draft_model]
         placed = placing.offload_target(
-            path, subject.target_model, self._devices, self._present, gpu_layers=subject.gpu_layers
+            path, models.target_model, self._devices, self._present, gpu_layers=models.gpu_layers
         )
         if shortage := placed.shortage():
-            raise StartError("--target-model", subject.target_model, shortage)
+            raise StartError("--target-model", models.target_model, shortage)
         cores = resources.available_cores()
-        [own], shares = placing.divide(subject.threads, cores, [placed.computes_here], self._draft_devices)
+        [own], shares = placing.divide(models.threads, cores, [placed.computes_here], self._draft_devices)
         prospects: list[Prospect] = []
         with stages(self._console) as stage:
             target = self._listen(path, placed.layers, own, stage)
@@ -171,7 +174,7 @@ class _Probe:
         """Time the target's rows and let it answer every text at every temperature."""
         subject, name = self._subject, model_source.model_name(path)
         with _loaded(path, "--target-model", self._place, stage, layers) as model:
-            if subject.draft_models and not model.can_roll_back:
+            if subject.models.draft_model and not model.can_roll_back:
                 raise StartError(
                     "--target-model",
                     path.name,
@@ -180,7 +183,7 @@ class _Probe:
             rows = stage(f"{name}: cost of rows", 1)
             row_ms = stopwatch.measure(model, threads)
             rows()
-            if not subject.draft_models:
+            if not subject.models.draft_model:
                 return _Target(name, row_ms, model.vocabulary.texts(), [])
             prompts = [model.vocabulary.tokenize(text, add_special=True) for text in subject.texts]
             laws = [Sampling(seed=SEED, temperature=temperature) for temperature in subject.temperatures]

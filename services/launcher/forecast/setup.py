@@ -19,6 +19,7 @@ from services.launcher.forecast import plan_report, planning, setup_file
 from services.launcher.forecast.fleet_measurements import from_cards
 from services.launcher.forecast.model_candidates import Candidates, LocalModels
 from services.launcher.forecast.split import ModelCandidate, Spare, Split, TargetPlace, propose, title
+from services.launcher.settings.doctor_options import ModelOptions
 from shared.errors import StartError
 from shared.fleet.registry import Registry
 from shared.law.payoff import WORTH, Measurement, sentence
@@ -196,14 +197,14 @@ def _observed(cards: list[Card], target: str, elsewhere: Collection[str]) -> lis
 
 def _subject(place: TargetPlace, tried: Sequence[Split]) -> planning.PlanOptions:
     return planning.PlanOptions(
-        redis="",
-        target_model=place.target,
-        draft_models=tuple(split.drafts[0][0] for split in tried),
-        target_device=place.device,
-        draft_devices=tuple(split.drafts[0][1] for split in tried),
-        threads=0,
-        gpu_layers=place.gpu_layers,
-        tensor_split=place.tensor_split,
+        models=ModelOptions(
+            target_model=place.target,
+            draft_model=[split.drafts[0][0] for split in tried],
+            target_device=place.device,
+            draft_device=[split.drafts[0][1] for split in tried],
+            gpu_layers=place.gpu_layers,
+            tensor_split=place.tensor_split,
+        ),
         temperatures=(0.0, 1.0),
         texts=planning.TEXTS,
         tokens=_TOKENS,

@@ -1,4 +1,4 @@
-"""The keys of `draftmesh.toml` for the services, and what `up` hands down to them.
+"""The options of `up`, the keys of `draftmesh.toml` for the services, and what `up` hands down to them.
 
-The declarations of options are in `shared.settings`.
+The options of the services are in `shared.settings`.
 """

@@ -9,64 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shared.errors import StartError
+from shared.settings.drafter_options import DrafterOptions
+from shared.settings.gateway_options import GatewayOptions
+from shared.settings.options import variable
+from shared.settings.options_struct import declarations
 from shared.settings.settings_file import Command, ConfigFile, FileEntry
+from shared.settings.verifier_options import VerifierOptions
 
-# A test compares these with the services' own parsers, whose import takes a second.
 KEYS: Final[Mapping[Command, Collection[str]]] = {
-    ("gateway",): frozenset(
-        {
-            "redis",
-            "host",
-            "port",
-            "max_requests",
-            "max_requests_per_key",
-            "max_live_tokens",
-            "api_key",
-            "api_keys_file",
-            "no_auth",
-            "published_host",
-            "request_timeout",
-            "absence_grace",
-            "traces",
-            "log_level",
-        }
-    ),
-    ("verifier",): frozenset(
-        {
-            "redis",
-            "target_model",
-            "alias",
-            "target_device",
-            "ctx",
-            "parallel",
-            "threads",
-            "cache_type_k",
-            "cache_type_v",
-            "flash_attn",
-            "exactness",
-            "gpu_layers",
-            "tensor_split",
-            "offline",
-            "speculation",
-            "lease",
-            "traces",
-            "log_level",
-        }
-    ),
-    ("drafter",): frozenset(
-        {
-            "redis",
-            "draft_model",
-            "draft_device",
-            "ctx",
-            "parallel",
-            "threads",
-            "gpu_layers",
-            "offline",
-            "log_level",
-            "name",
-        }
-    ),
+    ("gateway",): frozenset(declarations(GatewayOptions)),
+    ("verifier",): frozenset(declarations(VerifierOptions)),
+    ("drafter",): frozenset(declarations(DrafterOptions)),
 }
 
 
@@ -85,17 +38,13 @@ def hand_down(file: ConfigFile | None, decided: Collection[str]) -> Handed:
     if file is not None:
         for command, keys in KEYS.items():
             entries = file.entries(command, keys)
-            twins[command[0]] = {_twin(key): _text(entry) for key, entry in entries.items() if key not in decided}
+            twins[command[0]] = {variable(key): _text(entry) for key, entry in entries.items() if key not in decided}
             notes += [
                 f"{entry.place}: {key} of [{command[0]}] is not used: `up` sets it"
                 for key, entry in file.tables.get(command, {}).items()
                 if key in decided
             ]
     return Handed(twins, tuple(notes))
-
-
-def _twin(key: str) -> str:
-    return f"DRAFTMESH_{key.upper()}"
 
 
 def _text(entry: FileEntry) -> str:

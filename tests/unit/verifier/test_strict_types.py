@@ -8,7 +8,6 @@ import pytest
 
 from services.verifier import load
 from services.verifier.calibrate import FEW_PROBE_ROWS, PROBE_ROWS, LogitDifferences
-from services.verifier.load import TargetSettings
 from shared.errors import StartError
 from shared.fleet.arriving import alone
 from shared.model import offload, row_costs
@@ -16,6 +15,7 @@ from shared.model.gguf_header import Header
 from shared.model.memory import Layout
 from shared.model.model_sizes import measure
 from shared.settings import options
+from shared.settings.verifier_options import TargetOptions
 
 EQUAL = LogitDifferences(single_row=0.0, rows=0.0, neighbours=0.0, cells=0.0)
 PADDED = LogitDifferences(single_row=0.2, rows=0.0, neighbours=0.0, cells=0.0)
@@ -73,7 +73,7 @@ class Box:
         return []
 
     def load(self, **settings: Any) -> load.LoadedTarget:
-        wanted = TargetSettings(**settings)
+        wanted = TargetOptions(**settings)
         one = cast(Any, self)
         return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, alone(1)).load()
 
@@ -105,10 +105,11 @@ def test_other_types_are_not_tried_where_only_single_rows_differ(monkeypatch: py
 
 
 def test_options_come_first_and_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    box = Box(monkeypatch, {("q8_0", "q8_0"): DIFFERENT})
+    kind = options.CacheType.Q8_0
+    box = Box(monkeypatch, {(kind, kind): DIFFERENT})
     with pytest.raises(StartError, match="strict"):
-        box.load(cache_type_k="q8_0", cache_type_v="q8_0", exactness=options.Exactness.STRICT)
-    assert box.tried == [("q8_0", "q8_0")]
+        box.load(cache_type_k=kind, cache_type_v=kind, exactness=options.Exactness.STRICT)
+    assert box.tried == [(kind, kind)]
 
 
 @pytest.mark.parametrize(

@@ -16,52 +16,30 @@ from services.launcher.fleet import embedded, fleet_plan, lan, ports, up
 from services.launcher.fleet.up import announcement, qr_code
 from services.launcher.models import fetching
 from services.launcher.settings.service_options import Handed
+from services.launcher.settings.up_options import UpOptions
 from shared.errors import StartError
 from shared.fleet.model_names import Names
 from shared.machine.devices import Device
 from shared.model import hardware
 from shared.model.hardware import Hardware
 from shared.process import api_keys
+from shared.settings import options
 from shared.settings.options import CacheType, Exactness, Level, Switch
+from shared.settings.options_struct import build, values
+from shared.settings.verifier_options import TargetOptions, VerifierOptions
 from shared.wire.messages import Speculation
-from tests import tiny_gguf
+from tests import command_lines, tiny_gguf
 from tests.command_lines import launch_in
 from tests.patience import PROCESS_S
 
 GB = 10**9
 CPU = Device("CPU", "a CPU", "cpu", 8 * GB, 8 * GB)
 GPU = Device("CUDA0", "a GPU", "gpu", 9 * GB, 9 * GB)
-OPTIONS = fleet_plan.UpOptions(
-    target_model=("default",),
-    alias=(),
-    target_device=(),
-    draft_model=(),
-    draft_device=(),
-    host="127.0.0.1",
-    port=0,
-    lan=False,
-    join_token="t" * 16,
-    api_keys_file="",
-    no_auth=False,
-    redis="",
-    redis_port=0,
-    redis_host="127.0.0.1",
-    ctx=0,
-    parallel=8,
-    threads=0,
-    cache_type_k=CacheType.AUTO,
-    cache_type_v=CacheType.AUTO,
-    flash_attn=Switch.AUTO,
-    exactness=Exactness.AUTO,
-    gpu_layers="auto",
-    tensor_split="",
-    speculation=Speculation.AUTO,
-    log_level=Level.INFO,
-)
+OPTIONS = UpOptions(port=0, join_token="t" * 16, redis_port=0)
 
 
 def make(tmp_path: Path, *devices: Device, cores: int = 4, **options: object) -> fleet_plan.Plan:
-    wanted = replace(OPTIONS, **options)  # type: ignore[arg-type]
+    wanted = build(UpOptions, values(OPTIONS) | options)
     return fleet_plan.make(wanted, devices or (CPU,), cores, model_in(tmp_path), tmp_path, {"HOME": "x"})
 
 
@@ -212,6 +190,31 @@ def test_a_machine_without_a_network_cannot_be_opened_to_it(tmp_path: Path, monk
         make(tmp_path, lan=True)
 
 
+def test_a_verifier_reads_all_that_up_was_told_of_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = TargetOptions(
+        ctx=256,
+        parallel=3,
+        threads=2,
+        cache_type_k=CacheType.BF16,
+        cache_type_v=CacheType.F16,
+        flash_attn=Switch.ON,
+        exactness=Exactness.LAW,
+        gpu_layers="all",
+        tensor_split="1",
+        offline=True,
+        speculation=Speculation.OFF,
+    )
+    usual = values(TargetOptions())
+    assert not [key for key, value in values(told).items() if value == usual[key]], "an option is not tried here"
+    command = (
+        make(tmp_path, GPU, CPU, target_device=["cuda:0"], log_level=Level.DEBUG, **values(told)).verifiers[0].command
+    )
+    monkeypatch.setattr(options, "go_offline", lambda: None)  # would last for this process
+    words = command[command.index("services.verifier") + 1 :]
+    read = build(VerifierOptions, command_lines.options("verifier", words, monkeypatch))
+    assert (read.target, read.log_level) == (told, Level.DEBUG)
+
+
 def test_the_gateway_stops_first_and_valkey_last(tmp_path: Path) -> None:
     made = make(tmp_path, draft_model=("a",))
     assert made.valkey is not None
@@ -293,7 +296,7 @@ def run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], i
             return status
 
         monkeypatch.setattr(up.FleetProcesses, "run", end)
-        return up.run(OPTIONS, (), Handed())
+        return up.run(OPTIONS, Handed())
 
     return run
 

@@ -15,6 +15,7 @@ from services.launcher.forecast.fleet_measurements import from_cards
 from services.launcher.forecast.plan_report import Outlook
 from services.launcher.forecast.split import Split, TargetPlace
 from services.launcher.look import status
+from services.launcher.settings.doctor_options import DoctorOptions, ModelOptions
 from shared.fleet import measured
 from shared.fleet.describe import describe
 from shared.law import payoff
@@ -27,16 +28,7 @@ from tests import fleet_cards
 CHEAP = ((1, 10.0), (2, 10.5), (8, 14.0), (16, 18.0))
 DEAR = ((1, 10.0), (2, 20.0), (8, 80.0), (16, 160.0))
 DRAFTER = structs.replace(fleet_cards.DRAFTER, step_ms=1.0)
-SUBJECT = doctor.DoctorOptions(
-    redis="",
-    target_model="m",
-    draft_models=(),
-    target_device="cpu",
-    draft_devices=(),
-    threads=1,
-    gpu_layers="auto",
-    tensor_split="",
-)
+SUBJECT = DoctorOptions(models=ModelOptions(target_model="m", target_device="cpu", threads=1))
 DEVICE = BackendDevice("CPU", "a processor", "cpu", 1, 1, "", 9, "cpu")
 TARGET = doctor.Placed("big", Path("big.gguf"), Placement((DEVICE,)), -1, 1)
 

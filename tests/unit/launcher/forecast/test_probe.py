@@ -9,9 +9,11 @@ import pytest
 
 from services.launcher.forecast import planning, probe
 from services.launcher.forecast.forecast import Agreement
+from services.launcher.settings.doctor_options import ModelOptions
 from shared.errors import StartError
 from shared.law.sampling import Logits
 from shared.settings import settings_file
+from shared.settings.options_struct import build, values
 from shared.wire.messages import Sampling
 from tests.command_lines import forget_settings, launch
 from tests.toys import EOG, ToyTarget, job, plain_answer
@@ -80,25 +82,24 @@ def test_ids_beyond_the_targets_vocabulary_are_never_guessed() -> None:
 
 def subject(**options: object) -> planning.PlanOptions:
     usual: dict[str, object] = {
-        "target_model": "default", "draft_models": (), "target_device": "cpu", "draft_devices": (), "threads": 1,
-        "gpu_layers": -1, "tensor_split": "", "temperatures": (0.0, 1.0), "texts": ("A text",), "tokens": 16,
-        "round_trip_ms": 0.5, "redis": "", "demo_pair": False,
+        "redis": "", "target_device": "cpu", "threads": 1,
+        "temperatures": (0.0, 1.0), "texts": ("A text",), "tokens": 16, "round_trip_ms": 0.5, "demo_pair": False,
     }  # fmt: skip
-    return planning.PlanOptions(**usual | options)  # type: ignore[arg-type]
+    return build(planning.PlanOptions, values(ModelOptions()) | usual | options)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({}, "--draft-model is missing: .*--demo-pair"),
-        ({"draft_models": ("default",), "redis": "redis://h:1/0"}, "--draft-model and --redis: take one"),
+        ({"draft_model": ["default"], "redis": "redis://h:1/0"}, "--draft-model and --redis: take one"),
         ({"demo_pair": True, "redis": "redis://h:1/0"}, "--demo-pair and --redis: take one"),
         ({"redis": "http://h"}, "--redis http://h: "),
-        ({"draft_models": ("default",), "texts": (" ",)}, "--prompt .*: a text to continue"),
-        ({"draft_models": ("a",), "draft_devices": ("cpu", "cuda:7")}, "--draft-device cuda:7: one per --draft-model"),
-        ({"draft_models": ("default",), "target_device": "cuda:7"}, "--target-device cuda:7: no such device"),
-        ({"draft_models": ("nothing.gguf",)}, "--draft-model nothing.gguf: no such file"),
-        ({"draft_models": ("default",), "tensor_split": "x"}, "--tensor-split x: "),
+        ({"draft_model": ["default"], "texts": (" ",)}, "--prompt .*: a text to continue"),
+        ({"draft_model": ["a"], "draft_device": ["cpu", "cuda:7"]}, "--draft-device cuda:7: one per --draft-model"),
+        ({"draft_model": ["default"], "target_device": "cuda:7"}, "--target-device cuda:7: no such device"),
+        ({"draft_model": ["nothing.gguf"]}, "--draft-model nothing.gguf: no such file"),
+        ({"draft_model": ["default"], "tensor_split": "x"}, "--tensor-split x: "),
     ],
 )
 def test_a_bad_option_is_one_line_that_names_it(options: dict[str, object], message: str) -> None:
@@ -111,7 +112,7 @@ def test_a_file_that_is_no_model_is_an_error_of_its_option(tmp_path: Path) -> No
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(64))
     with pytest.raises(StartError, match=r"--target-model .*broken.gguf"):
-        planning.run(subject(target_model=str(broken), draft_models=("default",)), as_json=False)
+        planning.run(subject(target_model=str(broken), draft_model=["default"]), as_json=False)
 
 
 @pytest.mark.model

@@ -11,16 +11,18 @@ import structlog
 import services.drafter.load
 import services.verifier.load
 from services.drafter.load import ModelDrafter
-from services.verifier.load import LoadedTarget, TargetSettings, load
+from services.verifier.load import LoadedTarget, load
 from shared.errors import StartError
 from shared.fleet.arriving import alone
-from shared.model import memory, model_source, offload
+from shared.model import memory, model_source
 from shared.model.llama.backend_device import open_device
 from shared.model.llama.model import Model
 from shared.model.llama.placement import Placement, place_target
 from shared.model.memory import RESERVE, Layout
 from shared.model.rows import LlamaError
 from shared.settings import options
+from shared.settings.drafter_options import DraftOptions
+from shared.settings.verifier_options import TargetOptions, VerifierOptions
 from tests import random_models
 
 MB = 10**6
@@ -44,8 +46,13 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Placement]:
     return say
 
 
-def settings(path: Path, **more: Any) -> TargetSettings:
-    return TargetSettings(target_model=str(path), ctx=4096, parallel=2, threads=1, **more)
+def settings(path: Path, **more: Any) -> VerifierOptions:
+    target = TargetOptions(**{"ctx": 4096, "parallel": 2, "threads": 1, **more})
+    return VerifierOptions(target_model=str(path), target=target)
+
+
+def drafter(path: Path, place: Placement) -> ModelDrafter:
+    return ModelDrafter(DraftOptions(draft_model=str(path), ctx=4096, parallel=2), path, place, alone(1))
 
 
 def whole(path: Path) -> int:
@@ -71,7 +78,7 @@ def test_what_does_not_fit_is_refused_before_it_is_loaded(
     place = free(2 * MB)
     starts: dict[str, Callable[[], object]] = {
         "verifier": lambda: load(settings(gemma), place),
-        "drafter": lambda: ModelDrafter(str(gemma), gemma, place, 4096, 2, alone(1), offload.AUTO),
+        "drafter": lambda: drafter(gemma, place),
     }
     with pytest.raises(StartError, match=r"it needs \d+ MB of memory \(1 MB of weights, .*and 2 MB are free; it takes"):
         starts[service]()
@@ -110,9 +117,9 @@ def test_strict_keeps_all_or_nothing(gemma: Path, free: Callable[[int], Placemen
 
 def test_a_drafter_keeps_windows_alone_where_all_does_not_fit(gemma: Path, free: Callable[[int], Placement]) -> None:
     for amount, branches in ((whole(gemma) + RESERVE + MB, 7), (whole(gemma) + RESERVE - 2 * MB, 0)):
-        drafter = ModelDrafter(str(gemma), gemma, free(amount), 4096, 2, alone(1), offload.AUTO)
-        assert drafter._context.branches == branches
-        drafter.close()
+        found = drafter(gemma, free(amount))
+        assert found._context.branches == branches
+        found.close()
 
 
 def test_a_context_longer_than_the_model_knows_is_refused_before_it_is_loaded(
@@ -120,7 +127,7 @@ def test_a_context_longer_than_the_model_knows_is_refused_before_it_is_loaded(
 ) -> None:
     monkeypatch.setattr(Model, "__init__", lambda *_, **__: pytest.fail("it is loaded"))
     with pytest.raises(StartError, match="--ctx 5000: the model was trained for at most 4096 tokens"):
-        load(dataclasses.replace(settings(gemma), ctx=5000), place_target("cpu"))
+        load(settings(gemma, ctx=5000), place_target("cpu"))
 
 
 def test_a_device_that_runs_out_after_all_is_told_with_figures(gemma: Path, monkeypatch: pytest.MonkeyPatch) -> None:

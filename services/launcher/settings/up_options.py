@@ -1,0 +1,71 @@
+"""The options of `up`."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from shared.settings import options
+from shared.settings.options import option
+from shared.settings.verifier_options import TargetOptions
+
+EmbeddedRedis = Annotated[str, option("--redis", help="A Redis or Valkey to use; empty: an embedded Valkey.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """What `up` starts; lists of models and devices stand for one verifier or drafter each."""
+
+    target_model: Annotated[
+        list[str],
+        option(
+            "--target-model",
+            help="GGUF path, hf:user/repo:QUANT, or 'default'; #sha256=DIGEST pins it. Repeat to serve several models;"
+            " the first is the default one.",
+        ),
+    ] = field(default_factory=lambda: ["default"])
+    alias: Annotated[
+        list[str],
+        option(
+            "--alias",
+            help="Another name for the model, as clients may write it; for one of several models NAME=MODEL. Repeat for"
+            " several names.",
+        ),
+    ] = field(default_factory=list)
+    draft_model: options.DraftModels = field(default_factory=list)
+    target_device: Annotated[
+        list[str],
+        option(
+            "--target-device",
+            help="Device per --target-model, in order: auto, cpu, cuda:0, rocm:0, vulkan:0, metal. A list such as"
+            " cuda:0,cuda:1 divides the layers.",
+        ),
+    ] = field(default_factory=list)
+    draft_device: options.DraftDevices = field(default_factory=list)
+    host: options.Host = options.DEFAULT_HOST
+    port: options.Port = options.DEFAULT_PORT
+    lan: Annotated[
+        bool,
+        option(
+            "--lan",
+            help="Let other machines of the network use the gateway, with a key, and join with `draftmesh join`.",
+        ),
+    ] = False
+    join_token: Annotated[
+        str,
+        option(
+            "--join-token",
+            help="Token that machines need to join; empty: one that `up` makes once and keeps in the state folder.",
+        ),
+    ] = ""
+    api_keys_file: options.ApiKeysFile = ""
+    no_auth: options.NoAuth = False
+    redis: EmbeddedRedis = ""
+    redis_port: Annotated[int, option("--redis-port", help="Port of the embedded Valkey.", min=0, max=65535)] = 7072
+    redis_host: Annotated[
+        str,
+        option(
+            "--redis-host",
+            help="Address on which the embedded Valkey listens; beyond the loopback, it wants a password.",
+        ),
+    ] = options.DEFAULT_HOST
+    target: TargetOptions = field(default_factory=TargetOptions)
+    log_level: options.LogLevel = options.Level.INFO
