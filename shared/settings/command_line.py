@@ -1,10 +1,8 @@
 """How a command ends when it cannot start: one line that names the option, the value and what is allowed; status 2."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import NoReturn
 
 import typer
@@ -17,7 +15,6 @@ from shared.settings.options_struct import flat
 from shared.settings.settings_file import Known
 
 BAD_OPTION = 2  # the exit status of every command for wrong options
-SHOW = "--show-settings"  # a service's first argument: print the effective options as JSON, and end
 INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended
 
 
@@ -38,10 +35,6 @@ def run(app: typer.Typer, name: str, elsewhere: Known | None = None) -> NoReturn
     try:
         if name.split()[0] == PROGRAM:
             settings.attach()
-            if sys.argv[1:2] == [SHOW]:
-                found = settings.effective(tuple(name.split()[1:]), sys.argv[2:])
-                typer.echo(json.dumps([asdict(setting) for setting in found]))
-                sys.exit(0)
         code = root(standalone_mode=False, prog_name=name, obj=settings)
     except TyperException as error:
         refuse(explain(error, sys.argv[1:], os.environ, settings))

@@ -1,32 +1,25 @@
-"""`draftmesh config`: shows the options of every command as they are in effect, and checks the file.
-
-It asks the launcher's own commands here, and runs the services, which parse their own options, as processes.
-"""
+"""`draftmesh config`: shows the options of every command as they are in effect, and checks the file."""
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typer.exceptions import TyperException
+from typer.main import get_command
 
-from services.launcher.fleet.child import service_command
-from services.launcher.settings.service_options import KEYS
+from services.launcher.settings.service_options import STRUCTS
 from shared.errors import StartError
 from shared.folders import config_folder
 from shared.settings import command_line, settings_file
-from shared.settings.command_settings import DEFAULT, CommandSettings, EffectiveSetting
+from shared.settings.command_settings import DEFAULT, PROGRAM, CommandSettings, EffectiveSetting
 from shared.settings.settings_file import Command
-
-_TIMEOUT_S: Final = 60  # importing llama.cpp on a cold disk
 
 
 def show(settings: CommandSettings, name: str, arguments: Sequence[str], as_json: bool) -> int:
@@ -36,7 +29,7 @@ def show(settings: CommandSettings, name: str, arguments: Sequence[str], as_json
     """
     chosen = _chosen(settings)
     commands = [_command(settings, name)] if name else sorted(settings.known())
-    found = _ask(settings, commands, chosen, arguments, os.environ)
+    found = _ask(settings, commands, chosen, arguments)
     failed = [answer for answer in found.values() if isinstance(answer, str)]
     if failed:
         command_line.refuse(failed[0])
@@ -93,11 +86,9 @@ def check(settings: CommandSettings) -> int:
     """
     if path(settings):
         return 1
-    twins = [name for name in os.environ if name.startswith("DRAFTMESH_")]
-    clean = {name: value for name, value in os.environ.items() if name not in twins}
-    for name in twins:
+    for name in [name for name in os.environ if name.startswith("DRAFTMESH_")]:
         del os.environ[name]
-    found = _ask(settings, sorted(settings.known()), _chosen(settings), (), clean)
+    found = _ask(settings, sorted(settings.known()), _chosen(settings), ())
     mistakes = list(dict.fromkeys(answer for answer in found.values() if isinstance(answer, str)))
     for mistake in mistakes:
         Console(stderr=True, highlight=False).print(Text(f"error: {mistake}"), soft_wrap=True)
@@ -118,48 +109,33 @@ def _command(settings: CommandSettings, name: str) -> Command:
 
 
 def _ask(
-    settings: CommandSettings,
-    commands: Iterable[Command],
-    chosen: str,
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
+    settings: CommandSettings, commands: Iterable[Command], chosen: str, arguments: Sequence[str]
 ) -> dict[Command, list[EffectiveSetting] | str]:
     """The settings of each command, or the line with which it would refuse to start."""
     given = (settings_file.OPTION, chosen, *arguments)
-    services = {}
-    for command in commands:
-        if command in KEYS:
-            words = (*service_command(command[0]), command_line.SHOW, *given)
-            services[command] = subprocess.Popen(
-                words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(environment)
-            )
-    found: dict[Command, list[EffectiveSetting] | str] = {}
-    for command in commands:
-        found[command] = _answer(services[command]) if command in services else _own(settings, command, given)
-    return found
+    return {
+        command: _answer(_service(command) if command in STRUCTS else settings, command, given) for command in commands
+    }
 
 
-def _own(settings: CommandSettings, command: Command, arguments: Sequence[str]) -> list[EffectiveSetting] | str:
+def _service(command: Command) -> CommandSettings:
+    """The command line that a service has in its own process."""
+
+    def main(options: STRUCTS[command]) -> None:  # type: ignore[valid-type]
+        pass
+
+    settings = CommandSettings(get_command(command_line.command(main)), " ".join((PROGRAM, *command)))
+    settings.attach()
+    return settings
+
+
+def _answer(settings: CommandSettings, command: Command, arguments: Sequence[str]) -> list[EffectiveSetting] | str:
     try:
         return settings.effective(command, arguments)
     except TyperException as error:
         return command_line.explain(error, arguments, os.environ, settings)
     except StartError as error:
         return str(error)
-
-
-def _answer(process: subprocess.Popen[str]) -> list[EffectiveSetting] | str:
-    try:
-        output, errors = process.communicate(timeout=_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return f"a service did not say its settings within {_TIMEOUT_S} s"
-    with suppress(ValueError):
-        rows: list[dict[str, Any]] = json.loads(output)
-        return [EffectiveSetting(**row) for row in rows]
-    last = (errors.strip().splitlines() or [f"it ended with status {process.returncode}"])[-1]
-    return last.removeprefix("error: ")
 
 
 def _text(value: Any) -> str:

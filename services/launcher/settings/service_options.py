@@ -16,10 +16,13 @@ from shared.settings.options_struct import declarations
 from shared.settings.settings_file import Command, ConfigFile, FileEntry
 from shared.settings.verifier_options import VerifierOptions
 
+STRUCTS: Final[Mapping[Command, type]] = {
+    ("gateway",): GatewayOptions,
+    ("verifier",): VerifierOptions,
+    ("drafter",): DrafterOptions,
+}
 KEYS: Final[Mapping[Command, Collection[str]]] = {
-    ("gateway",): frozenset(declarations(GatewayOptions)),
-    ("verifier",): frozenset(declarations(VerifierOptions)),
-    ("drafter",): frozenset(declarations(DrafterOptions)),
+    command: frozenset(declarations(struct)) for command, struct in STRUCTS.items()
 }
 
 
