@@ -18,7 +18,9 @@ from services.gateway.errors import ApiError
 from services.gateway.formats.parts import PlainParser
 from services.gateway.generation.choice import Choice, Event
 from services.gateway.generation.preparation import Prepared, Reading, jobs
-from services.gateway.http.dialect import Collector, Exchange, Framing, Identity
+from services.gateway.generation.usage import UsageTally
+from services.gateway.generation.whole_answer import WholeAnswer
+from services.gateway.http.dialect import Exchange, Identity, whole
 from services.gateway.models.served_model import Lexicon, ServedModel
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, TokenLogprob
@@ -46,14 +48,14 @@ def answer(lexicon: Lexicon, text: str, finish: Finish = Finish.STOP, logprobs: 
 
 
 @st.composite
-def splits(draw: st.DrawFn, whole: Chunk) -> list[Chunk]:
+def splits(draw: st.DrawFn, one: Chunk) -> list[Chunk]:
     """The same tokens in any number of commits, empty ones too."""
-    length = len(whole.tokens)
+    length = len(one.tokens)
     bounds = [0, *sorted(draw(st.lists(st.integers(0, length), max_size=8))), length]
-    parts = [(whole.tokens[a:b], whole.logprobs[a:b]) for a, b in itertools.pairwise(bounds)]
+    parts = [(one.tokens[a:b], one.logprobs[a:b]) for a, b in itertools.pairwise(bounds)]
     last = len(parts) - 1
     return [
-        Chunk(tokens=tokens, logprobs=logprobs, finish=whole.finish if index == last else Finish.NONE)
+        Chunk(tokens=tokens, logprobs=logprobs, finish=one.finish if index == last else Finish.NONE)
         for index, (tokens, logprobs) in enumerate(parts)
     ]
 
@@ -61,20 +63,22 @@ def splits(draw: st.DrawFn, whole: Chunk) -> list[Chunk]:
 def streamed(call: Exchange, lexicon: Lexicon, *choices: Commits) -> str:
     """The whole stream of these choices' commits, which take turns."""
     identity = _identity(call, lexicon)
-    framing: Framing = call.framing(identity)
-    frames = [*framing.begin()]
+    usage = UsageTally(identity.prepared)
+    answer = call.answer(identity, usage)
+    frames = [answer.frame(told) for told in answer.begin()]
     for events in _events(identity, choices):
-        frames += framing.frames(events)
-    return b"".join([*frames, *framing.end()]).decode()
+        frames += [answer.frame(told) for event in usage.counted(events) for told in answer.take(event)]
+    frames += [answer.frame(told) for told in answer.end()]
+    return b"".join(frames).decode()
 
 
 def collected(call: Exchange, lexicon: Lexicon, *choices: Commits) -> dict[str, object]:
     """The whole answer as one object."""
     identity = _identity(call, lexicon)
-    collector: Collector = call.collector(identity)
+    usage, read = UsageTally(identity.prepared), WholeAnswer(len(choices))
     for events in _events(identity, choices):
-        collector.take(events)
-    return collector.body()
+        read.take(usage.counted(events))
+    return whole(call.answer(identity, usage), read.events())
 
 
 def _identity(call: Exchange, lexicon: Lexicon) -> Identity:
