@@ -10,7 +10,8 @@ Each dialect brings its own `joined`, which puts the stream's deltas together; t
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from services.gateway.generation.choice import Choice, Event
 from services.gateway.generation.preparation import Prepared, Reading, jobs
 from services.gateway.generation.usage import UsageTally
 from services.gateway.generation.whole_answer import WholeAnswer
-from services.gateway.http.dialect import Exchange, Identity, whole
+from services.gateway.http.dialect import Answer, Exchange, Identity, whole
 from services.gateway.models.served_model import Lexicon, ServedModel
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, TokenLogprob
@@ -62,6 +63,16 @@ def splits(draw: st.DrawFn, one: Chunk) -> list[Chunk]:
 
 def streamed(call: Exchange, lexicon: Lexicon, *choices: Commits) -> str:
     """The whole stream of these choices' commits, which take turns."""
+    return _stream(call, lexicon, choices)[1]
+
+
+def folded(call: Exchange, lexicon: Lexicon, read: Callable[[str], Sequence[Any]], *choices: Commits) -> object:
+    """What the stream adds up to, once `read` has made its events of its frames."""
+    answer, stream = _stream(call, lexicon, choices)
+    return answer.whole(read(stream))
+
+
+def _stream(call: Exchange, lexicon: Lexicon, choices: Sequence[Commits]) -> tuple[Answer[Any], str]:
     identity = _identity(call, lexicon)
     usage = UsageTally(identity.prepared)
     answer = call.answer(identity, usage)
@@ -69,7 +80,7 @@ def streamed(call: Exchange, lexicon: Lexicon, *choices: Commits) -> str:
     for events in _events(identity, choices):
         frames += [answer.frame(told) for event in usage.counted(events) for told in answer.take(event)]
     frames += [answer.frame(told) for told in answer.end()]
-    return b"".join(frames).decode()
+    return answer, b"".join(frames).decode()
 
 
 def collected(call: Exchange, lexicon: Lexicon, *choices: Commits) -> dict[str, object]:
