@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from services.gateway.errors import ApiError
 from services.gateway.formats.parts import PlainParser
 from services.gateway.generation.choice import Choice, Event
+from services.gateway.generation.merged_events import MergedEvents
 from services.gateway.generation.preparation import Prepared, Reading, jobs
 from services.gateway.generation.usage import UsageTally
-from services.gateway.generation.whole_answer import WholeAnswer
 from services.gateway.http.dialect import Answer, Exchange, Identity, whole
 from services.gateway.models.served_model import Lexicon, ServedModel
 from shared.model.llama.model import Model
@@ -77,8 +77,9 @@ def _stream(call: Exchange, lexicon: Lexicon, choices: Sequence[Commits]) -> tup
     usage = UsageTally(identity.prepared)
     answer = call.answer(identity, usage)
     frames = [answer.frame(told) for told in answer.begin()]
-    for events in _events(identity, choices):
-        frames += [answer.frame(told) for event in usage.counted(events) for told in answer.take(event)]
+    for event in _events(identity, choices):
+        usage.saw(event)
+        frames += [answer.frame(told) for told in answer.take(event)]
     frames += [answer.frame(told) for told in answer.end()]
     return answer, b"".join(frames).decode()
 
@@ -86,10 +87,11 @@ def _stream(call: Exchange, lexicon: Lexicon, choices: Sequence[Commits]) -> tup
 def collected(call: Exchange, lexicon: Lexicon, *choices: Commits) -> dict[str, object]:
     """The whole answer as one object."""
     identity = _identity(call, lexicon)
-    usage, read = UsageTally(identity.prepared), WholeAnswer(len(choices))
-    for events in _events(identity, choices):
-        read.take(usage.counted(events))
-    return whole(call.answer(identity, usage), read.events())
+    usage, merged = UsageTally(identity.prepared), MergedEvents(len(choices))
+    for event in _events(identity, choices):
+        usage.saw(event)
+        merged.take(event)
+    return whole(call.answer(identity, usage), merged.events())
 
 
 def _identity(call: Exchange, lexicon: Lexicon) -> Identity:
@@ -101,15 +103,13 @@ def _identity(call: Exchange, lexicon: Lexicon) -> Identity:
     return Identity(id="0" * 32, created=0, prepared=prepared)
 
 
-def _events(identity: Identity, choices: Sequence[Commits]) -> list[list[Event]]:
+def _events(identity: Identity, choices: Sequence[Commits]) -> list[Event]:
     assert len(choices) == len(identity.prepared.jobs)
     readers = [Choice(index, identity.prepared.reading) for index in range(len(choices))]
-    batches: list[list[Event]] = []
+    events: list[Event] = []
     for chunks in itertools.zip_longest(*choices):
-        batch: list[Event] = []
         for reader, chunk in zip(readers, chunks, strict=True):
             for event in reader.take(chunk) if chunk is not None and not reader.ended else ():
                 assert not isinstance(event, ApiError), event
-                batch.append(event)
-        batches.append(batch)
-    return batches
+                events.append(event)
+    return events

@@ -7,8 +7,8 @@ from services.gateway.dialects.chat.request import ChatRequest, parse_chat
 from services.gateway.dialects.completions.answer import CompletionAnswer
 from services.gateway.dialects.completions.request import CompletionRequest, parse_completion
 from services.gateway.dialects.counting import TokenCount
-from services.gateway.dialects.messages.answer import MessagesAnswer
-from services.gateway.dialects.messages.request import MessagesRequest, parse_messages
+from services.gateway.dialects.messages.answer import messages_exchange
+from services.gateway.dialects.messages.request import MessagesRequest
 from services.gateway.dialects.ollama import routes as ollama_routes
 from services.gateway.dialects.ollama.exchange import NDJSON, OllamaEndpoint, chat_exchange, generate_exchange
 from services.gateway.dialects.ollama.models import ShownModel
@@ -25,7 +25,7 @@ from shared.fleet.fleet_values import FleetStatus
 
 CHAT: Final = Dialect(lambda data: StatelessExchange(parse_chat(data), ChatAnswer))
 COMPLETIONS: Final = Dialect(lambda data: StatelessExchange(parse_completion(data), CompletionAnswer))
-MESSAGES: Final = Dialect(lambda data: StatelessExchange(parse_messages(data), MessagesAnswer))
+MESSAGES: Final = Dialect(messages_exchange)
 
 _OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}
 _GONE: Final[dict[str, object]] = {"refusals": (400,), "refused": True}

@@ -36,7 +36,8 @@ class OpenAIAnswer:
         self, request: OpenAIRequest, identity: Identity, usage: UsageTally, prefix: str, kind: str, chunk_kind: str
     ) -> None:
         model = identity.prepared.model
-        self._options = request.stream_options
+        self._counts_at_end = request.stream_options.include_usage
+        self._counts_always = request.stream_options.continuous_usage_stats
         self._prepared = identity.prepared
         self._usage = usage
         self._head = {
@@ -66,7 +67,7 @@ class OpenAIAnswer:
         return [self._finish(event)] if isinstance(event, Finished) else self._pieces(event)
 
     def end(self) -> list[Chunk]:
-        usage: list[Chunk] = [{"choices": [], "usage": self._usage.usage()}] if self._options.include_usage else []
+        usage: list[Chunk] = [{"choices": [], "usage": self._usage.usage()}] if self._counts_at_end else []
         return [*usage, _END]
 
     def frame(self, told: Chunk) -> bytes:
@@ -106,8 +107,12 @@ class OpenAIAnswer:
         more: Mapping[str, object] | None = None,
         top: Mapping[str, object] | None = None,
     ) -> Chunk:
-        choice = {**piece, "logprobs": None, "finish_reason": None, **(more or {})}
-        chunk: dict[str, Any] = {"choices": [choice], **(top or {})}
-        if self._options.continuous_usage_stats:
+        choice: dict[str, object] = {**piece, "logprobs": None, "finish_reason": None}
+        if more:
+            choice |= more
+        chunk: dict[str, Any] = {"choices": [choice]}
+        if top:
+            chunk |= top
+        if self._counts_always:
             chunk["usage"] = self._usage.usage()
         return chunk

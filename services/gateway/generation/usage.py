@@ -1,7 +1,7 @@
 """An answer's counts and times, as named by OpenAI (`usage`), llama.cpp (`timings`) and vLLM (`metrics`)."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from services.gateway.generation.choice import Delta, Event, Finished
 from services.gateway.generation.draft_statistics import DraftStatistics
@@ -23,16 +23,14 @@ class UsageTally:
         self._first: float | None = None
         self._finished: dict[int, Finished] = {}
 
-    def counted(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The same events, each counted before it is given."""
-        for event in events:
-            if isinstance(event, Delta):
-                self._first = self._clock() if self._first is None else self._first
-                self.tokens += len(event.pieces)
-            else:
-                self._finished[event.choice] = event
-                self._last = self._clock()
-            yield event
+    def saw(self, event: Event) -> None:
+        """Count one event."""
+        if isinstance(event, Delta):
+            self._first = self._clock() if self._first is None else self._first
+            self.tokens += len(event.pieces)
+        else:
+            self._finished[event.choice] = event
+            self._last = self._clock()
 
     @property
     def cached(self) -> int:

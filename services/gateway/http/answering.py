@@ -3,7 +3,7 @@ are cancelled."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -15,9 +15,9 @@ from redis.exceptions import RedisError
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.generation.choice import Event, Finished
 from services.gateway.generation.generator import AnswerEvents
+from services.gateway.generation.merged_events import MergedEvents
 from services.gateway.generation.preparation import Prepared, prepare
 from services.gateway.generation.usage import UsageTally
-from services.gateway.generation.whole_answer import WholeAnswer
 from services.gateway.http.account import Account
 from services.gateway.http.attempts import HEADER
 from services.gateway.http.dialect import Answer, Dialect, Exchange, Identity, whole
@@ -60,8 +60,8 @@ class AdmittedExchange:
         """The answer before its first event."""
         return self.exchange.answer(self.identity, self.usage)
 
-    async def read(self, timeout_s: float | None = None) -> Iterable[Event]:
-        """Every event that is there, each counted when it is taken, waiting up to `timeout_s`. Raises `ApiError`.
+    async def read(self, timeout_s: float | None = None) -> Sequence[Event]:
+        """Every event that is there, waiting up to `timeout_s` for one. Raises the `ApiError` that ended a choice.
 
         Kept turns are stored before the client gets the end, because its next turn may come at once.
         """
@@ -71,7 +71,7 @@ class AdmittedExchange:
             if isinstance(event, Finished) and event.turn is not None:
                 with suppress(RedisError, *DISCONNECTED):
                     await self.stores.turns.keep(event.call, event.turn)
-        return self.usage.counted(events)
+        return events
 
 
 class Endpoint:
@@ -204,10 +204,12 @@ def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
 
 
 async def _whole(admitted: AdmittedExchange) -> web.Response:
-    read = WholeAnswer(len(admitted.identity.prepared.jobs))
+    merged = MergedEvents(len(admitted.identity.prepared.jobs))
     while admitted.events.open:
-        read.take(await admitted.read())
-    body = whole(admitted.answer(), read.events())
+        for event in await admitted.read():
+            admitted.usage.saw(event)
+            merged.take(event)
+    body = whole(admitted.answer(), merged.events())
     await admitted.exchange.keep(admitted.stores)
     return web.json_response(body, headers=admitted.headers)
 
@@ -224,8 +226,10 @@ async def play(admitted: AdmittedExchange, answer: Answer[Any], sink: FrameSink)
     """Send an answer's frames, and return the last ones: those of its end, or of an error."""
     try:
         while admitted.events.open:
-            events = await admitted.read(sink.quiet_s())
-            frames = [answer.frame(told) for event in events for told in answer.take(event)]
+            frames: list[bytes] = []
+            for event in await admitted.read(sink.quiet_s()):
+                admitted.usage.saw(event)
+                frames += [answer.frame(told) for told in answer.take(event)]
             await sink.send(frames if frames or sink.quiet_s() else [answer.ping()])
         last = [answer.frame(told) for told in answer.end()]
         await admitted.exchange.keep(admitted.stores)

@@ -57,7 +57,7 @@ class Exchange(Protocol):
 
     def generation(self) -> GenerationRequest: ...
     def answer(self, identity: Identity, usage: UsageTally) -> Answer[Any]:
-        """`usage` has counted every event that the answer takes."""
+        """`usage` has counted every event before the answer takes it."""
 
     async def resolve(self, stores: Stores) -> None:
         """Fetch what the request refers to. Call it before `generation`. Raises `ApiError`."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.gateway.dialects.messages.content import ContentEvents, blocks
-from services.gateway.dialects.messages.request import MessagesRequest
+from services.gateway.dialects.messages.request import MessagesRequest, parse_messages
 from services.gateway.dialects.tokens import traces
 from services.gateway.errors import ApiError
 from services.gateway.generation.choice import CommittedToken, Event, Finished
 from services.gateway.generation.usage import UsageTally
 from services.gateway.http import anthropic_errors
-from services.gateway.http.dialect import Identity
+from services.gateway.http.dialect import Identity, StatelessExchange
 from services.gateway.http.sse import event as framed
 
 _PING: Final = framed({"type": "ping"})
@@ -97,3 +97,9 @@ class MessagesAnswer:
 
 def _input(fresh: int, cached: int) -> dict[str, object]:
     return {"input_tokens": fresh, "cache_creation_input_tokens": 0, "cache_read_input_tokens": cached}
+
+
+def messages_exchange(data: bytes) -> StatelessExchange[MessagesRequest]:
+    """A checked Messages request. Raises a 400 `ApiError` for a body that is not one."""
+    request = parse_messages(data)
+    return StatelessExchange(request, MessagesAnswer, request.warnings)

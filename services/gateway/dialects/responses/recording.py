@@ -15,7 +15,6 @@ import structlog
 from aiohttp import web
 from redis.exceptions import RedisError
 
-from services.gateway.dialects.responses.answer import unframed
 from services.gateway.dialects.responses.exchange import ResponsesExchange
 from services.gateway.dialects.responses.following import follow
 from services.gateway.errors import REDIS_DOWN, SERVER, ApiError, unavailable
@@ -42,13 +41,14 @@ class ResponsesEndpoint(Endpoint):
         response_id = f"resp_{admitted.identity.id}"
         key = records.key(response_id)
         answer = admitted.answer()
-        frames = [answer.frame(told) for told in answer.begin()]
+        begun = answer.begin()
+        frames = [answer.frame(told) for told in begun]
         with background.beginning(key):
             await _begin(admitted, response_id, frames)
             recorder = _Recorder(records, response_id, len(frames))
             background.start(key, admitted.holdings, partial(_record, admitted, answer, recorder))
         if not exchange.streaming:
-            return web.json_response(unframed(frames[0])["response"], headers=admitted.headers)
+            return web.json_response(begun[0]["response"], headers=admitted.headers)
         with admitted.gateway.activity.stay():  # until the reader has the end too, not only the writer
             return await follow(
                 admitted.request, response_id, RecordedEvent(0, frames[0], last=False), -1, admitted.headers

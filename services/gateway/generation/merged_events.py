@@ -1,12 +1,10 @@
 """All events of an answer as the fewest that say the same. Pure."""
 
-from collections.abc import Iterable
-
 from services.gateway.formats.parts import Part, merged
 from services.gateway.generation.choice import CommittedToken, Delta, Event, Finished
 
 
-class WholeAnswer:
+class MergedEvents:
     """Takes every event of an answer with `choices` choices.
 
     Then `events` are those that a dialect would have read if each choice had been one commit: its delta, also if it
@@ -19,14 +17,13 @@ class WholeAnswer:
         self._tails = [""] * choices
         self._ends: dict[int, Finished] = {}
 
-    def take(self, events: Iterable[Event]) -> None:
-        for event in events:
-            if isinstance(event, Finished):
-                self._ends[event.choice] = event
-            else:
-                self._pieces[event.choice] += event.pieces
-                self._parts[event.choice] += event.parts
-                self._tails[event.choice] += event.tail
+    def take(self, event: Event) -> None:
+        if isinstance(event, Finished):
+            self._ends[event.choice] = event
+        else:
+            self._pieces[event.choice] += event.pieces
+            self._parts[event.choice] += event.parts
+            self._tails[event.choice] += event.tail
 
     def events(self) -> list[Event]:
         """In the order of the choices, all of which must have finished."""
