@@ -10,15 +10,18 @@ Each dialect brings its own `joined`, which puts the stream's deltas together; t
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 
 from services.gateway.errors import ApiError
 from services.gateway.formats.parts import PlainParser
 from services.gateway.generation.choice import Choice, Event
+from services.gateway.generation.merged_events import MergedEvents
 from services.gateway.generation.preparation import Prepared, Reading, jobs
-from services.gateway.http.dialect import Collector, Exchange, Framing, Identity
+from services.gateway.generation.usage import UsageTally
+from services.gateway.http.dialect import Answer, Exchange, Identity, whole
 from services.gateway.models.served_model import Lexicon, ServedModel
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, TokenLogprob
@@ -46,35 +49,49 @@ def answer(lexicon: Lexicon, text: str, finish: Finish = Finish.STOP, logprobs: 
 
 
 @st.composite
-def splits(draw: st.DrawFn, whole: Chunk) -> list[Chunk]:
+def splits(draw: st.DrawFn, one: Chunk) -> list[Chunk]:
     """The same tokens in any number of commits, empty ones too."""
-    length = len(whole.tokens)
+    length = len(one.tokens)
     bounds = [0, *sorted(draw(st.lists(st.integers(0, length), max_size=8))), length]
-    parts = [(whole.tokens[a:b], whole.logprobs[a:b]) for a, b in itertools.pairwise(bounds)]
+    parts = [(one.tokens[a:b], one.logprobs[a:b]) for a, b in itertools.pairwise(bounds)]
     last = len(parts) - 1
     return [
-        Chunk(tokens=tokens, logprobs=logprobs, finish=whole.finish if index == last else Finish.NONE)
+        Chunk(tokens=tokens, logprobs=logprobs, finish=one.finish if index == last else Finish.NONE)
         for index, (tokens, logprobs) in enumerate(parts)
     ]
 
 
 def streamed(call: Exchange, lexicon: Lexicon, *choices: Commits) -> str:
     """The whole stream of these choices' commits, which take turns."""
+    return _stream(call, lexicon, choices)[1]
+
+
+def folded(call: Exchange, lexicon: Lexicon, read: Callable[[str], Sequence[Any]], *choices: Commits) -> object:
+    """What the stream adds up to, once `read` has made its events of its frames."""
+    answer, stream = _stream(call, lexicon, choices)
+    return answer.whole(read(stream))
+
+
+def _stream(call: Exchange, lexicon: Lexicon, choices: Sequence[Commits]) -> tuple[Answer[Any], str]:
     identity = _identity(call, lexicon)
-    framing: Framing = call.framing(identity)
-    frames = [*framing.begin()]
-    for events in _events(identity, choices):
-        frames += framing.frames(events)
-    return b"".join([*frames, *framing.end()]).decode()
+    usage = UsageTally(identity.prepared)
+    answer = call.answer(identity, usage)
+    frames = [answer.frame(told) for told in answer.begin()]
+    for event in _events(identity, choices):
+        usage.saw(event)
+        frames += [answer.frame(told) for told in answer.take(event)]
+    frames += [answer.frame(told) for told in answer.end()]
+    return answer, b"".join(frames).decode()
 
 
 def collected(call: Exchange, lexicon: Lexicon, *choices: Commits) -> dict[str, object]:
     """The whole answer as one object."""
     identity = _identity(call, lexicon)
-    collector: Collector = call.collector(identity)
-    for events in _events(identity, choices):
-        collector.take(events)
-    return collector.body()
+    usage, merged = UsageTally(identity.prepared), MergedEvents(len(choices))
+    for event in _events(identity, choices):
+        usage.saw(event)
+        merged.take(event)
+    return whole(call.answer(identity, usage), merged.events())
 
 
 def _identity(call: Exchange, lexicon: Lexicon) -> Identity:
@@ -86,15 +103,13 @@ def _identity(call: Exchange, lexicon: Lexicon) -> Identity:
     return Identity(id="0" * 32, created=0, prepared=prepared)
 
 
-def _events(identity: Identity, choices: Sequence[Commits]) -> list[list[Event]]:
+def _events(identity: Identity, choices: Sequence[Commits]) -> list[Event]:
     assert len(choices) == len(identity.prepared.jobs)
     readers = [Choice(index, identity.prepared.reading) for index in range(len(choices))]
-    batches: list[list[Event]] = []
+    events: list[Event] = []
     for chunks in itertools.zip_longest(*choices):
-        batch: list[Event] = []
         for reader, chunk in zip(readers, chunks, strict=True):
             for event in reader.take(chunk) if chunk is not None and not reader.ended else ():
                 assert not isinstance(event, ApiError), event
-                batch.append(event)
-        batches.append(batch)
-    return batches
+                events.append(event)
+    return events

@@ -2,14 +2,12 @@
 
 from typing import Final
 
-from services.gateway.dialects.chat.collector import ChatCollector
-from services.gateway.dialects.chat.framing import ChatFraming
+from services.gateway.dialects.chat.answer import ChatAnswer
 from services.gateway.dialects.chat.request import ChatRequest, parse_chat
-from services.gateway.dialects.completions.collector import CompletionCollector
-from services.gateway.dialects.completions.framing import CompletionFraming
+from services.gateway.dialects.completions.answer import CompletionAnswer
 from services.gateway.dialects.completions.request import CompletionRequest, parse_completion
 from services.gateway.dialects.counting import TokenCount
-from services.gateway.dialects.messages.exchange import messages_exchange
+from services.gateway.dialects.messages.answer import messages_exchange
 from services.gateway.dialects.messages.request import MessagesRequest
 from services.gateway.dialects.ollama import routes as ollama_routes
 from services.gateway.dialects.ollama.exchange import NDJSON, OllamaEndpoint, chat_exchange, generate_exchange
@@ -25,10 +23,8 @@ from services.gateway.page import routes as page_routes
 from services.gateway.views import health, models, server, status, tokens
 from shared.fleet.fleet_values import FleetStatus
 
-CHAT: Final = Dialect(lambda data: StatelessExchange(parse_chat(data), ChatFraming, ChatCollector))
-COMPLETIONS: Final = Dialect(
-    lambda data: StatelessExchange(parse_completion(data), CompletionFraming, CompletionCollector)
-)
+CHAT: Final = Dialect(lambda data: StatelessExchange(parse_chat(data), ChatAnswer))
+COMPLETIONS: Final = Dialect(lambda data: StatelessExchange(parse_completion(data), CompletionAnswer))
 MESSAGES: Final = Dialect(messages_exchange)
 
 _OLLAMA_STREAM: Final[dict[str, object]] = {"stream": NDJSON, "submits": True}

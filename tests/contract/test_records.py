@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.gateway.dialects.responses.framing import numbered, told
+from services.gateway.dialects.responses.answer import numbered, unframed
 from services.gateway.dialects.responses.recorders import Recorders
 from services.gateway.http.background_work import Background
 from services.gateway.storage.records import ENDED_TTL_MS, AppendOutcome, Origin, RecordStore
@@ -72,7 +72,7 @@ async def test_a_record_has_one_end(broker: Broker) -> None:
     assert await store.append(ID, 2, [frame(2)]) is AppendOutcome.ENDED
     assert await store.append(ID, 3, [frame(3)]) is AppendOutcome.ENDED
     [*_, last] = await store.read(key)
-    assert (last.number, last.last, told(last.frame)["type"]) == (2, True, "response.failed")
+    assert (last.number, last.last, unframed(last.frame)["type"]) == (2, True, "response.failed")
     assert await store.growing() == {}
 
 
@@ -169,7 +169,7 @@ async def test_records_of_dead_gateways_end(broker: Broker) -> None:
         await recorders.check(7.0)
     assert sorted(await store.growing()) == sorted([record["living"], record["own"]])
     [*_, last] = await store.read(record["dead"])
-    event = told(last.frame)
+    event = unframed(last.frame)
     assert (last.number, event["sequence_number"], event["type"]) == (4, 4, "response.failed")
     assert (event["response"]["status"], event["response"]["output"]) == ("failed", [item])
     assert "has stopped" in event["response"]["error"]["message"]
@@ -215,4 +215,4 @@ async def test_whatever_is_tried_a_record_is_a_prefix_with_one_end(valkey: Broke
     entries = await store.read(key)
     assert [entry.number for entry in entries] == list(range(len(entries)))
     assert [entry.last for entry in entries[:-1]] == [False] * (len(entries) - 1)
-    assert [told(entry.frame)["sequence_number"] for entry in entries] == list(range(len(entries)))
+    assert [unframed(entry.frame)["sequence_number"] for entry in entries] == list(range(len(entries)))

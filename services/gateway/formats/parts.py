@@ -4,7 +4,8 @@ A parser is monotone: it never takes back output, and holds back text that is no
 pushes decides only where one part ends and the next of the same kind begins.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Protocol
 
 from msgspec import Struct
@@ -46,20 +47,28 @@ class CallEnd(Struct, frozen=True):
 Part = Text | Thought | CallStart | CallArguments | CallEnd
 
 
-def merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+def merged(parts: Sequence[Part]) -> tuple[Part, ...]:
     """The same parts, with neighbours of one kind joined."""
+    if len(parts) < 2:
+        return tuple(parts)
     result: list[Part] = []
-    for part in parts:
-        match result[-1] if result else None, part:
-            case Text(before), Text(text):
-                result[-1] = Text(before + text)
-            case Thought(before), Thought(text):
-                result[-1] = Thought(before + text)
-            case CallArguments(index, before), CallArguments(same, text) if index == same:
-                result[-1] = CallArguments(index, before + text)
+    for _, neighbours in groupby(parts, key=_kind):
+        run = list(neighbours)
+        match run[0]:
+            case Text():
+                result.append(Text("".join(part.text for part in run if isinstance(part, Text))))
+            case Thought():
+                result.append(Thought("".join(part.text for part in run if isinstance(part, Thought))))
+            case CallArguments(index):
+                fragments = (part.fragment for part in run if isinstance(part, CallArguments))
+                result.append(CallArguments(index, "".join(fragments)))
             case _:
-                result.append(part)
+                result += run
     return tuple(result)
+
+
+def _kind(part: Part) -> tuple[type, int]:
+    return type(part), part.index if isinstance(part, CallArguments) else 0
 
 
 class PartParser(Protocol):

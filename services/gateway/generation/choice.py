@@ -168,7 +168,7 @@ class Choice:
             len(self._output),
             self._cached or 0,
             self._statistics,
-            self._calls.first if complete else "",
+            self._calls.calls[0].id if complete else "",
             self._calls.turn(self._output, self._reading) if complete else None,
             self._reasoning,
         )

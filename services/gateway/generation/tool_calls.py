@@ -1,4 +1,4 @@
-"""The tool calls of one answer as they come in parts: their number, whether all are complete, and their content."""
+"""The tool calls of one answer, put together as they come in parts."""
 
 from collections.abc import Sequence
 
@@ -7,41 +7,51 @@ from services.gateway.generation.preparation import Reading
 from services.gateway.storage.kept_turns import KeptTurn, behind
 
 
+class ToolCall:
+    """A call as far as it came."""
+
+    def __init__(self, start: CallStart) -> None:
+        self.id = start.id
+        self.name = start.name
+        self.complete = False
+        self.fragments: list[str] = []
+
+    @property
+    def arguments(self) -> str:
+        """Their JSON text, once the call is complete."""
+        return "".join(self.fragments)
+
+
 class Calls:
     """Take every part of one choice, in order."""
 
     def __init__(self) -> None:
-        self.first = ""  # the first call's id
-        self._names: list[str] = []
-        self._arguments: list[list[str]] = []
-        self._ended = 0
+        self.calls: list[ToolCall] = []
         self._text: list[str] = []
 
     def take(self, part: Part) -> None:
         match part:
             case CallStart():
-                self.first = self.first or part.id
-                self._names.append(part.name)
-                self._arguments.append([])
-            case CallArguments():
-                self._arguments[part.index].append(part.fragment)
-            case CallEnd():
-                self._ended += 1
-            case Text():
-                self._text.append(part.text)
+                self.calls.append(ToolCall(part))
+            case CallArguments(index, fragment):
+                self.calls[index].fragments.append(fragment)
+            case CallEnd(index):
+                self.calls[index].complete = True
+            case Text(text):
+                self._text.append(text)
 
     @property
     def made(self) -> bool:
         """Whether any call is complete."""
-        return self._ended > 0
+        return any(call.complete for call in self.calls)
 
     @property
     def complete(self) -> bool:
         """Whether there are calls, and none was cut off."""
-        return 0 < len(self._names) == self._ended
+        return bool(self.calls) and all(call.complete for call in self.calls)
 
     def turn(self, output: Sequence[int], reading: Reading) -> KeptTurn | None:
         """What to keep of this answer; None if its tokens cannot be told from the thinking."""
         tokens = behind(output, reading.piece, reading.thinking_end)
-        calls = zip(self._names, map("".join, self._arguments), strict=True)
-        return KeptTurn(tokens, "".join(self._text), tuple(calls)) if tokens else None
+        calls = tuple((call.name, call.arguments) for call in self.calls)
+        return KeptTurn(tokens, "".join(self._text), calls) if tokens else None

@@ -4,9 +4,9 @@ are cancelled."""
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 from aiohttp import web
@@ -15,11 +15,14 @@ from redis.exceptions import RedisError
 from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.generation.choice import Event, Finished
 from services.gateway.generation.generator import AnswerEvents
+from services.gateway.generation.merged_events import MergedEvents
 from services.gateway.generation.preparation import Prepared, prepare
+from services.gateway.generation.usage import UsageTally
 from services.gateway.http.account import Account
 from services.gateway.http.attempts import HEADER
-from services.gateway.http.dialect import Dialect, Exchange, Framing, Identity
+from services.gateway.http.dialect import Answer, Dialect, Exchange, Identity, whole
 from services.gateway.http.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
+from services.gateway.http.holdings import Holdings
 from services.gateway.http.sse import ClientGone, EventStream
 from services.gateway.storage.stores import Stores
 from shared.process.spans import Span, Tracer
@@ -42,15 +45,33 @@ class AdmittedExchange:
     request: web.Request
     exchange: Exchange
     identity: Identity
-    answer: AnswerEvents
+    events: AnswerEvents
+    usage: UsageTally
     account: Account
     stores: Stores
     headers: Mapping[str, str]
-    held: AsyncExitStack  # places, accounts and jobs: released once generating and reading have ended
+    holdings: Holdings
 
     @property
     def gateway(self) -> Gateway:
         return self.request.app[GATEWAY]
+
+    def answer(self) -> Answer[Any]:
+        """The answer before its first event."""
+        return self.exchange.answer(self.identity, self.usage)
+
+    async def read(self, timeout_s: float | None = None) -> Sequence[Event]:
+        """Every event that is there, waiting up to `timeout_s` for one. Raises the `ApiError` that ended a choice.
+
+        Kept turns are stored before the client gets the end, because its next turn may come at once.
+        """
+        events = await self.events.read(timeout_s)
+        self.account.saw(events)
+        for event in events:
+            if isinstance(event, Finished) and event.turn is not None:
+                with suppress(RedisError, *DISCONNECTED):
+                    await self.stores.turns.keep(event.call, event.turn)
+        return events
 
 
 class Endpoint:
@@ -62,16 +83,16 @@ class Endpoint:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer, whole or streamed. Raises `ApiError` only before headers."""
         gateway = request.app[GATEWAY]
-        async with AsyncExitStack() as held:
-            held.enter_context(gateway.activity.enter())
-            account = held.enter_context(_accounted(request, gateway))
+        async with Holdings() as holdings:
+            holdings.enter(gateway.activity.enter())
+            account = holdings.enter(_accounted(request, gateway))
             _refuse_resumption(request)
             body = await read_body(request)
             exchange = self._dialect.parse(body)
             content = request.path.encode() + b" " + body
             attempt = gateway.attempts.one(request.headers.get(HEADER), request[CALLER], content, request[ANSWER_ID])
-            await held.enter_async_context(attempt)
-            return await self.deliver(await _admit(request, exchange, account, held))
+            await holdings.enter_async(attempt)
+            return await self.deliver(await _admit(request, exchange, account, holdings))
 
     async def deliver(self, admitted: AdmittedExchange) -> web.StreamResponse:
         """Give the client its answer."""
@@ -83,11 +104,11 @@ class Endpoint:
             headers=admitted.headers,
             heartbeat_s=admitted.gateway.heartbeat_s,
         )
-        framing = admitted.exchange.framing(admitted.identity)
+        answer = admitted.answer()
         try:
             await stream.open()
-            await stream.send(framing.begin())
-            await stream.send(await play(admitted, framing, stream))
+            await stream.send([answer.frame(told) for told in answer.begin()])
+            await stream.send(await play(admitted, answer, stream))
         except ClientGone:
             admitted.account.leave()
         finally:
@@ -112,7 +133,7 @@ def _accounted(request: web.Request, gateway: Gateway) -> Iterator[Account]:
         account.close()
 
 
-async def _admit(request: web.Request, exchange: Exchange, account: Account, held: AsyncExitStack) -> AdmittedExchange:
+async def _admit(request: web.Request, exchange: Exchange, account: Account, holdings: Holdings) -> AdmittedExchange:
     """Everything before the first token. Raises `ApiError`."""
     gateway = request.app[GATEWAY]
     stores = gateway.stores.of(request[CALLER])
@@ -123,11 +144,12 @@ async def _admit(request: web.Request, exchange: Exchange, account: Account, hel
         request=request,
         exchange=exchange,
         identity=Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared),
-        answer=await held.enter_async_context(gateway.generator.run(prepared, request[CALLER])),
+        events=await holdings.enter_async(gateway.generator.run(prepared, request[CALLER])),
+        usage=UsageTally(prepared),
         account=account,
         stores=stores,
         headers=headers,
-        held=held,
+        holdings=holdings,
     )
 
 
@@ -182,13 +204,12 @@ def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:
 
 
 async def _whole(admitted: AdmittedExchange) -> web.Response:
-    collector = admitted.exchange.collector(admitted.identity)
-    while admitted.answer.open:
-        events = await admitted.answer.read()
-        admitted.account.saw(events)
-        collector.take(events)
-        await _keep_turns(events, admitted.stores)
-    body = collector.body()
+    merged = MergedEvents(len(admitted.identity.prepared.jobs))
+    while admitted.events.open:
+        for event in await admitted.read():
+            admitted.usage.saw(event)
+            merged.take(event)
+    body = whole(admitted.answer(), merged.events())
     await admitted.exchange.keep(admitted.stores)
     return web.json_response(body, headers=admitted.headers)
 
@@ -201,27 +222,18 @@ class FrameSink(Protocol):
         """Seconds until the silence is too long; 0: it is now."""
 
 
-async def play(admitted: AdmittedExchange, framing: Framing, sink: FrameSink) -> list[bytes]:
+async def play(admitted: AdmittedExchange, answer: Answer[Any], sink: FrameSink) -> list[bytes]:
     """Send an answer's frames, and return the last ones: those of its end, or of an error."""
-    answer, account = admitted.answer, admitted.account
     try:
-        while answer.open:
-            events = await answer.read(sink.quiet_s())
-            account.saw(events)
-            await _keep_turns(events, admitted.stores)
-            frames = framing.frames(events)
-            await sink.send(frames if frames or sink.quiet_s() else [framing.ping()])
-        last = framing.end()
+        while admitted.events.open:
+            frames: list[bytes] = []
+            for event in await admitted.read(sink.quiet_s()):
+                admitted.usage.saw(event)
+                frames += [answer.frame(told) for told in answer.take(event)]
+            await sink.send(frames if frames or sink.quiet_s() else [answer.ping()])
+        last = [answer.frame(told) for told in answer.end()]
         await admitted.exchange.keep(admitted.stores)
     except ApiError as error:
-        account.fail(error)
-        last = framing.fail(error)
+        admitted.account.fail(error)
+        last = [answer.fail(error)]
     return last
-
-
-async def _keep_turns(events: Sequence[Event], stores: Stores) -> None:
-    """Store the kept turns before the client gets the end, because its next turn may come at once."""
-    for event in events:
-        if isinstance(event, Finished) and event.turn is not None:
-            with suppress(RedisError, *DISCONNECTED):
-                await stores.turns.keep(event.call, event.turn)

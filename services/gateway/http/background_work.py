@@ -1,9 +1,10 @@
 """Work without a client: the answers that this gateway writes into records."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+
+from services.gateway.http.holdings import Holdings
 
 
 class Background:
@@ -23,9 +24,9 @@ class Background:
         finally:
             self._beginning.discard(key)
 
-    def start(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run it in a task of its own, so that it survives the request."""
-        task = self._tasks[key] = asyncio.create_task(work, name=f"background {key}")
+    def start(self, key: str, holdings: Holdings, work: Callable[[], Awaitable[None]]) -> None:
+        """Run it in a task of its own, which takes over what the request holds and releases it at its end."""
+        task = self._tasks[key] = asyncio.create_task(_own(holdings.hand_over(), work), name=f"background {key}")
         task.add_done_callback(lambda _: self._tasks.pop(key, None))
 
     def writes(self, key: str) -> bool:
@@ -35,7 +36,13 @@ class Background:
     async def close(self) -> None:
         """End what still runs."""
         tasks = list(self._tasks.values())
+        await asyncio.sleep(0)  # a task that is cancelled before its first step would release nothing
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+async def _own(owned: AbstractAsyncContextManager[object], work: Callable[[], Awaitable[None]]) -> None:
+    async with owned:
+        await work()

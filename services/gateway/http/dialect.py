@@ -1,14 +1,17 @@
-"""What an HTTP dialect provides: a parsed request, frames for a stream, an object for a whole answer. No HTTP in it."""
+"""What an HTTP dialect provides: a parsed request, and an answer as events. No HTTP in it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from services.gateway.errors import ApiError
 from services.gateway.generation.choice import Event
 from services.gateway.generation.preparation import Prepared
+from services.gateway.generation.usage import UsageTally
 from services.gateway.requests.types import GenerationRequest
 from services.gateway.storage.stores import Stores
+
+Told = TypeVar("Told")  # an event of a stream in the dialect's words, as far as possible the object that clients read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,28 +23,31 @@ class Identity:
     prepared: Prepared
 
 
-class Framing(Protocol):
-    """A stream as frames, in order: `begin`, `frames` for each batch of events, then `end` or `fail`.
+class Answer(Protocol[Told]):
+    """An answer in a dialect's words.
 
-    `ping` makes this dialect's clients go on waiting; it may come at any time after `begin`.
+    `begin`, `take` for each event and `end` tell the events of a stream, in order. A stream sends the `frame` of each
+    as it comes; instead of `end` it may `fail`, and a `ping` may come at any time after `begin`, so that clients go on
+    waiting. An answer that is not streamed is `whole`: what the same events add up to.
     """
 
-    def begin(self) -> list[bytes]: ...
-    def frames(self, events: Sequence[Event]) -> list[bytes]: ...
-    def end(self) -> list[bytes]: ...
-    def fail(self, error: ApiError) -> list[bytes]: ...
+    def begin(self) -> list[Told]: ...
+    def take(self, event: Event) -> list[Told]: ...
+    def end(self) -> list[Told]: ...
+    def frame(self, told: Told) -> bytes: ...
+    def fail(self, error: ApiError) -> bytes: ...
     def ping(self) -> bytes: ...
+    def whole(self, told: Sequence[Told]) -> dict[str, object]: ...
 
 
-class Collector(Protocol):
-    """A whole answer: take every batch of events, then make the object."""
-
-    def take(self, events: Sequence[Event]) -> None: ...
-    def body(self) -> dict[str, object]: ...
+def whole(answer: Answer[Told], events: Sequence[Event]) -> dict[str, object]:
+    """The whole answer to all of these events."""
+    told = [*answer.begin(), *(one for event in events for one in answer.take(event)), *answer.end()]
+    return answer.whole(told)
 
 
 class Exchange(Protocol):
-    """A checked request of some dialect, with the two forms that its answer can have."""
+    """A checked request of some dialect, and its answer."""
 
     @property
     def streaming(self) -> bool: ...
@@ -50,8 +56,9 @@ class Exchange(Protocol):
         """What the request asks for and the answer will lack, one line each."""
 
     def generation(self) -> GenerationRequest: ...
-    def framing(self, identity: Identity) -> Framing: ...
-    def collector(self, identity: Identity) -> Collector: ...
+    def answer(self, identity: Identity, usage: UsageTally) -> Answer[Any]:
+        """`usage` has counted every event before the answer takes it."""
+
     async def resolve(self, stores: Stores) -> None:
         """Fetch what the request refers to. Call it before `generation`. Raises `ApiError`."""
 
@@ -74,16 +81,11 @@ class StatelessExchange(Generic[B]):
     """An exchange that refers to nothing and stores nothing."""
 
     def __init__(
-        self,
-        body: B,
-        framing: Callable[[B, Identity], Framing],
-        collector: Callable[[B, Identity], Collector],
-        warnings: Sequence[str] = (),
+        self, body: B, answer: Callable[[B, Identity, UsageTally], Answer[Any]], warnings: Sequence[str] = ()
     ) -> None:
         self.body = body
         self.warnings = warnings
-        self._framing = framing
-        self._collector = collector
+        self._answer = answer
 
     @property
     def streaming(self) -> bool:
@@ -92,11 +94,8 @@ class StatelessExchange(Generic[B]):
     def generation(self) -> GenerationRequest:
         return self.body.generation()
 
-    def framing(self, identity: Identity) -> Framing:
-        return self._framing(self.body, identity)
-
-    def collector(self, identity: Identity) -> Collector:
-        return self._collector(self.body, identity)
+    def answer(self, identity: Identity, usage: UsageTally) -> Answer[Any]:
+        return self._answer(self.body, identity, usage)
 
     async def resolve(self, stores: Stores) -> None:
         pass

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, TypeAdapter, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from services.gateway.requests.types import RESERVED
+from services.gateway.requests.types import RESERVED, GenerationRequest, Prompt
 from shared.wire.messages import Sampling, Speculation
 
 MAX_STOPS: Final = 16
@@ -120,9 +120,17 @@ class GenerationFields(BaseModel):
         limits = (self.max_tokens, self.max_completion_tokens, self.max_output_tokens, self.n_predict)
         return min((limit for limit in limits if limit is not None and limit > 0), default=None)
 
-    def speculation(self) -> Speculation:
-        """Whether drafts are verified."""
-        return _SPECULATION[self.speculative]
+    def asking(self, *prompts: Prompt) -> GenerationRequest:
+        """A request for answers to these prompts with what the shared fields say, its seed decided."""
+        return GenerationRequest(
+            model=self.model,
+            prompts=prompts,
+            sampling=self.sampling(),
+            max_tokens=self.limit(),
+            stops=self.stop,
+            speculation=_SPECULATION[self.speculative],
+            cache_prompt=self.cache_prompt,
+        )
 
 
 _SPECULATION: Final[dict[str | bool, Speculation]] = {

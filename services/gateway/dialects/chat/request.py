@@ -3,6 +3,8 @@
 The gateway refuses a field that it does not support and that would change the answer, and names it.
 """
 
+from dataclasses import replace
+
 from pydantic import Field
 
 from services.gateway.dialects.chat.messages import ChatMessage, continued
@@ -30,16 +32,10 @@ class ChatRequest(GenerationFields, OutputFields, ReasoningFields, ToolFields):
 
     def generation(self) -> GenerationRequest:
         """The request in no dialect, its seed decided. Raises a 400 `ApiError` for contradicting fields."""
-        return GenerationRequest(
-            model=self.model,
-            prompts=(self._conversation(),),
-            sampling=self.sampling(),
+        return replace(
+            self.asking(self._conversation()),
             choices=self.n,
-            max_tokens=self.limit(),
-            stops=self.stop,
             top_logprobs=self.top_logprobs if self.logprobs else -1,
-            speculation=self.speculation(),
-            cache_prompt=self.cache_prompt,
             tools=self.offered(),
             tool_choice=self.choice(),
             output=self.output(),

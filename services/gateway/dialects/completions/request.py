@@ -1,5 +1,6 @@
 """A request for completions of a text as clients send it, checked."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import Field, field_validator
@@ -57,16 +58,11 @@ class CompletionRequest(GenerationFields, OutputFields):
 
     def generation(self) -> GenerationRequest:
         """The request in no dialect, its seed decided. Raises a 400 `ApiError` for contradicting fields."""
-        return GenerationRequest(
-            model=self.model,
-            prompts=tuple(Document(content=text) for text in self.texts),
-            sampling=self.sampling(),
+        return replace(
+            self.asking(*(Document(content=text) for text in self.texts)),
             choices=self.n,
             max_tokens=self.limit() if self.model_fields_set & _LIMITS else DEFAULT_TOKENS,
-            stops=self.stop,
             top_logprobs=-1 if self.logprobs is None else self.logprobs,
-            speculation=self.speculation(),
-            cache_prompt=self.cache_prompt,
             output=self.output(),
         )
 

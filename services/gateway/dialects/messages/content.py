@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
+from services.gateway.dialects.joining import joined
 from services.gateway.dialects.tool_call_ids import ANTHROPIC
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
 
@@ -95,30 +96,18 @@ class ContentEvents:
         return [self._delta("signature_delta", signature=self._signature), stop] if signed else [stop]
 
 
-class Content:
-    """Puts the events of blocks together, as a client would."""
+def blocks(events: Iterable[Event], broken: bool) -> list[dict[str, Any]]:
+    """The blocks that a client puts together; `broken`: without the last block, which was cut off."""
+    pieces: list[list[Mapping[str, Any]]] = []
+    for event in events:
+        if event["type"] == "content_block_start":
+            pieces.append([event["content_block"]])
+        elif event["type"] == "content_block_delta":
+            pieces[-1].append({name: value for name, value in event["delta"].items() if name != "type"})
+    whole = [_block(joined(block)) for block in pieces[: len(pieces) - broken]]
+    return whole or [dict(_EMPTY["text"])]
 
-    def __init__(self) -> None:
-        self._blocks: list[dict[str, Any]] = []
-        self._texts: list[dict[str, list[str]]] = []  # per block what its deltas say, by field
 
-    def take(self, events: Iterable[Event]) -> None:
-        for event in events:
-            if event["type"] == "content_block_start":
-                self._blocks.append(dict(event["content_block"]))
-                self._texts.append({})
-            elif event["type"] == "content_block_delta":
-                for field, text in event["delta"].items():
-                    if field != "type":
-                        self._texts[-1].setdefault(field, []).append(text)
-
-    def blocks(self, broken: bool) -> list[dict[str, Any]]:
-        """The whole blocks; `broken`: leave out the last block, which was cut off."""
-        whole = [self._block(index) for index in range(len(self._blocks) - broken)]
-        return whole or [dict(_EMPTY["text"])]
-
-    def _block(self, index: int) -> dict[str, Any]:
-        said = {field: "".join(texts) for field, texts in self._texts[index].items()}
-        arguments = said.pop("partial_json", "")
-        block = self._blocks[index] | said
-        return block | {"input": from_json(arguments)} if arguments else block
+def _block(block: dict[str, Any]) -> dict[str, Any]:
+    arguments = block.pop("partial_json", "")
+    return block | {"input": from_json(arguments)} if arguments else block

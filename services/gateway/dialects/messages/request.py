@@ -5,6 +5,7 @@ ignored. The gateway ignores what only Anthropic's servers can do, such as web s
 conversations that those servers keep, with the error on which the client sends the whole conversation.
 """
 
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -103,14 +104,9 @@ class MessagesRequest(GenerationFields, OutputFields):
     def generation(self) -> GenerationRequest:
         """The request in no dialect, its seed decided. Raises a 400 `ApiError` where fields contradict each other."""
         tools = offered(self.tools)
-        return GenerationRequest(
-            model=self.model,
-            prompts=(conversation(self.system, self.messages, self.chat_template_kwargs),),
-            sampling=self.sampling(),
-            max_tokens=self.limit(),
+        return replace(
+            self.asking(conversation(self.system, self.messages, self.chat_template_kwargs)),
             stops=(*self.stop_sequences, *self.stop),
-            speculation=self.speculation(),
-            cache_prompt=self.cache_prompt,
             tools=tools,
             tool_choice=chosen(self.tool_choice, tools),
             output=self.output(),

@@ -10,15 +10,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from services.gateway.dialects.ollama.framing import (
-    OllamaCollector,
-    OllamaContent,
-    OllamaFraming,
-    Shape,
-    as_message,
-    as_response,
-    head,
-)
+from services.gateway.dialects.ollama.answer import OllamaAnswer, OllamaContent, Shape, as_message, as_response, head
 from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse_chat, parse_generate
 from services.gateway.errors import ApiError
 from services.gateway.http.answering import Endpoint, read_body
@@ -34,12 +26,8 @@ class OllamaExchange(StatelessExchange[ChatBody | GenerateBody]):
 
     def __init__(self, body: ChatBody | GenerateBody, shape: Shape) -> None:
         self.shape = shape
-        began = time.perf_counter_ns()
-        super().__init__(
-            body,
-            lambda body, identity: OllamaFraming(shape, identity, began, logprobs=body.logprobs),
-            lambda body, identity: OllamaCollector(shape, identity, began, logprobs=body.logprobs),
-        )
+        began_s = time.monotonic()
+        super().__init__(body, lambda body, identity, usage: OllamaAnswer(shape, body, identity, usage, began_s))
 
 
 def chat_exchange(data: bytes) -> OllamaExchange:

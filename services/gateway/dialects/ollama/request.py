@@ -4,6 +4,7 @@ The sampling defaults are Ollama's documented ones, except that the repetition p
 Ollama's `docs/api.md`.
 """
 
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -62,15 +63,10 @@ class OllamaBody(BaseModel):
 
     def request(self, prompt: Prompt, tools: tuple[Tool, ...] = ()) -> GenerationRequest:
         """The request in no dialect, its seed decided."""
-        return GenerationRequest(
+        return replace(
+            self.options.asking(prompt),
             model=self.model,
-            prompts=(prompt,),
-            sampling=self.options.sampling(),
-            max_tokens=self.options.limit(),
-            stops=self.options.stop,
             top_logprobs=self.top_logprobs if self.logprobs else -1,
-            speculation=self.options.speculation(),
-            cache_prompt=self.options.cache_prompt,
             tools=tools,
             output=self._output(),
             reasoning=self._reasoning(),

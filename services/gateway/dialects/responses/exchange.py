@@ -10,11 +10,12 @@ import structlog
 from pydantic import TypeAdapter
 from redis.exceptions import RedisError
 
-from services.gateway.dialects.responses.framing import Answered, ResponsesCollector, ResponsesFraming
+from services.gateway.dialects.responses.answer import ResponsesAnswer
 from services.gateway.dialects.responses.items import Item, ReferenceItem, UnknownItem
 from services.gateway.dialects.responses.request import parse_responses
 from services.gateway.dialects.responses.tools import tool_choice, toolbox
 from services.gateway.errors import ApiError, invalid
+from services.gateway.generation.usage import UsageTally
 from services.gateway.http.dialect import Identity
 from services.gateway.requests.types import GenerationRequest
 from services.gateway.storage.response_store import ResponseStore, StoredResponse
@@ -35,7 +36,7 @@ class ResponsesExchange:
         self._box = toolbox(self._request.tools)
         self._choice = tool_choice(self._request.tool_choice, self._request.parallel_tool_calls, self._box)
         self._items: list[Item] = [item for item in self._request.input or [] if not isinstance(item, UnknownItem)]
-        self._answered: Answered | None = None
+        self._answer: ResponsesAnswer | None = None
 
     @property
     def streaming(self) -> bool:
@@ -68,30 +69,24 @@ class ResponsesExchange:
     def generation(self) -> GenerationRequest:
         return self._request.generation(self._box, self._choice, self._items)
 
-    def framing(self, identity: Identity) -> ResponsesFraming:
-        return ResponsesFraming(self._answer(identity))
-
-    def collector(self, identity: Identity) -> ResponsesCollector:
-        return ResponsesCollector(self._answer(identity))
+    def answer(self, identity: Identity, usage: UsageTally) -> ResponsesAnswer:
+        self._answer = ResponsesAnswer(self._request, self._box, identity, usage)
+        return self._answer
 
     async def keep(self, stores: Stores) -> None:
         """Store the response, unless the request said not to.
 
         Only logs a failure: the client has its answer, and a request that continues it gets an error.
         """
-        if not self._request.store or self._answered is None:
+        if not self._request.store or self._answer is None:
             return
-        response = self._answered.done()
+        response = self._answer.done()
         items = [*(item.model_dump(exclude_none=True) for item in self._items), *response["output"]]
         try:
             if not await stores.responses.keep(StoredResponse(response=response, items=items)):
                 logger.warning("response_not_stored", response=response["id"], reason="it is too big")
         except (RedisError, *DISCONNECTED) as error:
             logger.warning("response_not_stored", response=response["id"], reason=type(error).__name__)
-
-    def _answer(self, identity: Identity) -> Answered:
-        self._answered = Answered(self._request, self._box, identity)
-        return self._answered
 
 
 async def _find_item(item: Item, store: ResponseStore) -> Item:

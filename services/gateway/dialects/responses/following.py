@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 from redis.exceptions import RedisError
 
-from services.gateway.dialects.responses.framing import failure, numbered, told
+from services.gateway.dialects.responses.answer import failure, numbered, unframed
 from services.gateway.http.gateway import CALLER, GATEWAY
 from services.gateway.http.sse import PING, ClientGone, EventStream
 from services.gateway.storage.record_follower import RecordWatch
@@ -93,7 +93,7 @@ class _Reader:
 
     def _lost(self) -> bytes:
         message = "The response is gone: it was deleted, or Redis lost it."
-        response = failure(told(self._first.frame)["response"], message, [])
+        response = failure(unframed(self._first.frame)["response"], message, [])
         return numbered({"type": "response.failed", "response": response}, self._after + 1, resumable=True)
 
     def _unreachable(self) -> bytes:

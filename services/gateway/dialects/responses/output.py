@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from services.gateway.dialects.responses.items import seal
-from services.gateway.dialects.text_logprobs import TextLogprobs
+from services.gateway.dialects.tokens import TextLogprobs
 from services.gateway.dialects.tool_call_ids import OPENAI
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
 
-Event = dict[str, Any]  # `type` and what belongs to it; the framing numbers them
+Told = dict[str, Any]  # an event: `type` and what belongs to it; its frame has a number too
 
 _PREFIXES: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
@@ -31,11 +31,11 @@ class _Open:
     def text(self) -> str:
         return "".join(self.pieces)
 
-    def event(self, name: str, *, content: bool = False, **more: object) -> Event:
+    def event(self, name: str, *, content: bool = False, **more: object) -> Told:
         place = {"item_id": self.head["id"], "output_index": self.index, **({"content_index": 0} if content else {})}
         return {"type": f"response.{name}", **place, **more}
 
-    def item_event(self, name: str, item: Mapping[str, object]) -> Event:
+    def item_event(self, name: str, item: Mapping[str, object]) -> Told:
         return {"type": f"response.output_item.{name}", "output_index": self.index, "item": item}
 
 
@@ -67,9 +67,9 @@ class OutputItems:
         """The output so far; an item that still grows is incomplete."""
         return self._done if self._open is None else [*self._done, self._item(self._open, "incomplete")]
 
-    def push(self, parts: Iterable[Part]) -> list[Event]:
+    def push(self, parts: Iterable[Part]) -> list[Told]:
         """The events of these parts."""
-        events: list[Event] = []
+        events: list[Told] = []
         for part in parts:
             match part:
                 case Text(text):
@@ -84,9 +84,9 @@ class OutputItems:
                     events += self._close("completed")
         return events
 
-    def finish(self, *, cut: bool) -> list[Event]:
+    def finish(self, *, cut: bool) -> list[Told]:
         """The last events; `cut`: the answer reached its limit. An empty answer is an empty message."""
-        begun: list[Event] = []
+        begun: list[Told] = []
         if not self._done and self._open is None:
             begun = self._begin("message", "output_text")
         if self._open is not None and self._open.kind == "function_call":
@@ -94,8 +94,8 @@ class OutputItems:
             self._open = None
         return [*begun, *self._close("incomplete" if cut else "completed")]
 
-    def _grow(self, kind: str, name: str, text: str) -> list[Event]:
-        events: list[Event] = []
+    def _grow(self, kind: str, name: str, text: str) -> list[Told]:
+        events: list[Told] = []
         if self._open is None or self._open.kind != kind:
             events = [*self._close("completed"), *self._begin(kind, name)]
         assert self._open is not None
@@ -103,7 +103,7 @@ class OutputItems:
         more = {"logprobs": self._take_logprobs(self._open)} if kind == "message" else {}
         return [*events, self._open.event(f"{name}.delta", content=True, delta=text, **more)]
 
-    def _begin(self, kind: str, name: str) -> list[Event]:
+    def _begin(self, kind: str, name: str) -> list[Told]:
         role = {"role": "assistant"} if kind == "message" else {}
         self._open = opened = _Open(self._response, len(self._done), kind, **role)
         item = {**opened.head, "status": "in_progress", "content": []}
@@ -114,7 +114,7 @@ class OutputItems:
             opened.event("content_part.added", content=True, part=_part(name, "", [])),
         ]
 
-    def _begin_call(self, start: CallStart) -> list[Event]:
+    def _begin_call(self, start: CallStart) -> list[Told]:
         namespace, name = self._origins.get(start.name, (None, start.name))
         scope = {"namespace": namespace} if namespace else {}
         self._open = opened = _Open(
@@ -122,13 +122,13 @@ class OutputItems:
         )
         return [opened.item_event("added", {**opened.head, "arguments": "", "status": "in_progress"})]
 
-    def _argue(self, fragment: str) -> list[Event]:
+    def _argue(self, fragment: str) -> list[Told]:
         if self._open is None or not fragment:
             return []
         self._open.pieces.append(fragment)
         return [self._open.event("function_call_arguments.delta", delta=fragment)]
 
-    def _close(self, status: str) -> list[Event]:
+    def _close(self, status: str) -> list[Told]:
         opened, self._open = self._open, None
         if opened is None:
             return []
@@ -139,7 +139,7 @@ class OutputItems:
         self._done.append(item)
         return [*self._last(opened), opened.item_event("done", item)]
 
-    def _last(self, opened: _Open) -> list[Event]:
+    def _last(self, opened: _Open) -> list[Told]:
         text = opened.text
         if opened.kind == "function_call":
             return [opened.event("function_call_arguments.done", arguments=text)]

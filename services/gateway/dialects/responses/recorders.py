@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from redis.exceptions import ResponseError
 
-from services.gateway.dialects.responses.framing import failure, numbered, told
+from services.gateway.dialects.responses.answer import failure, numbered, unframed
 from services.gateway.http.background_work import Background
 from services.gateway.storage.records import RecordStore
 from shared.fleet.liveness import AWAY_S, SILENT_S, Liveness, watch
@@ -60,7 +60,7 @@ class Recorders:
                 await self._records.finish(key, 1, b"")  # the record does not exist, and this notes it
                 return
             number = entries[-1].number + 1
-            await self._records.finish(key, number, _farewell([told(entry.frame) for entry in entries], number))
+            await self._records.finish(key, number, _farewell([unframed(entry.frame) for entry in entries], number))
         except (ResponseError, msgspec.MsgspecError, KeyError):
             logger.warning("record_damaged")
             await self._records.drop(key)

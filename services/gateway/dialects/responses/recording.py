@@ -7,8 +7,9 @@ A client that leaves cancels nothing. It, or another client with its key, contin
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
-from typing import Final
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
 
 import structlog
 from aiohttp import web
@@ -16,10 +17,9 @@ from redis.exceptions import RedisError
 
 from services.gateway.dialects.responses.exchange import ResponsesExchange
 from services.gateway.dialects.responses.following import follow
-from services.gateway.dialects.responses.framing import told
 from services.gateway.errors import REDIS_DOWN, SERVER, ApiError, unavailable
 from services.gateway.http.answering import AdmittedExchange, Endpoint, play
-from services.gateway.http.dialect import Framing
+from services.gateway.http.dialect import Answer
 from services.gateway.storage.records import AppendOutcome, Origin, RecordedEvent, RecordStore
 from shared.wire.broker import DISCONNECTED, Reconnect
 
@@ -40,14 +40,15 @@ class ResponsesEndpoint(Endpoint):
         records, background = admitted.stores.records, admitted.gateway.background
         response_id = f"resp_{admitted.identity.id}"
         key = records.key(response_id)
-        framing = exchange.framing(admitted.identity)
-        frames = framing.begin()
+        answer = admitted.answer()
+        begun = answer.begin()
+        frames = [answer.frame(told) for told in begun]
         with background.beginning(key):
             await _begin(admitted, response_id, frames)
             recorder = _Recorder(records, response_id, len(frames))
-            background.start(key, _record(admitted, framing, recorder, admitted.held.pop_all()))
+            background.start(key, admitted.holdings, partial(_record, admitted, answer, recorder))
         if not exchange.streaming:
-            return web.json_response(told(frames[0])["response"], headers=admitted.headers)
+            return web.json_response(begun[0]["response"], headers=admitted.headers)
         with admitted.gateway.activity.stay():  # until the reader has the end too, not only the writer
             return await follow(
                 admitted.request, response_id, RecordedEvent(0, frames[0], last=False), -1, admitted.headers
@@ -115,16 +116,15 @@ async def _insist(action: Callable[[], Awaitable[AppendOutcome]]) -> AppendOutco
             return written
 
 
-async def _record(admitted: AdmittedExchange, framing: Framing, recorder: _Recorder, held: AsyncExitStack) -> None:
-    """Write the whole answer, then release what it held. `Recorders` ends a record that has no end."""
+async def _record(admitted: AdmittedExchange, answer: Answer[Any], recorder: _Recorder) -> None:
+    """Write the whole answer. `Recorders` ends a record that has no end."""
     [job] = admitted.identity.prepared.jobs
-    async with held:
-        try:
-            async with asyncio.timeout(job.timeout_ms / 1000 + _GRACE_S):
-                await recorder.finish(await play(admitted, framing, recorder))
-        except _Closed:
-            admitted.account.leave()
-            with suppress(RedisError, *DISCONNECTED):
-                await admitted.stores.responses.forget(recorder.response_id)
-        except Exception:
-            logger.exception("recording_failed", response=recorder.response_id)
+    try:
+        async with asyncio.timeout(job.timeout_ms / 1000 + _GRACE_S):
+            await recorder.finish(await play(admitted, answer, recorder))
+    except _Closed:
+        admitted.account.leave()
+        with suppress(RedisError, *DISCONNECTED):
+            await admitted.stores.responses.forget(recorder.response_id)
+    except Exception:
+        logger.exception("recording_failed", response=recorder.response_id)

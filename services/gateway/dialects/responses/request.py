@@ -5,6 +5,7 @@ with a warning, tools and items of types that only OpenAI's own service has.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -98,15 +99,10 @@ class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
         conversation: list[Mapping[str, object]] = [*messages(items)]
         if self.instructions:
             conversation.insert(0, {"role": "system", "content": self.instructions})
-        return GenerationRequest(
-            model=self.model,
-            prompts=(Conversation(messages=tuple(conversation), template_variables=self.chat_template_kwargs),),
-            sampling=self.sampling(),
-            max_tokens=self.limit(),
-            stops=self.stop,
+        prompt = Conversation(messages=tuple(conversation), template_variables=self.chat_template_kwargs)
+        return replace(
+            self.asking(prompt),
             top_logprobs=self.top_logprobs if self.logprobs else -1,
-            speculation=self.speculation(),
-            cache_prompt=self.cache_prompt,
             tools=tuple(box.tools.values()),
             tool_choice=choice,
             output=self.output(),

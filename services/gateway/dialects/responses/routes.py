@@ -6,8 +6,8 @@ from typing import Any, Final, Literal
 from aiohttp import web
 from pydantic import BaseModel
 
+from services.gateway.dialects.responses.answer import unframed
 from services.gateway.dialects.responses.following import follow
-from services.gateway.dialects.responses.framing import told
 from services.gateway.errors import ApiError, draining, invalid
 from services.gateway.http.gateway import CALLER, GATEWAY
 from services.gateway.storage.records import Record
@@ -114,10 +114,10 @@ async def _cancel(request: web.Request, record: Record) -> None:
 def _state(record: Record) -> dict[str, Any]:
     """The response so far."""
     if record.newest.last:
-        response: dict[str, Any] = told(record.newest.frame)["response"]
+        response: dict[str, Any] = unframed(record.newest.frame)["response"]
         return response
     status = "in_progress" if record.newest.number >= _QUEUED else "queued"
-    return {**told(record.first.frame)["response"], "status": status}
+    return {**unframed(record.first.frame)["response"], "status": status}
 
 
 def _stores(request: web.Request) -> Stores:

@@ -1,0 +1,155 @@
+"""An answer as Ollama gives it: objects with a piece each, and a last one with counts and durations in nanoseconds.
+
+Each tool call is sent whole, as soon as it is complete; one that was cut off is never sent.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+from services.gateway.dialects.ollama.request import ChatBody, GenerateBody
+from services.gateway.dialects.tokens import entries
+from services.gateway.dialects.tool_call_ids import OPENAI
+from services.gateway.errors import ApiError
+from services.gateway.formats.parts import CallEnd, Part, Text, Thought
+from services.gateway.generation.choice import Event, Finished
+from services.gateway.generation.tool_calls import Calls
+from services.gateway.generation.usage import UsageTally
+from services.gateway.http.dialect import Identity
+
+
+@dataclass(slots=True)
+class OllamaContent:
+    """The content of one object of the stream, or of the whole answer."""
+
+    text: str = ""
+    thinking: str = ""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[dict[str, Any]] | None = None
+    counts: dict[str, object] = field(default_factory=dict)  # of the last object
+
+
+Shape = Callable[[OllamaContent], dict[str, Any]]
+
+
+def as_message(said: OllamaContent) -> dict[str, Any]:
+    """Chat's form."""
+    message: dict[str, Any] = {"role": "assistant", "content": said.text}
+    if said.thinking:
+        message["thinking"] = said.thinking
+    if said.calls:
+        message["tool_calls"] = said.calls
+    return {"message": message}
+
+
+def as_response(said: OllamaContent) -> dict[str, Any]:
+    """Generate's form."""
+    return {"response": said.text, **({"thinking": said.thinking} if said.thinking else {})}
+
+
+def head(model: str) -> dict[str, Any]:
+    """What every object begins with."""
+    return {"model": model, "created_at": timestamp(datetime.now(UTC))}
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class OllamaAnswer:
+    """A stream of lines."""
+
+    def __init__(
+        self, shape: Shape, body: ChatBody | GenerateBody, identity: Identity, usage: UsageTally, began_s: float
+    ) -> None:
+        """`began_s`: when the request came, by `time.monotonic`."""
+        self._shape = shape
+        self._prepared = identity.prepared
+        self._usage = usage
+        self._began_s = began_s
+        self._logprobs = body.logprobs
+        self._calls = Calls()
+        self._reason = ""
+
+    def begin(self) -> list[OllamaContent]:
+        return []
+
+    def take(self, event: Event) -> list[OllamaContent]:
+        if isinstance(event, Finished):
+            self._reason = event.reason
+            return []
+        said = [content for part in event.parts for content in self._say(part)]
+        if self._logprobs and event.pieces:
+            # A commit's log-probabilities come with its first object.
+            said = said or [OllamaContent()]
+            said[0].logprobs = entries(event.pieces, self._prepared.lexicon, ("token", "logprob", "bytes"))
+        return said
+
+    def _say(self, part: Part) -> list[OllamaContent]:
+        self._calls.take(part)
+        match part:
+            case Text(text):
+                return [OllamaContent(text=text)]
+            case Thought(text):
+                return [OllamaContent(thinking=text)]
+            case CallEnd(index):
+                call = self._calls.calls[index]
+                function = {"index": index, "name": call.name, "arguments": json.loads(call.arguments or "{}")}
+                return [OllamaContent(calls=[{"id": OPENAI + call.id, "function": function}])]
+        return []
+
+    def end(self) -> list[OllamaContent]:
+        counts: dict[str, object] = {
+            "done_reason": "length" if self._reason == "length" else "stop",
+            "total_duration": _nanoseconds(time.monotonic() - self._began_s),
+            "load_duration": 0,
+            "prompt_eval_count": self._usage.prompt,
+            "prompt_eval_duration": _nanoseconds(self._usage.prompt_s),
+            "eval_count": self._usage.tokens,
+            "eval_duration": _nanoseconds(self._usage.predicted_s),
+            "seed": self._prepared.seed,
+            "speculative": self._usage.statistics.report(),
+        }
+        return [OllamaContent(counts=counts)]
+
+    def frame(self, told: OllamaContent) -> bytes:
+        return _line(self._object(told))
+
+    def fail(self, error: ApiError) -> bytes:
+        return _line({"error": error.message})
+
+    def ping(self) -> bytes:
+        """An empty object, because lines of JSON have no comments."""
+        return self.frame(OllamaContent())
+
+    def whole(self, told: Sequence[OllamaContent]) -> dict[str, object]:
+        """One object with the content of all."""
+        logprobs = [one.logprobs for one in told if one.logprobs is not None]
+        return self._object(
+            OllamaContent(
+                text="".join(one.text for one in told),
+                thinking="".join(one.thinking for one in told),
+                calls=list(chain.from_iterable(one.calls for one in told)),
+                logprobs=list(chain.from_iterable(logprobs)) if logprobs else None,
+                counts=told[-1].counts,
+            )
+        )
+
+    def _object(self, said: OllamaContent) -> dict[str, Any]:
+        chosen = {} if said.logprobs is None else {"logprobs": said.logprobs}
+        done = bool(said.counts)
+        return {**head(self._prepared.model.name), **self._shape(said), **chosen, "done": done, **said.counts}
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _line(value: object) -> bytes:
+    # Not msgspec: a call's arguments may hold integers beyond 64 bits.
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
