@@ -16,6 +16,7 @@ from services.gateway.models.served_model import Lexicon
 from services.gateway.table import CHAT, COMPLETIONS, MESSAGES
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish
+from tests.examples import few
 from tests.golden import normalised
 from tests.service.scripted import HI, MODEL, fixed, stack
 from tests.splitting import answer, collected, folded, splits, toy_lexicon
@@ -94,7 +95,7 @@ def lexicon(model: Model) -> Lexicon:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=few(160))
 @given(drawn=st.data())
 def test_a_whole_answer_is_the_fold_of_the_frames(lexicon: Lexicon, drawn: st.DataObject, dialect: str) -> None:
     parse, body, read = DIALECTS[dialect]
