@@ -149,9 +149,9 @@ class ModelProposer:
             if not tokens:
                 continue
             budget -= len(tokens)
-            rows.extend(tokens, len(session.slot.tokens) - len(tokens), session.slot.id)
-            if len(session.slot.tokens) == len(session.view):
-                rows.outputs[-1] = True
+            ends = len(session.slot.tokens) == len(session.view)
+            rows.extend(tokens, len(session.slot.tokens) - len(tokens), session.slot.id, output_last=ends)
+            if ends:
                 drawing.append(_Drawing(session, node, len(rows) - 1))
         return drawing + self._beside(rows, drawing, others)
 

@@ -52,7 +52,7 @@ def main(
 ) -> None:
     """Own the target model and decide every token."""
     logs.configure("verifier", log_level)
-    # What is wrong on the command line is told before Redis is asked and anything is loaded.
+    # Report wrong options before connecting to Redis or loading anything.
     check(redis)
     model_source.check(target_model, "--target-model")
     place = place_target(target_device, tensor_split)

@@ -1,6 +1,7 @@
-"""What this model on this device keeps: whether logits are bit-exact, and what rows cost (`shared.model.row_costs`).
+"""Measures whether this device computes this model's logits bit for bit, and caches that with the row costs.
 
-The answers are cached on disk by model file, device and build, so that only the first start pays for them.
+The cache on disk is keyed by model file, device and build, so only the first start measures.
+`shared.model.row_costs` measures the row costs.
 """
 
 import hashlib
@@ -20,29 +21,30 @@ from shared.model.target import Target
 
 logger = structlog.get_logger()
 
-PROBE_ROWS: Final = 72  # the probe reads the logits of so many rows of one decode; ggml changes kernels at 64
-# A cached table whose single row is further off than this was measured on a busy machine, or the machine changed.
+PROBE_ROWS: Final = 72  # rows of the probe's largest decode, because ggml changes kernels at 64
+# If a single row takes longer or shorter than the cached time by more than this factor, the cache is not used: the
+# machine was busy at the measurement, or has changed.
 _TOLERANCE: Final = 1.25
-_VERSION: Final = 4  # of what is measured; raise it when the meaning of the cached numbers changes
+_VERSION: Final = 4  # part of the cache key; raise it when the meaning of the cached numbers changes
 
 
 @dataclass(frozen=True, slots=True)
 class LogitDifferences:
-    """Largest differences in logits between two ways to compute the same row; 0.0 is bit-equal."""
+    """The largest differences in logits between two ways to compute the same row; 0.0 means bit-equal."""
 
-    single_row: float  # one row alone against many in one decode
-    rows: float  # two or more rows against many
-    neighbours: float  # with other sequences in the same decode
-    cells: float  # after another sequence was freed and its cells reused
+    single_row: float  # one row per decode against many
+    rows: float  # two or more rows per decode against many
+    neighbours: float  # beside rows of another sequence
+    cells: float  # in cells that another sequence has freed
 
     @property
     def at_no_cost(self) -> bool:
-        """Bit for bit without padding a single row."""
+        """Whether logits are bit-equal without padding."""
         return self.single_row == 0.0 and self.with_padding
 
     @property
     def with_padding(self) -> bool:
-        """Bit for bit if no sequence ever has a single row."""
+        """Whether logits are bit-equal as long as no sequence has a single row in a decode."""
         return self.rows == self.neighbours == self.cells == 0.0
 
     @property
@@ -58,7 +60,7 @@ class _Prober:
         self._tokens = tokens
 
     def decode(self, runs: list[tuple[int, int, int]]) -> list[Logits]:
-        """Runs of (sequence, start, count) in one decode; the logits of the first run's rows."""
+        """Decode runs of (sequence, start, count) together; returns the logits of the first run's rows."""
         rows = Rows()
         for index, (sequence, start, count) in enumerate(runs):
             for position in range(start, start + count):
@@ -101,7 +103,7 @@ class _Prober:
             start = len(found)
             width = min(width, count - start)
             if width == 1 and widths[0] != 1 and len(set(widths)) == 1:
-                break  # a remainder of one row is not what this probe is about
+                break  # this probe does not test single rows
             if width > 0:
                 found += self.decode([(0, start, width)])
         return _difference(reference, found)
@@ -112,13 +114,13 @@ def _difference(one: list[Logits], other: list[Logits]) -> float:
 
 
 def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bool:
-    """Whether a single row costs now what the table says. The first sequence must be free, and is so after."""
+    """Whether a single row still costs what the table says. The first sequence must be empty, and is left empty."""
     fresh = row_costs.measure(target, tokens, (1,))[1]
     return rows[1] / _TOLERANCE <= fresh <= rows[1] * _TOLERANCE
 
 
 def measure_exactness(target: Target, tokens: list[int]) -> LogitDifferences:
-    """How far logits depend on what else is decoded. Leaves every sequence empty."""
+    """How much logits depend on what else is in the decode or the cache. Leaves every sequence empty."""
     return _Prober(target, tokens).measure_exactness()
 
 
@@ -132,7 +134,7 @@ class Cache:
         self._path = folder / f"{name}.json"
 
     def load(self) -> tuple[dict[int, float], LogitDifferences] | None:
-        """What an earlier start measured, or None; a damaged file counts as none."""
+        """The measurements of an earlier start; None if there are none or the file is damaged."""
         try:
             data = json.loads(self._path.read_text())
             return {int(count): float(ms) for count, ms in data["rows"].items()}, LogitDifferences(**data["exactness"])
@@ -140,7 +142,7 @@ class Cache:
             return None
 
     def store(self, rows: dict[int, float], exactness: LogitDifferences) -> None:
-        """Keep the measurements; a read-only disk only costs the next start a second."""
+        """Save the measurements; if the disk cannot be written, the next start measures again."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._path.with_suffix(f".{os.getpid()}.tmp")

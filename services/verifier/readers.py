@@ -1,8 +1,8 @@
-"""Frees the requests of gateways that died: nobody would read their answers, and others wait for their places.
+"""Ends the requests of dead gateways, so that other requests get their places.
 
-A gateway is dead once its card was not renewed for `SILENT_S`, three heartbeats and more, as seen from here without a
-break: time in which Redis or we ourselves were away does not count, so an outage never costs a living gateway its
-requests. Each verifier watches the requests of its model, waiting and running, whoever holds them.
+A gateway is dead once its card was not renewed for `SILENT_S`, over three heartbeats. Time in which Redis or this
+process was away does not count, so an outage never costs a living gateway its requests. Each verifier watches all
+requests of its model, waiting and running, its own and other verifiers'.
 """
 
 import math
@@ -23,12 +23,12 @@ class Readers:
     def __init__(
         self, store: JobStore, registry: Registry, freed: Callable[[int], object] = lambda requests: None
     ) -> None:
-        """`freed` is told how many requests were."""
+        """`freed` is called with the number of requests that were ended."""
         self._freed = freed
         self._store = store
         self._registry = registry
         self._liveness = Liveness(SILENT_S, AWAY_S)
-        self._readers: dict[str, str] = {}  # of the live requests
+        self._readers: dict[str, str] = {}  # live request to its gateway
 
     async def run(self) -> None:
         """Watch for ever."""
