@@ -34,7 +34,7 @@ def main(
 ) -> None:
     """Guess what the target will say; nothing depends on it."""
     logs.configure("drafter", log_level)
-    # What is wrong on the command line is told before Redis is asked and anything is loaded.
+    # Report wrong options before connecting to Redis or loading anything.
     check(redis)
     if draft_model:
         model_source.check(draft_model, "--draft-model")
@@ -54,7 +54,7 @@ def main(
 
             registry = Registry(broker.redis)
             async with Arriving(registry, instance, "drafter", threads) as arriving:
-                # First the file: what is wrong with it is told at once, and not when there is a verifier to wait for.
+                # The file comes first, so that its errors are reported before any wait for a verifier.
                 path = await asyncio.to_thread(find, draft_model)
                 found = await place_drafter(place, arriving, gpu_layers, stop)
                 if found is None:
