@@ -100,7 +100,6 @@ class DraftTree:
         return passed
 
     def restart(self) -> None:
-        """Forget every guess."""
         self.root.children.clear()
         self.root.drawn = False
         self._recount()

@@ -115,38 +115,30 @@ class Proposer(Protocol):
     @property
     def sessions(self) -> int:
         """The number of open sessions."""
-        ...
 
     @property
     def busy(self) -> bool:
         """Whether `step` has anything to do; otherwise the drafter sleeps."""
-        ...
 
     @property
     def step_us(self) -> int:
         """The present time of one more token in microseconds; 0 if drafts come all at once."""
-        ...
 
     @property
     def burst(self) -> int:
         """How many steps to take before sending their drafts; 1 while a verifier may be waiting."""
-        ...
 
     def open(self, opening: Opening) -> None:
         """Start a session; it replaces one that is open under this id."""
-        ...
 
     def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
         """The target decided `tokens` after `base`. False if commits before `base` were missed."""
-        ...
 
     def close(self, request_id: str) -> None:
         """End a session; ignores unknown ids."""
-        ...
 
     def step(self) -> list[Draft]:
         """Do one unit of work; returns its guesses."""
-        ...
 
 
 class Path:

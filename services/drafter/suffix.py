@@ -1,9 +1,9 @@
 """Finds where the last tokens of a context occurred before: long matches, the latest first. Pure.
 
-Places are chained by hashes of their last 2, 4, 8 and 16 tokens, and a search compares the tokens, so collisions cost
-time but never give a wrong match. The longest match is missed if more than `LOOKS` later places share its last 2, 4, 8
-or 16 tokens; a suffix automaton (Blumer et al. 1985) would never miss it, for about ten times the memory. Chaining: LZ77
-as in deflate (RFC 1951, section 4).
+Places are chained by hashes of their last 2, 4, 8 and 16 tokens. A search compares the tokens, so collisions cost time
+but never give a wrong match. The longest match is missed if more than `LOOKS` later places share its last 2, 4, 8 or 16
+tokens; a suffix automaton (Blumer et al. 1985) would never miss it, for about ten times the memory. Chaining as in
+deflate (RFC 1951, section 4).
 """
 
 from array import array

@@ -7,6 +7,7 @@ The cache on disk is keyed by model file, device and build, so only the first st
 import hashlib
 import json
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -52,63 +53,6 @@ class LogitDifferences:
         return max(self.single_row, self.rows, self.neighbours, self.cells)
 
 
-class _Prober:
-    """Runs rows of the probe text through a target whose sequences are all free."""
-
-    def __init__(self, target: Target, tokens: list[int]) -> None:
-        self._target = target
-        self._tokens = tokens
-
-    def decode(self, runs: list[tuple[int, int, int]]) -> list[Logits]:
-        """Decode runs of (sequence, start, count) together; returns the logits of the first run's rows."""
-        rows = Rows()
-        for index, (sequence, start, count) in enumerate(runs):
-            for position in range(start, start + count):
-                rows.add(self._tokens[position], position, (sequence,), index == 0)
-        self._target.decode(rows)
-        return [self._target.logits(row).copy() for row in range(runs[0][2])]
-
-    def clear(self) -> None:
-        for sequence in range(self._target.sequences):
-            self._target.truncate(sequence, 0)
-
-    def measure_exactness(self) -> LogitDifferences:
-        count = min(len(self._tokens), PROBE_ROWS, self._target.n_ctx)
-        self.clear()
-        reference = self.decode([(0, 0, count)])
-        self.clear()
-        tail = 6
-        single = self._in_pieces(reference, count, [count - tail] + [1] * tail)
-        rows = max(self._in_pieces(reference, count, [width] * (count // width + 1)) for width in (2, 5, 9, count // 2))
-        neighbours = cells = 0.0
-        if self._target.sequences > 1:
-            self.clear()
-            self.decode([(1, 0, count // 2)])
-            found = self.decode([(0, 0, count // 2), (1, count // 2, 3)])
-            found += self.decode([(0, count // 2, count - count // 2), (1, count // 2 + 3, 2)])
-            neighbours = _difference(reference, found)
-            self.clear()
-            self.decode([(1, 0, count // 2)])
-            found = self.decode([(0, 0, count // 2)])
-            self._target.truncate(1, 0)
-            found += self.decode([(0, count // 2, count - count // 2)])
-            cells = _difference(reference, found)
-        self.clear()
-        return LogitDifferences(single, rows, neighbours, cells)
-
-    def _in_pieces(self, reference: list[Logits], count: int, widths: list[int]) -> float:
-        self._target.truncate(0, 0)
-        found: list[Logits] = []
-        for width in widths:
-            start = len(found)
-            width = min(width, count - start)
-            if width == 1 and widths[0] != 1 and len(set(widths)) == 1:
-                break  # this probe does not test single rows
-            if width > 0:
-                found += self.decode([(0, start, width)])
-        return _difference(reference, found)
-
-
 def _difference(one: list[Logits], other: list[Logits]) -> float:
     return float(max(np.abs(a - b).max() for a, b in zip(one, other, strict=False)))
 
@@ -121,7 +65,55 @@ def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bo
 
 def measure_exactness(target: Target, tokens: list[int]) -> LogitDifferences:
     """How much logits depend on what else is in the decode or the cache. Leaves every sequence empty."""
-    return _Prober(target, tokens).measure_exactness()
+    count = min(len(tokens), PROBE_ROWS, target.n_ctx)
+    half, tail = count // 2, 6
+
+    def decode(*runs: tuple[int, int, int]) -> list[Logits]:
+        """Decode runs of (sequence, start, count) together; returns the logits of the first run's rows."""
+        rows = Rows()
+        for index, (sequence, start, length) in enumerate(runs):
+            for position in range(start, start + length):
+                rows.add(tokens[position], position, (sequence,), index == 0)
+        target.decode(rows)
+        return [target.logits(row).copy() for row in range(runs[0][2])]
+
+    def clear() -> None:
+        for sequence in range(target.sequences):
+            target.truncate(sequence, 0)
+
+    def in_pieces(widths: Iterable[int]) -> float:
+        clear()
+        found: list[Logits] = []
+        for width in widths:
+            found += decode((0, len(found), width))
+        return _difference(reference, found)
+
+    clear()
+    reference = decode((0, 0, count))
+    single = in_pieces([count - tail] + [1] * tail)
+    rows = max(in_pieces(_widths(width, count)) for width in (2, 5, 9, half))
+    neighbours = cells = 0.0
+    if target.sequences > 1:
+        clear()
+        decode((1, 0, half))
+        found = decode((0, 0, half), (1, half, 3))
+        found += decode((0, half, count - half), (1, half + 3, 2))
+        neighbours = _difference(reference, found)
+        clear()
+        decode((1, 0, half))
+        found = decode((0, 0, half))
+        target.truncate(1, 0)
+        found += decode((0, half, count - half))
+        cells = _difference(reference, found)
+    clear()
+    return LogitDifferences(single, rows, neighbours, cells)
+
+
+def _widths(width: int, count: int) -> Iterator[int]:
+    """The widths of `count` rows in pieces of `width`, without a remainder of one row."""
+    for start in range(0, count, width):
+        if count - start > 1:
+            yield min(width, count - start)
 
 
 class Cache:

@@ -86,7 +86,6 @@ class Claims:
         self._room.set()
 
     async def run_new(self) -> None:
-        """Claim new jobs for ever."""
         reconnect = Reconnect("claims")
         while True:
             if len(self._held) >= self._slots:
@@ -132,9 +131,9 @@ class Claims:
 
     async def _claim(self, request_id: str) -> None:
         async with self._claiming:
-            await self._claim_one(request_id)
+            await self._claim_alone(request_id)
 
-    async def _claim_one(self, request_id: str) -> None:
+    async def _claim_alone(self, request_id: str) -> None:
         if len(self._held) >= self._slots or request_id in self._held or request_id in self._ending:
             return  # the other loop took the last slot meanwhile; a later orphan check finds the job again
         self._held.add(request_id)

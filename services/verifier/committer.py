@@ -62,7 +62,6 @@ class Committer:
         await self._queue.join()
 
     async def run(self) -> None:
-        """Send for ever."""
         reconnect = Reconnect("committer")
         while True:
             batch = await self._queue.get()

@@ -150,7 +150,6 @@ class Engine:
         return LEAD if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
 
     def plan(self, may_wait: bool = True) -> Round:
-        """The next decode, or how long to wait for drafts first."""
         return self._planner.plan(self.running, self.drafters, self._clock() * 1000, may_wait)
 
     # ------------------------------------------------------------ decode and walk: in the target's thread

@@ -164,7 +164,6 @@ class Generation:
         self.contributions.restart()
 
     def close_session(self, name: str) -> None:
-        """End the session with a drafter."""
         del self.sessions[name]
         self.contributions.restart()
 

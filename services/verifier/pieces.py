@@ -20,8 +20,6 @@ _JUMP: Final = 2.0  # one decode changes a ratio as if it was at most this facto
 
 
 class Pieces:
-    """Sizes the pieces of one target's prompts."""
-
     def __init__(self, costs: RowCosts, min_rows: int, max_rows: int, unified: bool = True) -> None:
         """No piece has fewer than `min_rows`, and no decode more than `max_rows`.
 

@@ -31,7 +31,6 @@ class Readers:
         self._readers: dict[str, str] = {}  # live request to its gateway
 
     async def run(self) -> None:
-        """Watch for ever."""
         await watch("readers", self._liveness, self.check)
 
     async def check(self, now: float) -> None:

@@ -81,8 +81,6 @@ class Decoded:
 
 
 class Planner:
-    """Plans the rounds of one target."""
-
     def __init__(
         self,
         target: Target,

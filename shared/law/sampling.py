@@ -21,8 +21,8 @@ Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# Ids further below the maximum than this many nats are drawn as one lump, which is split only when it wins: this is
-# exact, and so rare (the lump holds at most n_vocab * e^-12 of the head's mass) that it costs nothing.
+# Ids more than this many nats below the maximum are drawn as one lump, which is split only if it wins. This is exact,
+# and rare enough to cost nothing: the lump has at most n_vocab * e^-12 of the head's mass.
 HEAD_NATS: Final = 12.0
 MIN_TEMPERATURE: Final = 1e-3
 _POOL_NATS: Final = (3.0, 6.0, 12.0, 24.0, 48.0)

@@ -13,8 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeVar
 
-from shared.model.vocabulary import NotGGUF
-
 Value = int | float | bool | str | list[int] | list[float] | list[bool] | list[bytes]
 
 _SCALARS: Final = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # GGUF's types as struct's
@@ -26,6 +24,10 @@ _VOCABULARY: Final = "tokenizer."
 _MOST: Final = 1 << 24  # most values of an array, and most tensors: far more than any model has
 
 T = TypeVar("T")
+
+
+class NotGGUF(ValueError):
+    """The file is not a GGUF that this release can read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from shared.model.gguf_header import Header
-from shared.model.vocabulary import NotGGUF
+from shared.model.gguf_header import Header, NotGGUF
 
 _LAYER: Final = re.compile(r"blk\.(\d+)\.")
 _INPUT: Final = "token_embd.weight"

@@ -312,10 +312,10 @@ def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
 
 
 def _is_of_another_shape(error: ResponseError) -> bool:
-    """Whether a script failed because a job's keys hold something else, not because of the server.
+    """Whether a script failed because a job's keys hold something else, and not because of the server.
 
-    Those have a code before the text (`MISCONF`, `NOREPLICAS`, `BUSY`), which redis-py keeps but for `ERR`, or a class
-    of their own, for which it drops the code (`OOM`, `READONLY`, `NOPERM`).
+    A server's own errors have a code before the text (`MISCONF`, `NOREPLICAS`, `BUSY`), or a class of their own without
+    the code (`OOM`, `READONLY`, `NOPERM`); redis-py drops the code `ERR`.
     """
     code = str(error).partition(" ")[0]
     return type(error) is ResponseError and (code == "WRONGTYPE" or not code.isupper())

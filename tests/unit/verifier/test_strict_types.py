@@ -9,7 +9,6 @@ from services.verifier import load
 from services.verifier.calibrate import LogitDifferences
 from services.verifier.load import TargetSettings
 from shared.errors import StartError
-from shared.fleet.arriving import alone
 from shared.model import offload
 from shared.model.gguf_header import Header
 from shared.model.memory import Layout
@@ -36,7 +35,7 @@ class Box:
     ) -> None:
         self.name = self.description = kind
         self.gpus, self.shares = [] if kind == "cpu" else [self], ()
-        self.can_roll_back, self.n_ctx_train, self.extra_buffers = True, 4096, True
+        self.can_roll_back, self.extra_buffers = True, True
         self.open: list[Types] = []
         self.tried: list[Types] = []
         box = self
@@ -74,7 +73,7 @@ class Box:
     def load(self, **settings: Any) -> load.LoadedTarget:
         wanted = TargetSettings(**settings)
         one = cast(Any, self)
-        return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, alone(1)).load()
+        return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, Site(threads=1)).load()
 
 
 def test_values_are_f16_on_a_cpu_that_keeps_bits_equal_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
