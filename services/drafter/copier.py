@@ -90,7 +90,6 @@ class Copier:
         self._next: _Cursor | None = None  # the cursor that follows the likeliest copy; None before `copies`
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """Append `tokens` to the context."""
         self.index.extend(tokens)
         if self._next is not None:
             self._cursor, self._next = self._next, None

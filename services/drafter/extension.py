@@ -62,6 +62,5 @@ class Extension:
 
 
 def _likely(scores: tuple[float, ...], chance: float) -> tuple[float, ...]:
-    """The scores up to the token where the path gets too unlikely."""
     reach = accumulate((chance * scores[0], *scores[1:]), mul)
     return tuple(score for score, path in zip(scores, reach, strict=True) if path >= _FAINTEST)

@@ -164,7 +164,6 @@ class ModelProposer:
         return [replace(drawn, row=_add(rows, drawn.session, drawn.node)) for drawn in others[:count]]
 
     def _draw(self, drawn: _Drawing) -> Draft:
-        """Draw the guesses that follow a node."""
         session, node = drawn.session, drawn.node
         logits = self._target.logits(drawn.row)[: session.opening.n_vocab]
         path = session.path(node)
@@ -205,7 +204,6 @@ class ModelProposer:
 
 
 def _add(rows: Rows, session: DraftSession, node: DraftNode) -> int:
-    """Add the row of a node below the root; returns its index."""
     position, sequence = session.row(node)
     return rows.add(node.token, position, (sequence,), True)
 

@@ -158,7 +158,6 @@ class Path:
         return len(self.output) - self.committed
 
     def hash(self, offset: int) -> int:
-        """The hash of the prefix with `offset` output tokens."""
         return self._hashes[offset]
 
     def guess(self, token: int) -> None:

@@ -123,7 +123,6 @@ class DraftSession:
         return next((lane for lane in self._lanes if (lane.path[-1] if lane.path else self.tree.root) is node), None)
 
     def _branch(self, node: DraftNode) -> Lane:
-        """A new lane that ends in `node`."""
         source, length = self._lanes[0], 0
         if node is not self.tree.root:
             source = next(lane for lane in self._lanes if node in lane.path)

@@ -90,7 +90,6 @@ class SuffixIndex:
         return self.dropped + len(self.tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append tokens."""
         if not tokens:
             return
         size = len(self.tokens) + len(tokens)

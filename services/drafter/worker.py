@@ -27,8 +27,6 @@ logger = structlog.get_logger()
 
 
 class DrafterWorker:
-    """One drafter process between Redis and its proposer."""
-
     def __init__(
         self,
         broker: Broker,

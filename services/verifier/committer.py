@@ -23,8 +23,6 @@ _BACKLOG_ROUNDS = 4
 
 @dataclass(slots=True)
 class Batch:
-    """One round's messages."""
-
     appends: list[tuple[Generation, Append]] = field(default_factory=list)
     renewals: list[tuple[Generation, Renewal]] = field(default_factory=list)
     hints: list[tuple[str, Hint]] = field(default_factory=list)

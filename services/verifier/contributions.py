@@ -47,7 +47,6 @@ class Contributions:
         self._of.setdefault(name, Contribution())
 
     def restart(self) -> None:
-        """The request gained or lost a drafter."""
         self._of.clear()
 
     def observe(self, guessers: Sequence[Collection[str]]) -> list[str]:

@@ -122,7 +122,6 @@ class Engine:
         return ""
 
     def expired(self) -> list[Generation]:
-        """Running requests whose deadline has passed."""
         now_ms = self._clock() * 1000
         return [generation for generation in self.running if now_ms > generation.deadline_ms and not generation.lost]
 

@@ -62,8 +62,6 @@ class TargetSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTarget:
-    """A loaded target with its measurements."""
-
     model: Model
     context: Context
     costs: RowCosts
@@ -209,7 +207,6 @@ class _Loader:
         return context, *self._measure(context, "streams", last)
 
     def _types(self, default: tuple[str, str]) -> tuple[str, str]:
-        """The types of keys and values: from the options, or else the default."""
         given = (self.settings.cache_type_k, self.settings.cache_type_v)
         key, value = (usual if option == "auto" else option for option, usual in zip(given, default, strict=True))
         return key, value

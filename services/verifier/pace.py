@@ -7,8 +7,6 @@ _MEMORY: Final = 0.95
 
 
 class Pace:
-    """Fading sums over rounds that read no prompt."""
-
     def __init__(self) -> None:
         self._tokens = 0.0
         self._ms = 0.0

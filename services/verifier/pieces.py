@@ -91,7 +91,6 @@ class Pieces:
             self._alone = _towards(self._alone, ratio)
 
     def _expected_ms(self, others: int, rows: int) -> float:
-        """The time of such a decode by the table."""
         if self._unified or not others:
             return self._costs(others + rows)
         # In streams llama.cpp first computes one row of every sequence, and then the rest of the prompt's piece alone.

@@ -69,7 +69,6 @@ class Records:
         record.finish = chunk.finish
 
     def end(self, generation: Generation) -> None:
-        """The request left the engine."""
         job = generation.job
         record = self._open.pop(job.request_id)
         now = self._clock()

@@ -170,7 +170,6 @@ class Planner:
         return widths
 
     def _reason(self, generation: Generation, candidate: RowCandidate) -> str:
-        """Why a request gets no draft rows."""
         if not self._target.can_roll_back:
             return NO_ROLLBACK
         if generation.speculation is Speculation.OFF:

@@ -22,8 +22,6 @@ class Rates:
 
 
 class Speed:
-    """Sums over the rounds of one verifier."""
-
     def __init__(self) -> None:
         self._recent: deque[tuple[float, int, float]] = deque(maxlen=_MOST)
         self._tokens = 0.0  # fading sums over rounds without prefill

@@ -48,8 +48,6 @@ LOOK_S: Final = 0.1  # between two looks at the registry, however often drafters
 
 
 class VerifierWorker:
-    """One verifier process between Redis and its engine."""
-
     def __init__(
         self,
         broker: Broker,
@@ -167,7 +165,6 @@ class VerifierWorker:
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
 
     def _time(self, decoded: Decoded, gains: list[Gain], began_s: float, waited_s: float) -> None:
-        """Add a round that began at `began_s` to the speed statistics."""
         given = [len(gain.chunk.tokens) for gain in gains if gain.chunk is not None]
         now_s = self._clock()
         self._speed.ended(
@@ -249,7 +246,6 @@ class VerifierWorker:
         return batch
 
     def _end(self, generation: Generation, batch: Batch) -> None:
-        """Drop a request whose last commit is in the batch."""
         batch.hints.extend(self._drop(generation))
         batch.ended.append(generation.job.request_id)
         self._claims.ending(generation.job.request_id)

@@ -176,7 +176,6 @@ def _payoff(measurement: Measurement) -> PayoffStatus:
 
 
 def _ready(starts: Sequence[RoundStarts]) -> float | None:
-    """The share of these rounds that found drafts ready; None if there were none."""
     rounds = sum(start.rounds for start in starts)
     return sum(start.ready for start in starts) / rounds if rounds else None
 

@@ -140,7 +140,6 @@ def payoff(measured: Measurement) -> Payoff:
 
 
 def _obstacle(measured: Measurement) -> str:
-    """Why speculation does not pay, with the figures that show it."""
     cost = measured.cost()
     if not perfect_drafts_pay(cost, MAX_WIDTH, WORTH):
         return f"{TOO_DEAR} ({row_price(measured)})"

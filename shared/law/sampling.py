@@ -188,7 +188,6 @@ def _pool(logits: Logits, top: float, enough: Callable[[Ids], bool]) -> Ids:
 
 
 def _top_k(logits: Logits, top: float, k: int) -> Ids:
-    """The k best ids, best first; fewer if fewer are left."""
     return _best(logits, _pool(logits, top, lambda pool: pool.size >= k), k)
 
 
@@ -284,7 +283,6 @@ def ranked(
 
 
 def _best_scores(scores: Floats, count: int) -> Ids:
-    """Indices of the `count` best scores, best first."""
     if scores.size > count:
         best = np.argpartition(scores, scores.size - count)[scores.size - count :]
         return np.asarray(best[np.argsort(-scores[best], kind="stable")], np.int64)

@@ -84,7 +84,6 @@ def kind_of(name: str) -> str:
 
 
 def name_of(device: N, devices: Sequence[N]) -> str:
-    """Our name of one of `devices`."""
     return next(name for name, candidate in named(devices).items() if candidate is device)
 
 

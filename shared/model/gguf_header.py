@@ -89,7 +89,6 @@ class Header:
         return value if isinstance(value, str) else ""
 
     def texts(self, key: str) -> list[bytes]:
-        """The texts under `key`; empty if there are none."""
         value = self.metadata.get(key)
         return [one for one in value if isinstance(one, bytes)] if isinstance(value, list) else []
 
@@ -141,7 +140,6 @@ class _Reader:
         return metadata
 
     def _counts(self) -> tuple[int, int]:
-        """Of tensors and of metadata."""
         magic, version = self._take("II")
         if magic != _MAGIC or version not in (2, 3):
             raise ValueError("not GGUF version 2 or 3")

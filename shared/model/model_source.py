@@ -157,8 +157,6 @@ def _split(remote: str, spec: str, option: str) -> tuple[str, str]:
 
 
 class _Repository:
-    """A repository of the hub, by its name."""
-
     def __init__(self, remote: str, spec: str, option: str, hub: Hub | None) -> None:
         self._name, self._quant = _split(remote, spec, option)
         self._spec = spec

@@ -74,7 +74,6 @@ def rising(costs: Mapping[int, float]) -> dict[int, float]:
 
 
 def _decode(target: Target, tokens: Sequence[int], start: int, count: int, *, output: bool) -> None:
-    """Decode `count` tokens from `start` on, with logits if `output`."""
     rows = Rows()
     for position in range(start, start + count):
         rows.add(tokens[position], position, (0,), output)

@@ -29,15 +29,12 @@ class Slot:
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
     length = min(len(one), len(other))
     different = np.flatnonzero(np.asarray(one[:length]) != np.asarray(other[:length]))
     return int(different[0]) if different.size else length
 
 
 class Sequences:
-    """The slots of one target."""
-
     def __init__(self, target: Target) -> None:
         self._target = target
         self.slots = [Slot(index) for index in range(target.sequences)]

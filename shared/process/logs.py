@@ -82,8 +82,6 @@ def _message(error: BaseException) -> str:
 
 
 class _Libraries(logging.Handler):
-    """Turns libraries' log records into our events."""
-
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()
         first = str(record.msg).partition("\n")[0]  # without arguments: a server's quote the bytes that it got

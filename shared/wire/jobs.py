@@ -301,7 +301,6 @@ def _group_is_missing(error: ResponseError) -> bool:
 
 
 def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
-    """The script's claim; None if there is no job of that id."""
     try:
         _, epoch, committed, payload, remaining_ms = reply  # Lua ends a reply at the first nil
         job = codec.decode_job(payload or b"")

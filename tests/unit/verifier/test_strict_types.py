@@ -14,6 +14,7 @@ from shared.model.gguf_header import Header
 from shared.model.memory import Layout
 from shared.model.model_sizes import measure
 from shared.settings import options
+from shared.wire.messages import Site
 
 EQUAL = LogitDifferences(single_row=0.0, rows=0.0, neighbours=0.0, cells=0.0)
 PADDED = LogitDifferences(single_row=0.2, rows=0.0, neighbours=0.0, cells=0.0)
