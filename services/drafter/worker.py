@@ -97,7 +97,7 @@ class DrafterWorker:
         try:
             states = await pipeline.execute() if requests else []
         except ResponseError as error:  # a key does not hold a job; its verifier will close the session
-            logger.warning("states_unreadable", error=type(error).__name__)
+            logger.warning("job_states_unreadable", error=type(error).__name__)
             return
         over = [name for name, state in zip(requests, states, strict=True) if state != b"running"]
         if over:
@@ -215,7 +215,7 @@ class DrafterWorker:
                 return
             committed = [token for _, chunk in await read_log(self._redis, hint.request_id) for token in chunk.tokens]
         except (*DISCONNECTED, codec.CodecError, ResponseError) as error:
-            logger.warning("open_failed", request=hint.request_id, error=type(error).__name__)
+            logger.warning("session_not_opened", request=hint.request_id, error=type(error).__name__)
             return
         if len(committed) < len(hint.committed):
             committed = list(hint.committed)

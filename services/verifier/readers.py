@@ -44,7 +44,7 @@ class Readers:
             await self._store.abandon(request_id)
         if unread:
             self._freed(len(unread))
-            logger.warning("requests_unread", gateways=sorted(dead), requests=len(unread))
+            logger.warning("requests_abandoned", gateways=sorted(dead), requests=len(unread))
 
     async def _look_up(self, live: list[str]) -> None:
         known = {request_id: self._readers[request_id] for request_id in live if request_id in self._readers}

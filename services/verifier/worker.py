@@ -35,13 +35,12 @@ from shared.process.spans import Tracer
 from shared.process.tracing import NoTracer
 from shared.wire import codec, drafts
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
-from shared.wire.jobs import Append, Claim, JobStore, Renewal
+from shared.wire.jobs import LATE, Append, Claim, JobStore, Renewal
 from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
 from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
-_LATE: Final = Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed.")
 DRAIN_S: Final = 10.0  # if Redis is away for longer, requests are handed over when their leases end
 MAX_WAITING: Final = 2048  # proposals kept while a round runs; the oldest, which are worth least, are dropped
 LOOK_S: Final = 0.1  # between two looks at the registry, however often drafters say hello
@@ -235,10 +234,10 @@ class VerifierWorker:
         batch = Batch()
         for generation in self._engine.expired():
             late = Append(
-                request_id=generation.job.request_id, epoch=generation.claim.epoch, base=generation.offset, chunk=_LATE
+                request_id=generation.job.request_id, epoch=generation.claim.epoch, base=generation.offset, chunk=LATE
             )
             batch.appends.append((generation, late))
-            self._records.saw(generation, _LATE)
+            self._records.saw(generation, LATE)
             self._end(generation, batch)
         for generation in [generation for generation in self._engine.running if generation.lost]:
             batch.hints.extend(self._drop(generation))

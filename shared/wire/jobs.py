@@ -7,7 +7,7 @@ idempotent script, so a retry after a lost reply is harmless. Errors are redis-p
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from redis.exceptions import NoScriptError, ResponseError
@@ -19,14 +19,14 @@ from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
-_DEADLINE = codec.encode(Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed."))
+LATE: Final = Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed.")
+_DEADLINE = codec.encode(LATE)
 _POISON = codec.encode(
     Chunk(tokens=(), finish=Finish.ERROR, detail="Several verifiers failed on this request, so it was given up.")
 )
 _UNREADABLE = Chunk(tokens=(), finish=Finish.ERROR, detail="The record of this request in Redis is damaged.")
 _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
 _UNREAD = codec.encode(Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway of this request has stopped."))
-
 
 _REMEMBERED_ENTRIES = 4096
 
