@@ -13,7 +13,14 @@ from typing import Final
 
 import structlog
 
-from services.verifier.calibrate import PROBE_ROWS, Cache, LogitDifferences, measure_exactness, still_holds
+from services.verifier.calibrate import (
+    FEW_PROBE_ROWS,
+    PROBE_ROWS,
+    Cache,
+    LogitDifferences,
+    measure_exactness,
+    still_holds,
+)
 from services.verifier.scheduler import most_outputs
 from shared.errors import StartError
 from shared.fleet.arriving import Threads, alone
@@ -62,6 +69,8 @@ class TargetSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTarget:
+    """A loaded target with its measurements."""
+
     model: Model
     context: Context
     costs: RowCosts
@@ -102,8 +111,7 @@ def load(
         )
     except LlamaError as error:
         raise StartError("--target-model", settings.target_model, placed.failure(str(error))) from None
-    site = (threads or alone(settings.threads))(placed.computes_here)
-    return _Loader(settings, path, model, place, placed, site).load()
+    return _Loader(settings, path, model, place, placed, threads or alone(settings.threads)).load()
 
 
 def _offload(settings: TargetSettings, sizes: ModelSizes, place: Placement) -> Offload:
@@ -147,20 +155,28 @@ class _Progress:
             logger.info("model_loading", percent=int(100 * fraction))
 
 
-@dataclass(frozen=True, slots=True)
 class _Loader:
-    settings: TargetSettings
-    path: Path
-    model: Model
-    place: Placement
-    placed: Offload
-    site: Site
+    def __init__(
+        self,
+        settings: TargetSettings,
+        path: Path,
+        model: Model,
+        place: Placement,
+        placed: Offload,
+        threads: Threads,
+    ) -> None:
+        self._settings = settings
+        self._path = path
+        self._model = model
+        self._place = place
+        self._placed = placed
+        self._site = threads(placed.computes_here)
 
     def load(self) -> LoadedTarget:
-        wanted = self.settings.exactness
-        if not self.model.can_roll_back:
+        wanted = self._settings.exactness
+        if not self._model.can_roll_back:
             return self._without_rollback(wanted)
-        if not self.placed.layout.swa_full:
+        if not self._placed.layout.swa_full:
             return self._law("; memory suffices only for sliding windows, which are not bit-exact")
         if wanted is not options.Exactness.LAW:
             context, rows, exactness = self._strict()
@@ -195,7 +211,7 @@ class _Loader:
 
     def _strict(self) -> tuple[Context, dict[int, float], LogitDifferences]:
         """A context in streams with the first types of keys and values that are bit-exact, or else with the last."""
-        wanted = _STRICT_TYPES if not self.place.gpus else _STRICT_TYPES[-1:]
+        wanted = _STRICT_TYPES if not self._place.gpus else _STRICT_TYPES[-1:]
         *others, last = dict.fromkeys(map(self._types, wanted))
         for types in others:
             context = self._context(types, strict=True)
@@ -207,23 +223,24 @@ class _Loader:
         return context, *self._measure(context, "streams", last)
 
     def _types(self, default: tuple[str, str]) -> tuple[str, str]:
-        given = (self.settings.cache_type_k, self.settings.cache_type_v)
+        """The types of keys and values: from the options, or else the default."""
+        given = (self._settings.cache_type_k, self._settings.cache_type_v)
         key, value = (usual if option == "auto" else option for option, usual in zip(given, default, strict=True))
         return key, value
 
     def _context(self, types: tuple[str, str], *, strict: bool) -> Context:
-        settings = self.settings
+        settings = self._settings
         flash = {options.Switch.ON: True, options.Switch.OFF: False}.get(settings.flash_attn, True if strict else None)
         key, value = types
-        layout = self.placed.layout
+        layout = self._placed.layout
         try:
             return Context(
-                self.model,
+                self._model,
                 n_ctx=layout.context,
                 sequences=settings.parallel,
                 unified=not strict,
                 branches=0 if strict else MAX_LEAVES - 1,
-                threads=self.site.threads,
+                threads=self._site.threads,
                 max_outputs=layout.outputs,
                 swa_full=layout.swa_full,
                 cache_type_k=key,
@@ -231,38 +248,39 @@ class _Loader:
                 flash_attn=flash,
             )
         except LlamaError as error:
-            raise StartError("--ctx", layout.context, self.placed.failure(str(error))) from None
+            raise StartError("--ctx", layout.context, self._placed.failure(str(error))) from None
 
     def _measure(
         self, context: Context, layout: str, types: tuple[str, str]
     ) -> tuple[dict[int, float], LogitDifferences]:
-        settings = self.settings
+        settings = self._settings
         cache = Cache(
             cache_folder() / "calibration",
-            self.path,
-            device=self.place.description,
+            self._path,
+            device=self._place.description,
             build=build_info(),
             layout=layout,
-            threads=self.site.threads,
+            threads=self._site.threads,
             cache_types=(*types, settings.flash_attn),
-            gpu_layers=self.placed.layers,
-            swa_full=self.placed.layout.swa_full,
-            tensor_split=",".join(f"{share:g}" for share in self.place.shares),
-            extra_buffers=self.model.extra_buffers,
+            gpu_layers=self._placed.layers,
+            swa_full=self._placed.layout.swa_full,
+            tensor_split=",".join(f"{share:g}" for share in self._place.shares),
+            extra_buffers=self._model.extra_buffers,
             sequences=min(settings.parallel, 2),
         )
-        tokens = self.model.vocabulary.tokenize(row_costs.PROBE_TEXT)
+        tokens = self._model.vocabulary.tokenize(row_costs.PROBE_TEXT)
         found = cache.load()
         if found is not None and still_holds(context, tokens, found[0]):
             return found
         logger.info("calibration_started", layout=layout)
         rows = row_costs.measure(context, tokens)
-        exactness = found[1] if found is not None else measure_exactness(context, tokens)
+        probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law promises nothing that a probe could refute
+        exactness = found[1] if found is not None else measure_exactness(context, tokens, probed)
         cache.store(rows, exactness)
         return rows, exactness
 
     def _loaded(
         self, context: Context, rows: dict[int, float], level: str, note: str, noise: float, min_rows: int
     ) -> LoadedTarget:
-        costs, device = RowCosts(rows), self.place.name
-        return LoadedTarget(self.model, context, costs, device, level, note, noise, min_rows, self.site)
+        costs, device = RowCosts(rows), self._place.name
+        return LoadedTarget(self._model, context, costs, device, level, note, noise, min_rows, self._site)

@@ -21,6 +21,7 @@ INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended
 
 
 def command(main: Callable[..., object]) -> typer.Typer:
+    """A command line with `main` as its only command."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)
     return app

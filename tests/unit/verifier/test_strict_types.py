@@ -1,20 +1,21 @@
 """Strict exactness takes the fastest types of keys and values with which bits do not depend on what shares a decode."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from services.verifier import load
-from services.verifier.calibrate import LogitDifferences
+from services.verifier.calibrate import FEW_PROBE_ROWS, PROBE_ROWS, LogitDifferences
 from services.verifier.load import TargetSettings
 from shared.errors import StartError
-from shared.model import offload
+from shared.fleet.arriving import alone
+from shared.model import offload, row_costs
 from shared.model.gguf_header import Header
 from shared.model.memory import Layout
 from shared.model.model_sizes import measure
 from shared.settings import options
-from shared.wire.messages import Site
 
 EQUAL = LogitDifferences(single_row=0.0, rows=0.0, neighbours=0.0, cells=0.0)
 PADDED = LogitDifferences(single_row=0.2, rows=0.0, neighbours=0.0, cells=0.0)
@@ -74,7 +75,7 @@ class Box:
     def load(self, **settings: Any) -> load.LoadedTarget:
         wanted = TargetSettings(**settings)
         one = cast(Any, self)
-        return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, Site(threads=1)).load()
+        return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, alone(1)).load()
 
 
 def test_values_are_f16_on_a_cpu_that_keeps_bits_equal_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,3 +109,23 @@ def test_options_come_first_and_are_tried_once(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(StartError, match="strict"):
         box.load(cache_type_k="q8_0", cache_type_v="q8_0", exactness=options.Exactness.STRICT)
     assert box.tried == [("q8_0", "q8_0")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows"), [(options.Exactness.STRICT, PROBE_ROWS), (options.Exactness.LAW, FEW_PROBE_ROWS)]
+)
+def test_only_a_promise_of_equal_bits_is_probed_at_length(
+    monkeypatch: pytest.MonkeyPatch, wanted: options.Exactness, rows: int
+) -> None:
+    box = Box(monkeypatch, {MIXED: EQUAL, LAW: DIFFERENT})
+    probed: list[int] = []
+
+    def measure_exactness(_: Any, __: Any, rows: int) -> LogitDifferences:
+        probed.append(rows)
+        return EQUAL
+
+    monkeypatch.setattr(load, "Cache", lambda *_, **__: SimpleNamespace(load=lambda: None, store=lambda *_: None))
+    monkeypatch.setattr(row_costs, "measure", lambda *_: {1: 10.0})
+    monkeypatch.setattr(load, "measure_exactness", measure_exactness)
+    box.load(exactness=wanted)
+    assert probed == [rows]
