@@ -23,6 +23,7 @@ from shared.model.target import Target
 logger = structlog.get_logger()
 
 PROBE_ROWS: Final = 72  # rows of the probe's largest decode, because ggml changes kernels at 64
+FEW_PROBE_ROWS: Final = 16  # enough to estimate the differences if logits need not be bit-equal
 # If a single row takes longer or shorter than the cached time by more than this factor, the cache is not used: the
 # machine was busy at the measurement, or has changed.
 _TOLERANCE: Final = 1.25
@@ -63,9 +64,13 @@ def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bo
     return rows[1] / _TOLERANCE <= fresh <= rows[1] * _TOLERANCE
 
 
-def measure_exactness(target: Target, tokens: list[int]) -> LogitDifferences:
-    """How much logits depend on what else is in the decode or the cache. Leaves every sequence empty."""
-    count = min(len(tokens), PROBE_ROWS, target.n_ctx)
+def measure_exactness(target: Target, tokens: list[int], most: int = PROBE_ROWS) -> LogitDifferences:
+    """How much logits depend on what else is in the decode or the cache, by `most` rows. Leaves every sequence empty.
+
+    Only `PROBE_ROWS` rows show that nothing differs. Each row is computed about seven times, which takes a large model
+    on a CPU half a minute.
+    """
+    count = min(len(tokens), most, target.n_ctx)
     half, tail = count // 2, 6
 
     def decode(*runs: tuple[int, int, int]) -> list[Logits]:

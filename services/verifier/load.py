@@ -274,7 +274,7 @@ class _Loader:
             return found
         logger.info("calibration_started", layout=layout)
         rows = row_costs.measure(context, tokens)
-        probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law promises nothing that a probe could refute
+        probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law does not need bit-equal logits
         exactness = found[1] if found is not None else measure_exactness(context, tokens, probed)
         cache.store(rows, exactness)
         return rows, exactness
