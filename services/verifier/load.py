@@ -177,7 +177,7 @@ class _Loader:
         if not self._model.can_roll_back:
             return self._without_rollback(wanted)
         if not self._placed.layout.swa_full:
-            return self._law("; memory suffices only for sliding windows, which are not bit-exact")
+            return self._law("; for lack of memory only sliding windows are kept, which is not bit-exact")
         if wanted is not options.Exactness.LAW:
             context, rows, exactness = self._strict()
             if exactness.at_no_cost:
