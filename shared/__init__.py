@@ -1,1 +1,1 @@
-"""What all services share: messages, keys, the law. Imports no service."""
+"""What two or more services use. Imports no service."""

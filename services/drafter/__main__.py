@@ -21,7 +21,7 @@ logger = structlog.get_logger()
 def main(options: DrafterOptions) -> None:
     """Guess what the target will say; nothing depends on it."""
     logs.configure("drafter", options.log_level)
-    # What is wrong on the command line is told before Redis is asked and anything is loaded.
+    # Report wrong options before connecting to Redis or loading anything.
     check(options.redis)
     draft = options.draft
     if draft.draft_model:
@@ -42,7 +42,7 @@ def main(options: DrafterOptions) -> None:
 
             registry = Registry(broker.redis)
             async with Arriving(registry, instance, "drafter", draft.threads) as arriving:
-                # First the file: what is wrong with it is told at once, and not when there is a verifier to wait for.
+                # The file comes first, so that its errors are reported before any wait for a verifier.
                 path = await asyncio.to_thread(find, draft.draft_model)
                 found = await place_drafter(place, arriving, draft.gpu_layers, stop)
                 if found is None:

@@ -1,4 +1,4 @@
-"""How a drafter introduces itself: what never changes of its card; the worker adds what does."""
+"""Makes the constant part of a drafter's card; the worker adds the rest at each heartbeat."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ from shared.wire.messages import DrafterCard
 
 
 def introduce(instance: str, kind: str, capacity: int) -> DrafterCard:
-    """The card of this process, idle, as of a drafter that needs no model and no vocabulary."""
+    """The card of this process without sessions, for a drafter without a model and a vocabulary."""
     return DrafterCard(
         id=instance,
         host=socket.gethostname(),

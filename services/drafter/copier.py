@@ -1,10 +1,10 @@
-"""Continues a context by copying what followed its last tokens elsewhere, and goes on behind an edit where it stopped.
+"""Continues a context by copying what followed its last tokens elsewhere, and resumes a copy after an edit. Pure.
 
-Pure. The *cursor* follows the place that is being copied. Where the context leaves the copy (an edit: tokens replaced,
-inserted or deleted), the cursor stays, and the first tokens after the edit are looked for near it: a place that
-continues the same copy after one or two tokens is worth more than a far one with a longer accidental match. It competes
-with every other place where the last tokens occurred before, by the probability that each gives to the next token.
-The constants were fitted on the workloads of `python -m bench.copying`, which change little with any of them.
+The *cursor* follows the place that is being copied. If the context leaves the copy (tokens are replaced, inserted or
+deleted), the cursor stays, and the first tokens after the edit are searched near it: a place that continues the same
+copy after one or two tokens is better than a distant one with a longer, accidental match. It competes with every other
+place where the last tokens occurred before, by the probability of the next token. The constants are fitted to the
+workloads of `python -m bench.copying`, whose results change little with any of them.
 """
 
 import math
@@ -16,34 +16,34 @@ from typing import Final
 from services.drafter.suffix import LONGEST, SuffixIndex
 from services.drafter.votes import CopiedChain, Hypothesis, Voter, chains, first, grouped
 
-_CONTEXT: Final = 1 << 16  # tokens of one context that are searched, 3 MB; of longer ones the beginning goes
-_VOTERS: Final = 8
-_LEAST: Final = 2  # tokens that a match in the context itself must have
-_LEAST_OTHERS: Final = 3  # shorter ones in what others wrote are mostly accidents
-_AHEAD: Final = 80  # tokens that a deletion may span to be resumed after, about eight lines of code
-_BEHIND: Final = 16  # the end of an edit may agree with the copy by chance, so that the cursor stops too late
-_PATIENCE: Final = 64  # tokens of an insertion after which the old place is given up
-_TRUSTED: Final = 6  # tokens that a copy must have agreed for to be worth resuming
-_SURE: Final = 8  # tokens in a row that must agree until the place before is forgotten
-_CREDIT: Final = 0.5  # of a token, for every one that agreed before the edit
+_CONTEXT: Final = 1 << 16  # the last tokens of a context that are searched; takes 3 MB
+_VOTERS: Final = 8  # places in one index that vote on the next token
+_LEAST: Final = 2  # the shortest match in the context itself
+_LEAST_OTHERS: Final = 3  # the shortest match in other requests' text, where shorter ones are mostly accidents
+_AHEAD: Final = 80  # the longest deletion after which a copy is resumed, about eight lines of code
+_BEHIND: Final = 16  # tokens before the cursor to search, because the end of an edit may agree with the copy by chance
+_PATIENCE: Final = 64  # the longest insertion, in tokens, after which a copy is resumed
+_TRUSTED: Final = 6  # tokens that a copy must have agreed on to be resumed after an edit
+_SURE: Final = 8  # after this many agreeing tokens in a row the cursor forgets the place before
+_CREDIT: Final = 0.5  # what a token that agreed before the edit counts, relative to one after it
 _MOST_CREDIT: Final = 32.0
-_SUBSTITUTED: Final = 0.2  # how often the copy goes on behind a single replaced token
+_SUBSTITUTED: Final = 0.2  # the probability that a copy continues after a single replaced token
 
 
 @dataclass(slots=True)
 class _Cursor:
-    """What is being copied: `at` is where the next token lies in `source`.
+    """A copy in progress: the next token is at position `at` of `source`.
 
-    `back` is what to return to if this one proves wrong before it is sure.
+    If this copy proves wrong before it is sure, the cursor returns to `back`.
     """
 
     source: SuffixIndex
     at: int
     run: int  # tokens in a row that agreed
-    credit: float = 0.0  # what the run before the last edit counts
-    lost: int = 0  # tokens since they last agreed
+    credit: float = 0.0  # credit for the run before the last edit, in tokens
+    lost: int = 0  # tokens since the copy last agreed
     back: "_Cursor | None" = None
-    age: int = 0  # tokens since `back` was left
+    age: int = 0  # tokens since the cursor left `back`
 
     def advance(self, token: int) -> None:
         self.age += 1
@@ -60,37 +60,36 @@ class _Cursor:
             self.lost += 1
 
     def near(self, source: SuffixIndex, at: int) -> bool:
-        """Whether a place is where this copy may go on."""
+        """Whether the copy may continue at this place."""
         return source is self.source and -_BEHIND <= at - self.at <= _AHEAD
 
     @property
     def match(self) -> float:
-        """Tokens that speak for this place; those before the edit count once some after it agree as well."""
+        """The evidence for this place in tokens. Credit from before the edit counts only with agreement after it."""
         return self.run + min(self.credit, 2.0 * self.run)
 
     @property
     def usable(self) -> bool:
-        """Whether it is worth returning to."""
+        """Whether the copy may be resumed."""
         return self.lost <= _PATIENCE and (self.run >= _TRUSTED or self.credit > 0.0)
 
     @property
     def worth(self) -> float:
-        """Credit that a place near here has."""
+        """The credit of a place near this one."""
         return max(self.credit, min(_MOST_CREDIT, _CREDIT * self.run))
 
 
 class Copier:
-    """One context with its own index, and perhaps an index of what others wrote, which someone else extends."""
+    """Finds copies for one context, in it and in `others`, an index of other requests' text that the caller extends."""
 
     def __init__(self, context: Sequence[int], others: SuffixIndex | None = None) -> None:
         self.index = SuffixIndex(_CONTEXT)
         self.index.extend(context)
         self._others = others
         self._cursor: _Cursor | None = None
-        self._next: _Cursor | None = None  # the cursor if the likeliest copy goes on; None until that is known
+        self._next: _Cursor | None = None  # the cursor that follows the likeliest copy; None before `copies`
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """The context goes on with `tokens`."""
         self.index.extend(tokens)
         if self._next is not None:
             self._cursor, self._next = self._next, None
@@ -99,9 +98,9 @@ class Copier:
                 self._cursor.advance(token)
 
     def copies(self, most: int, guesses: Sequence[int] = ()) -> list[CopiedChain]:
-        """What may follow the context and `guesses`: the likeliest chain of up to `most` tokens, then alternatives.
+        """The likeliest chain of up to `most` tokens after the context and `guesses`, then alternatives.
 
-        Guesses are matched as if they were true, and leave no trace.
+        The guesses are matched as if they were part of the context, but do not change it.
         """
         cursor = self._cursor
         if guesses:
@@ -128,7 +127,7 @@ class Copier:
     # ------------------------------------------------------------ places
 
     def _resumed(self, cursor: _Cursor | None, tail: list[int], most: int, guesses: Sequence[int]) -> list[Hypothesis]:
-        """The cursor's place, or where its copy may go on after an edit."""
+        """The cursor's place, or the place where its copy may continue after an edit."""
         if cursor is None:
             return []
         if not cursor.lost:
@@ -146,7 +145,7 @@ class Copier:
         return []
 
     def _near(self, cursor: _Cursor, tail: list[int]) -> tuple[float, int, int] | None:
-        """The likeliest place near the cursor that follows the last token: its probability, position and match."""
+        """The likeliest place near the cursor after the last token: its probability, position and match length."""
         source = cursor.source
         tokens, dropped = source.tokens, source.dropped
         place = max(0, cursor.at - _BEHIND - dropped)
@@ -166,7 +165,7 @@ class Copier:
     def _elsewhere(
         self, source: SuffixIndex, least: int, tail: list[int], most: int, guesses: Sequence[int]
     ) -> list[Hypothesis]:
-        """All places in `source` where the last tokens occurred, by what follows there."""
+        """The places in `source` where the last tokens occurred, grouped by what follows there."""
         voters = [
             Voter(source, place.end, place.length, place.length, self._following(source, place.end, most, guesses))
             for place in source.find(tail, _VOTERS)
@@ -182,7 +181,7 @@ class Copier:
         return [Hypothesis(likelihood, [Voter(cursor.source, at, run, match, tokens)])] if tokens else []
 
     def _following(self, source: SuffixIndex, at: int, most: int, guesses: Sequence[int]) -> "array[int]":
-        """What is copied from `at`; a copy that reaches its own beginning repeats itself."""
+        """Up to `most` tokens to copy from `at`; a copy that reaches the end of the context repeats itself."""
         tokens = source.following(at, most)
         if source is self.index and len(tokens) < most:
             tokens.extend(guesses)
@@ -193,7 +192,7 @@ class Copier:
         return tokens
 
     def _followed(self, voter: Voter) -> _Cursor:
-        """The cursor when `voter` is copied, which goes back if that soon proves wrong."""
+        """The cursor for a copy from `voter`; it returns to the present one if that soon proves wrong."""
         old = self._cursor
         new = _Cursor(voter.source, voter.at, voter.run)
         if old is None:

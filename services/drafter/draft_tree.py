@@ -1,8 +1,8 @@
-"""One session's guesses as a tree, and which of them is most worth going on from. Pure.
+"""One session's guesses as a tree, and the order in which to extend it. Pure.
 
-The drafter's half of the speculation trie: it draws where the target is likeliest to get to, be that the end of the
-likeliest path or behind a refusal, so that whatever the verdict is, its continuation has mostly been drafted already.
-Idea: pre-drafted outcomes (Saguaro, arXiv 2603.03251), chosen best first as in DDTree (arXiv 2604.12989).
+The drafter extends the node that the target most likely reaches, at the end of the likeliest path or after an
+alternative. So whatever the target decides, its continuation is mostly drafted already. Idea: pre-drafted outcomes
+(Saguaro, arXiv 2603.03251), chosen best first as in DDTree (arXiv 2604.12989).
 """
 
 import math
@@ -23,7 +23,7 @@ class DraftCandidate(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DraftNode:
-    """A token of the tree. `reach` is the log-probability that the target gets here, from where the session began."""
+    """A token of the tree. `reach` is the log-probability that the target reaches it from the session's start."""
 
     token: int
     offset: int  # of this token in the output
@@ -33,33 +33,33 @@ class DraftNode:
     score: float = 1.0
     children: list["DraftNode"] = field(default_factory=list)  # likeliest first
     drawn: bool = False  # its row was computed, so its children are known
-    beside: bool = False  # in a step that was taken for a better one
+    beside: bool = False  # its row shared a step with a better node's
 
 
 class DraftTree:
-    """Guesses after the committed tokens; the root stands for the last of these."""
+    """Guesses after the committed tokens; the root stands for the last committed token."""
 
     def __init__(self, prompt: Sequence[int], committed: Sequence[int], worth: float = 0.0) -> None:
-        """Guesses that the target gets to with less than the probability `worth` are not drawn at."""
+        """Nodes that the target reaches with a probability below `worth` are not extended."""
         start = prefix.extend_all(prefix.extend_all(prefix.EMPTY, prompt), committed)
         self.output = list(committed)
         self.root = DraftNode(token=-1, offset=len(committed) - 1, hash=start, parent=None)
         self._worth = math.log(max(worth, 1e-9))
-        self.ahead = 0  # drawn nodes that took a step each: how many guesses were made from here on
-        self.beside = 0  # drawn nodes that took none
+        self.ahead = 0  # drawn nodes that took a step of their own
+        self.beside = 0  # drawn nodes that shared one
         self._undrawn = [self.root]
 
     def worth(self) -> list[DraftNode]:
-        """Undrawn nodes that are worth drawing at, the likeliest first."""
+        """Undrawn nodes that are worth a row, the likeliest first."""
         least = self.root.reach + self._worth
         return sorted((node for node in self._undrawn if node.reach >= least), key=lambda node: -node.reach)
 
     def chance(self, node: DraftNode) -> float:
-        """Probability that the target gets to `node` from the root."""
+        """Probability that the target reaches `node` from the root."""
         return math.exp(node.reach - self.root.reach)
 
     def draw(self, node: DraftNode, candidates: Iterable[DraftCandidate], beside: bool = False) -> None:
-        """`candidates` may follow `node`, likeliest first; `beside`: it cost no step of its own."""
+        """Add `candidates` below `node`, likeliest first; `beside`: its row shared another node's step."""
         node.drawn, node.beside = True, beside
         self.ahead += not beside
         self.beside += beside
@@ -77,9 +77,10 @@ class DraftTree:
             self._undrawn.append(child)
 
     def commit(self, base: int, tokens: Sequence[int]) -> list[DraftNode] | None:
-        """The target decided `tokens` after `base`: move the root along them and forget every other branch.
+        """Move the root along `tokens`, which the target decided after `base`, and drop every other branch.
 
-        Returns the roots that were passed, the present one last; empty if all was known, None on a gap.
+        Returns the new roots in order, the present one last; empty if nothing is new, None if commits before `base` are
+        missing.
         """
         if base > len(self.output):
             return None
@@ -99,7 +100,6 @@ class DraftTree:
         return passed
 
     def restart(self) -> None:
-        """Forget every guess."""
         self.root.children.clear()
         self.root.drawn = False
         self._recount()

@@ -1,7 +1,7 @@
-"""Copies behind a model's guesses: where these run into text that is known, its continuation costs no step.
+"""Extends a model's guesses by copying known text that continues them, which costs no step. Pure.
 
-Pure. A model gives one token per step; a copy gives as many as its match is worth, and the model draws them later in
-its own time. Idea: continuing a draft by lookup (Cascade Speculative Drafting, Chen et al. 2024, arXiv 2312.11462).
+A model gives one token per step, a copy many at once; the model draws the same places later. Idea: continuing a draft
+by lookup (Cascade Speculative Drafting, Chen et al. 2024, arXiv 2312.11462).
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from services.drafter.draft_tree import DraftNode
 from services.drafter.proposer import Opening
 from shared.law import prefix
 
-_SURE: Final = 0.7  # of its first token; a shorter match is rarely better than what the model will say by itself
-_FAINTEST: Final = 0.1  # probability that the target gets to a token, below which it is not worth telling
-_REMEMBERED: Final = 4096  # prefixes; forgetting costs a copy told twice
+_SURE: Final = 0.7  # lowest probability of a copy's first token; below it the model's own guess is usually better
+_FAINTEST: Final = 0.1  # lowest probability that the target reaches a copied token
+_REMEMBERED: Final = 4096  # prefixes; after more, some copies are sent twice
 
 
 class Continuation(NamedTuple):
@@ -27,23 +27,23 @@ class Continuation(NamedTuple):
 
 
 class Extension:
-    """The copies of one session, each told once: while the guesses follow it there is nothing new to say."""
+    """The copies of one session. Each is sent once: nothing is sent again while the guesses follow it."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
         self._copier = Copier((*opening.prompt, *opening.committed))
-        self._told: dict[int, int] = {}  # by hash of a prefix, how many tokens were told to follow it
+        self._sent: dict[int, int] = {}  # hash of a prefix to the number of copied tokens sent after it
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """The target decided `tokens`."""
+        """Append `tokens`, which the target decided, to the context."""
         self._copier.commit(tokens)
 
     def behind(self, node: DraftNode, guesses: Sequence[int], chance: float, room: int) -> Continuation:
-        """Up to `room` tokens that are to be told behind `node`, the last of `guesses`; mostly none.
+        """Up to `room` new tokens to send after `node`, the last of `guesses`; mostly none.
 
-        `chance` is the probability that the target gets to `node`.
+        `chance` is the probability that the target reaches `node`.
         """
-        known = self._told.get(node.hash, 0)
+        known = self._sent.get(node.hash, 0)
         if chance < _FAINTEST or 2 * known >= room or node.token in self._opening.eog:
             return Continuation()
         copies = self._copier.copies(room, guesses)
@@ -52,16 +52,15 @@ class Extension:
         scores = _likely(copies[0].scores, chance)
         tokens = self._opening.usable(copies[0].tokens[: len(scores)])
         hashes = list(accumulate(tokens, prefix.extend, initial=node.hash))
-        new = sum(found not in self._told for found in hashes[1:])
+        new = sum(found not in self._sent for found in hashes[1:])
         if 2 * new <= known:
             return Continuation()
-        if len(self._told) > _REMEMBERED:
-            self._told.clear()
-        self._told.update({found: len(tokens) - depth for depth, found in enumerate(hashes)})
+        if len(self._sent) > _REMEMBERED:
+            self._sent.clear()
+        self._sent.update({found: len(tokens) - depth for depth, found in enumerate(hashes)})
         return Continuation(tokens, scores[: len(tokens)])
 
 
 def _likely(scores: tuple[float, ...], chance: float) -> tuple[float, ...]:
-    """The scores down to where the path gets too unlikely."""
     reach = accumulate((chance * scores[0], *scores[1:]), mul)
     return tuple(score for score, path in zip(scores, reach, strict=True) if path >= _FAINTEST)

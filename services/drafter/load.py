@@ -1,4 +1,4 @@
-"""From options to a model drafter that is ready: file, device, context, vocabulary."""
+"""Makes a ready model drafter from the options: file, device, context, vocabulary."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from shared.wire.messages import DrafterCard
 
 logger = structlog.get_logger()
 
-# Per session. Longer prompts are drafted from their head and tail, and every session has its cells from the start.
+# Tokens per session. The drafter reads only the head and tail of longer prompts. The cells are allocated at the start.
 DEFAULT_CONTEXT = 2048
 
 
@@ -34,17 +34,17 @@ def _tell(line: str) -> None:
 
 
 def find(spec: str) -> Path:
-    """The model's file, fetched first if it is not here. Raises `StartError` if it cannot be had or read."""
+    """The model's file, downloaded if it is not here. Raises `StartError` if it cannot be found or read."""
     path = model_source.resolve(spec, "--draft-model", _tell)
     model_source.sizes(path, spec, "--draft-model")
     return path
 
 
 class ModelDrafter:
-    """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be had."""
+    """A loaded draft model with its proposer. Raises `StartError` naming the option that cannot be satisfied."""
 
     def __init__(self, options: DraftOptions, path: Path, place: Placement, threads: Threads) -> None:
-        """Load the model of `path`, as people named it in `options`."""
+        """Load the model at `path`, which the user named in `options`."""
         spec, parallel = options.draft_model, options.parallel
         self.path = path
         self.name = model_source.model_name(self.path)
@@ -92,7 +92,7 @@ class ModelDrafter:
         self.fingerprint = fingerprint(self.texts)
 
     def card(self, instance: str, vocabulary: str) -> DrafterCard:
-        """Our card; `vocabulary` is where ours lies in Redis."""
+        """The drafter's card; `vocabulary` is the digest under which its vocabulary is stored in Redis."""
         return replace(
             introduce(instance, "model", self._context.sequences),
             model=self.name,

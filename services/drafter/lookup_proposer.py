@@ -1,6 +1,7 @@
-"""Drafts by lookup: what followed the last time these tokens were seen, in the prompt, the output or other requests.
+"""Drafts by lookup: copies what followed the last tokens earlier, in the prompt, the output or other requests.
 
-No model, microseconds per step. Ideas: prompt lookup decoding (Saxena 2023), suffix decoding (Oliaro et al. 2024).
+It needs no model and microseconds per step. Ideas: prompt lookup decoding (Saxena 2023), suffix decoding (Oliaro et al.
+2024).
 """
 
 from services.drafter.copier import Copier
@@ -17,10 +18,10 @@ class _Session:
 
 
 class LookupProposer:
-    """Sessions of the lookup drafter and a bounded store, per model, of what other requests produced."""
+    """The sessions of the lookup drafter, and a bounded store per model of the text of other requests."""
 
     def __init__(self, capacity: int = 256) -> None:
-        """`capacity` sessions at most, of some fifty bytes per token; more are ignored."""
+        """At most `capacity` sessions, of about fifty bytes per token; `open` ignores more."""
         self.capacity = capacity
         self._sessions: dict[str, _Session] = {}
         self._waiting: list[str] = []  # sessions that changed since the last step
@@ -77,10 +78,10 @@ class LookupProposer:
         return drafts
 
     def _draft(self, session: _Session) -> list[Draft]:
-        """New guesses where the last ones ended or proved wrong."""
+        """New guesses if the last ones proved wrong or reach less than half of the lead."""
         path = session.path
         if path.lead > session.lead // 2:
-            return []  # the last guess still holds and reaches far enough
+            return []
         path.drop_guesses()
         base = path.committed
         drafts = []

@@ -1,8 +1,8 @@
-"""Drafts with a small model: all sessions in one decode per step, running ahead of the target without waiting.
+"""Drafts with a small model: one decode per step for all sessions, ahead of the target and without waiting for it.
 
-A session draws with the request's own law, seed and offsets, so that its guesses are coupled to the target's draws.
-It goes on where the target most likely gets to, until it has made `lead` guesses; when the target decides otherwise
-it goes on from there.
+A session draws with the request's own law, seed and offsets, so that its guesses are coupled to the target's draws. It
+extends the nodes that the target most likely reaches, until it has made `lead` guesses. When the target decides
+otherwise, it continues after the decided tokens.
 """
 
 import math
@@ -25,23 +25,22 @@ from shared.model.sequences import Sequences
 from shared.model.target import Target
 from shared.wire.drafts import burst
 
-# Prompt rows per step while other sessions draft; a long prompt must not silence them.
+# Most prompt rows per step while other sessions draft, so that a long prompt does not stop their drafts.
 _SHARED_PREFILL_ROWS: Final = 64
 _STEP_WEIGHT: Final = 0.2
-MOST: Final = 8  # nodes of one session in a step, each a row whose logits are read
-# Guesses per place, and the confidence below which a second or third one is not worth telling.
-RANKS: Final = 3
-_LEAST_SCORE: Final = 0.02
+MOST: Final = 8  # most nodes of one session in a step, each a row whose logits are read
+RANKS: Final = 3  # most guesses per place
+_LEAST_SCORE: Final = 0.02  # lowest confidence of a second or third guess that is sent
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """A node that the present step draws at, from the logits of a row."""
+    """A node and its row in the present step."""
 
     session: DraftSession
     node: DraftNode
     row: int
-    beside: bool = False  # not the session's best
+    beside: bool = False  # the row shares a step with the session's best node
 
     @property
     def chance(self) -> float:
@@ -49,17 +48,17 @@ class _Drawing:
 
 
 class ModelProposer:
-    """Any GGUF with the target's vocabulary. `capacity` sessions at most; more are ignored."""
+    """Drafts with any GGUF with the target's vocabulary; `open` ignores sessions beyond the target's sequences."""
 
     def __init__(
         self, target: Target, costs: RowCosts | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """`costs` of a step by rows: where rows are cheap a session draws at several nodes per step. None: at one."""
+        """`costs` are a step's by rows: if rows are cheap, a session draws several nodes per step. None: always one."""
         self._target = target
         self._costs = costs
         self._sequences = Sequences(target)
         self._sessions: dict[str, DraftSession] = {}
-        self._acceptance = Acceptance()  # of our guesses by all targets we heard of
+        self._acceptance = Acceptance()  # of this drafter's guesses by all targets
         self._clock = clock
         self._step_s = 0.0
 
@@ -73,7 +72,7 @@ class ModelProposer:
 
     @property
     def burst(self) -> int:
-        """What the session that needs its message soonest may wait for."""
+        """The steps after which the session that needs its message soonest gets one."""
         active = (session for session in self._sessions.values() if session.best())
         return min((burst(session.tree.ahead, session.want) for session in active), default=1)
 
@@ -121,13 +120,13 @@ class ModelProposer:
             return []
         self._target.decode(rows)
         drafts = [self._draw(drawn) for drawn in drawing]
-        if len(rows) == len(drawing):  # a step of pure drafting; prefill says nothing about the next token
+        if len(rows) == len(drawing):  # only steps without prefill say how long the next token takes
             took = self._clock() - began
             self._step_s = took if not self._step_s else self._step_s + _STEP_WEIGHT * (took - self._step_s)
         return [draft for draft in drafts if draft.tokens]
 
     def _fill(self, rows: Rows) -> list[_Drawing]:
-        """The next rows of all sessions; returns those to draw from."""
+        """Add the next rows of all sessions; returns the nodes to draw."""
         drawing: list[_Drawing] = []
         others: list[_Drawing] = []
         active = [
@@ -135,7 +134,7 @@ class ModelProposer:
             for session in self._sessions.values()
             if (nodes := session.best(MOST if self._costs else 1))
         ]
-        active.sort(key=lambda pair: pair[0].uncomputed)  # those that only draft come first
+        active.sort(key=lambda pair: pair[0].uncomputed)  # sessions that only draft come first
         budget = _SHARED_PREFILL_ROWS if active and active[0][0].uncomputed == 1 else self._target.max_rows
         for session, (node, *more) in active:
             room = self._target.max_rows - len(rows)
@@ -149,14 +148,14 @@ class ModelProposer:
             if not tokens:
                 continue
             budget -= len(tokens)
-            rows.extend(tokens, len(session.slot.tokens) - len(tokens), session.slot.id)
-            if len(session.slot.tokens) == len(session.view):
-                rows.outputs[-1] = True
+            ends = len(session.slot.tokens) == len(session.view)
+            rows.extend(tokens, len(session.slot.tokens) - len(tokens), session.slot.id, output_last=ends)
+            if ends:
                 drawing.append(_Drawing(session, node, len(rows) - 1))
         return drawing + self._beside(rows, drawing, others)
 
     def _beside(self, rows: Rows, drawing: list[_Drawing], others: list[_Drawing]) -> list[_Drawing]:
-        """Rows for those of `others` that make the step more useful per time."""
+        """Add rows for those of `others` that give more useful guesses per time."""
         if self._costs is None or not others:
             return []
         others = sorted(others, key=lambda drawn: -drawn.chance)[: self._target.max_rows - len(rows)]
@@ -165,7 +164,6 @@ class ModelProposer:
         return [replace(drawn, row=_add(rows, drawn.session, drawn.node)) for drawn in others[:count]]
 
     def _draw(self, drawn: _Drawing) -> Draft:
-        """What may follow a node, as guesses."""
         session, node = drawn.session, drawn.node
         logits = self._target.logits(drawn.row)[: session.opening.n_vocab]
         path = session.path(node)
@@ -197,7 +195,7 @@ class ModelProposer:
 
     @staticmethod
     def _copy(session: DraftSession, node: DraftNode, path: list[int]) -> Continuation:
-        """What is copied behind the likeliest token after `node`, which is the last of `path`."""
+        """The tokens copied after the likeliest child of `node`, the last of `path`."""
         if not node.children:
             return Continuation()
         child, tree = node.children[0], session.tree
@@ -206,17 +204,16 @@ class ModelProposer:
 
 
 def _add(rows: Rows, session: DraftSession, node: DraftNode) -> int:
-    """The row of a node below the root."""
     position, sequence = session.row(node)
     return rows.add(node.token, position, (sequence,), True)
 
 
 def confidences(ranked: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Tokens with the confidence in each, from their scores in nats, best first.
+    """Tokens with the confidence in each, from tokens with their scores in nats, best first.
 
-    A token's confidence is its share of e^score among those ranked no lower, the first one's that among the first
-    two: under shared noise it is the lead over its rival that survives small differences between drafter and target,
-    which a token's probability alone does not say. The verifier calibrates the value, by rank.
+    A token's confidence is its share of e^score among the tokens ranked no lower; the first token's is its share among
+    the first two. With shared noise a guess survives small differences between drafter and target if its score is far
+    above its rival's, which the token's probability alone does not show. The verifier calibrates the value by rank.
     """
     if not ranked:
         return []

@@ -1,4 +1,4 @@
-"""Where a draft model lies: as it was told, or where no target of this machine is slowed, wherever that was started."""
+"""Chooses the device of a draft model: the named one, or one that slows no target on this machine."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from shared.model.llama.placement import Placement, look, open_seen
 
 
 def named(name: str) -> Placement | None:
-    """The device of this name, open; None for `auto`, which others have a say in. Raises `StartError`."""
+    """Opens the device of this name; None for `auto`, which depends on other processes. Raises `StartError`."""
     if name.strip().lower() == devices.AUTO:
         return None
     return Placement((open_device(name, devices.DRAFT_OPTION),))
@@ -18,9 +18,9 @@ def named(name: str) -> Placement | None:
 async def place_drafter(
     place: Placement | None, arriving: Arriving, gpu_layers: str, stop: asyncio.Event
 ) -> Placement | None:
-    """The draft model's place, told to the others; without one, the best that no target's card is needed for.
+    """Announce the draft model's place. With `place` None choose the best GPU that no target uses, or else the CPU.
 
-    A choice that depends on the target waits until there is one; None if `stop` was set meanwhile.
+    Waits for a verifier if the choice depends on its device. Returns None if `stop` was set meanwhile.
     """
     if place is None:
         present = await asyncio.to_thread(look)

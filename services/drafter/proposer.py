@@ -1,4 +1,4 @@
-"""What a drafter does, whatever it drafts with: sessions open, advance and close; steps give proposals."""
+"""The interface of all kinds of drafters: sessions open, advance and close, and steps give proposals."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,10 +10,10 @@ from shared.wire.messages import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Guesses for one request, hung from the prefix of `base` output tokens with this hash.
+    """Guesses for one request after its first `base` output tokens, a prefix with hash `prefix_hash`.
 
-    `parents` names for each token the earlier one that it follows, -1 for the prefix; empty: they are a chain.
-    Alternatives come likeliest first. The last `copied` tokens are copies appended to a model's own guesses.
+    `parents` has the index of the token that each one follows, -1 for the prefix; empty: a chain. Alternatives come
+    likeliest first. The last `copied` tokens are copies appended to a model's own guesses.
     """
 
     request_id: str
@@ -27,7 +27,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a session starts from."""
+    """A request to draft for."""
 
     request_id: str
     prompt: tuple[int, ...]
@@ -36,11 +36,11 @@ class Opening:
     eog: frozenset[int]
     n_vocab: int
     lead: int
-    model: str = ""  # the target's name: what has another vocabulary has another name
-    worth: float = 0.0  # guesses that the target gets to with less than this probability are not worth drafting
+    model: str = ""  # the target's name; targets with different vocabularies have different names
+    worth: float = 0.0  # guesses that the target reaches with less than this probability are not worth drafting
 
     def usable(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """The tokens up to the end of an answer, or to the first that the target does not have."""
+        """The tokens up to an end of generation, or before the first that the target does not have."""
         for position, token in enumerate(tokens):
             if token >= self.n_vocab:
                 return tokens[:position]
@@ -49,7 +49,7 @@ class Opening:
         return tokens
 
 
-MAX_TOKENS: Final = 200  # of a joined draft; a proposal may carry 256
+MAX_TOKENS: Final = 200  # most tokens of a joined draft; a proposal may have 256
 
 
 class _Guess(NamedTuple):
@@ -59,7 +59,7 @@ class _Guess(NamedTuple):
 
 
 class _Joint:
-    """Drafts of one request that hang together, as one tree; by the hash of the prefix that each token completes."""
+    """Drafts of one request as one tree; its tokens by the hash of the prefix that each completes."""
 
     def __init__(self, first: Draft) -> None:
         self._first = first
@@ -68,9 +68,9 @@ class _Joint:
         self._take(first)
 
     def add(self, draft: Draft) -> bool:
-        """Take a draft in, unless it hangs from elsewhere or is too long."""
-        hangs = draft.prefix_hash == self._first.prefix_hash or draft.prefix_hash in self._own
-        if draft.request_id != self._first.request_id or not hangs:
+        """Add a draft; False if it attaches elsewhere or is too long."""
+        attaches = draft.prefix_hash == self._first.prefix_hash or draft.prefix_hash in self._own
+        if draft.request_id != self._first.request_id or not attaches:
             return False
         if len(self._own) + len(self._copies) + len(draft.tokens) > MAX_TOKENS:
             return False
@@ -79,7 +79,7 @@ class _Joint:
 
     def _take(self, draft: Draft) -> None:
         own = len(draft.tokens) - draft.copied
-        hashes = [draft.prefix_hash]  # of what the token with index - 1 completes
+        hashes = [draft.prefix_hash]  # at index + 1 the prefix that the token completes
         parents = draft.parents or range(-1, len(draft.tokens) - 1)
         for index, (token, score, parent) in enumerate(zip(draft.tokens, draft.scores, parents, strict=True)):
             above = hashes[parent + 1]
@@ -101,7 +101,7 @@ class _Joint:
 
 
 def join(drafts: Iterable[Draft]) -> list[Draft]:
-    """The same guesses with those that continue each other as one tree."""
+    """The same guesses, with drafts that continue each other joined into one."""
     joints: list[_Joint] = []
     for draft in drafts:
         if not any(joint.add(draft) for joint in joints):
@@ -114,43 +114,35 @@ class Proposer(Protocol):
 
     @property
     def sessions(self) -> int:
-        """How many are open."""
-        ...
+        """The number of open sessions."""
 
     @property
     def busy(self) -> bool:
-        """Whether `step` has anything to do; a drafter that is not busy sleeps."""
-        ...
+        """Whether `step` has anything to do; otherwise the drafter sleeps."""
 
     @property
     def step_us(self) -> int:
-        """What one more token of a running chain takes now; 0 if drafts come all at once."""
-        ...
+        """The present time of one more token in microseconds; 0 if drafts come all at once."""
 
     @property
     def burst(self) -> int:
-        """How many steps may pass before their drafts are worth a message: one while a verifier may be waiting."""
-        ...
+        """How many steps to take before sending their drafts; 1 while a verifier may be waiting."""
 
     def open(self, opening: Opening) -> None:
-        """Start a session; one that is open under this id is replaced."""
-        ...
+        """Start a session; it replaces one that is open under this id."""
 
     def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
         """The target decided `tokens` after `base`. False if commits before `base` were missed."""
-        ...
 
     def close(self, request_id: str) -> None:
-        """End a session; unknown ids are ignored."""
-        ...
+        """End a session; ignores unknown ids."""
 
     def step(self) -> list[Draft]:
-        """One unit of work and the guesses that it gave."""
-        ...
+        """Do one unit of work; returns its guesses."""
 
 
 class Path:
-    """The tokens of one session: prompt, committed output, and guesses beyond it, with every prefix's hash."""
+    """The tokens of one session: prompt, committed output and guesses after it, with the hash of every prefix."""
 
     def __init__(self, prompt: tuple[int, ...], committed: tuple[int, ...]) -> None:
         self.prompt = prompt
@@ -162,22 +154,20 @@ class Path:
 
     @property
     def lead(self) -> int:
-        """Guesses beyond the committed tokens."""
+        """The number of guesses after the committed tokens."""
         return len(self.output) - self.committed
 
     def hash(self, offset: int) -> int:
-        """The hash of the prefix of `offset` output tokens."""
         return self._hashes[offset]
 
     def guess(self, token: int) -> None:
-        """Append a guess."""
         self.output.append(token)
         self._hashes.append(prefix.extend(self._hashes[-1], token))
 
     def commit(self, base: int, tokens: tuple[int, ...]) -> int | None:
-        """The target decided `tokens` after `base`; returns the output length that is still right, None on a gap.
+        """The target decided `tokens` after `base`. Returns the length of the output that was right.
 
-        A commit that repeats what is known changes nothing.
+        None if commits before `base` are missing. A repeated commit changes nothing.
         """
         if base > self.committed:
             return None
@@ -193,6 +183,5 @@ class Path:
         return len(self.output)
 
     def drop_guesses(self) -> None:
-        """Forget every guess."""
         del self.output[self.committed :]
         del self._hashes[self.committed + 1 :]

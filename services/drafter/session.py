@@ -1,7 +1,7 @@
-"""One request's session with a draft model: what the model has read, and in which sequences its guesses lie.
+"""One request's session with a draft model: what the model has read, and which sequences hold its guesses.
 
-The session's own sequence holds what is committed; every branch of guesses needs one of its own, which starts as a
-copy of its past (in the unified cache that shares cells and copies none).
+The session's own sequence holds the committed tokens. Every branch of guesses needs a sequence of its own, which starts
+as a copy of the tokens before it (in the unified cache a copy shares the cells).
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ class Lane:
 
 
 class DraftSession:
-    """`view` is what the model reads of the committed context: all of it, or its head and tail if that is too long.
+    """`view` is what the model reads of the committed context: all of it, or its head and tail if it is too long.
 
-    The slot's tokens are the part of the view that is computed: all of it once the tree's root is drawn.
+    The slot's tokens are the computed part of the view: all of it once the tree's root is drawn.
     """
 
     def __init__(self, opening: Opening, slot: Slot, sequences: Sequences, target: Target) -> None:
@@ -35,7 +35,7 @@ class DraftSession:
         self.tree = DraftTree(opening.prompt, opening.committed, opening.worth)
         self.extension = Extension(opening)
         self.lead = opening.lead
-        self.want = 0  # tokens that a verifier waits for
+        self.want = 0  # tokens that the verifier waits for
         self.history: sampling.History | None = None
         if sampling.needs_history(opening.sampling):
             self.history = sampling.History(opening.prompt, opening.committed)
@@ -47,7 +47,7 @@ class DraftSession:
         self._look()
 
     def _look(self) -> None:
-        """Make the view anew: everything if it fits with room to draft, else the head and the tail."""
+        """Make the view again: everything if it fits with room to draft, or else the head and the tail."""
         context = [*self.opening.prompt, *self.tree.output]
         n_ctx = self._target.n_ctx
         if len(context) + self.lead + 1 > n_ctx:
@@ -57,21 +57,20 @@ class DraftSession:
         self.tree.restart()
         self._keep({})
         self._sequences.rewind(self.slot)
-        # One token is always computed again, since its logits are needed.
+        # The last token is always computed again, because its logits are needed.
         self._sequences.keep(self.slot, self.view[:-1])
 
     @property
     def uncomputed(self) -> int:
-        """Tokens to read before the next guess; one while drafting."""
+        """The number of tokens to read before the next guess; 1 while drafting."""
         return max(1, len(self.view) - len(self.slot.tokens))
 
     # ------------------------------------------------------------ what to draw next
 
     def best(self, count: int = 1) -> list[DraftNode]:
-        """Up to `count` nodes most worth drawing in one step, the best first; none while there is nothing to do.
+        """Up to `count` nodes to draw in one step, the best first; none if there is nothing to do.
 
-        None of them follows another. Those after the first share its step, and leave cells for what will be best in its
-        turn.
+        No node is an ancestor of another. The nodes after the first leave enough cells for the rest of the lead.
         """
         if self.tree.ahead >= self.lead:
             return []
@@ -107,14 +106,14 @@ class DraftSession:
         return tokens[::-1]
 
     def read(self, count: int) -> list[int]:
-        """Up to `count` tokens of the view that are to be computed next, which count as computed from now on."""
+        """Up to `count` tokens of the view to compute next; from now on they count as computed."""
         start = len(self.slot.tokens)
         tokens = self.view[start : start + count]
         self.slot.tokens += tokens
         return tokens
 
     def row(self, node: DraftNode) -> tuple[int, int]:
-        """The position and the sequence of a node below the root, which becomes the end of a lane."""
+        """The position and the sequence for the row of a node below the root, which becomes the end of a lane."""
         assert node.parent is not None, "the root's row is the end of the view"
         lane = self._lane_ending_in(node.parent) or self._branch(node.parent)
         lane.path.append(node)
@@ -124,7 +123,6 @@ class DraftSession:
         return next((lane for lane in self._lanes if (lane.path[-1] if lane.path else self.tree.root) is node), None)
 
     def _branch(self, node: DraftNode) -> Lane:
-        """A new lane that ends in `node`."""
         source, length = self._lanes[0], 0
         if node is not self.tree.root:
             source = next(lane for lane in self._lanes if node in lane.path)
@@ -137,8 +135,8 @@ class DraftSession:
     # ------------------------------------------------------------ verdicts
 
     def commit(self, base: int, tokens: Sequence[int]) -> list[DraftNode] | None:
-        """The target decided `tokens` after `base`. Returns the roots that the tree passed, None on a gap."""
-        computed = len(self.view)  # of which everything was, if anything below was drawn
+        """The target decided `tokens` after `base`. Returns the tree's new roots, or None, as `DraftTree.commit`."""
+        computed = len(self.view)  # the whole view was computed if any node below the root was drawn
         passed = self.tree.commit(base, tokens)
         if not passed:
             return passed
@@ -155,7 +153,7 @@ class DraftSession:
         return passed
 
     def _follow(self, right: list[DraftNode], computed: int) -> None:
-        """Keep the lanes that hold the committed path; `right` are its nodes that were drawn."""
+        """Keep the lanes that hold the committed path; `right` are the drawn nodes on it."""
         own = self._lanes[0]
         reached = len(right)
         if right and own.path[:reached] != right:
@@ -175,7 +173,7 @@ class DraftSession:
             self._sequences.rewind(self.slot)
 
     def _keep(self, paths: dict[Lane, list[DraftNode]]) -> None:
-        """Give the lanes their new paths; those without one are emptied, and the session's own always stays."""
+        """Give the lanes new paths, and empty lanes without one; the session's own lane always stays."""
         for lane in self._lanes[1:]:
             if lane not in paths:
                 self._target.truncate(lane.id, 0)
@@ -185,7 +183,7 @@ class DraftSession:
             lane.path = paths.get(lane, [])
 
     def close(self) -> None:
-        """Leave what is committed as prefix cache and drop the guesses."""
+        """Drop the guesses and leave the committed tokens as prefix cache."""
         self._keep({})
         self._sequences.rewind(self.slot)
         self._sequences.release(self.slot)

@@ -1,6 +1,6 @@
-"""What a draft model's steps cost by the number of rows, and how many rows a step is worth.
+"""Measures the time of a draft model's steps by rows, and decides how many rows a step should have.
 
-On a GPU eight rows cost little more than one; on a CPU two may cost three times one. Only a measurement tells.
+On a GPU eight rows cost little more than one; on a CPU two rows may cost three times as much as one.
 """
 
 import time
@@ -13,18 +13,18 @@ from shared.model.target import Target
 from shared.wire.messages import Sampling
 
 ROW_COUNTS: Final = (1, 2, 4, 8)
-_LONGER: Final = 1.5  # times that further rows may make a step longer: what a verifier decided waits for its end
-_LONGEST_MS: Final = 80.0  # as long as a step may take if rows cost the same each; slower models have dear rows anyway
-_BUDGET_S: Final = 1.0  # of a start, on a busy machine
+_LONGER: Final = 1.5  # most that further rows may lengthen a step, because commits wait for its end
+_LONGEST_MS: Final = 80.0  # row counts that would take longer at the price of one row are not measured
+_BUDGET_S: Final = 1.0  # longest measurement on a busy machine
 
 
 def measure(
     target: Target, tokens: Sequence[int], ranks: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[int, float]:
-    """Milliseconds of a step by rows, with the draws of `ranks` tokens from each, as `row_costs.measure` takes it.
+    """Milliseconds of a step by rows, each with the draws of `ranks` tokens, as `row_costs.measure` measures them.
 
-    Takes some quarter of a second; on a busy machine each count is decoded once, and again only within a second. A slow
-    model or a short text gives fewer counts. The first sequence must be free, and is so after.
+    Takes about a quarter of a second, on a busy machine up to a second or one decode per count. A slow model or a short
+    text gives fewer counts. The first sequence must be empty, and is left empty.
     """
 
     def read(rows: int) -> None:
@@ -37,10 +37,11 @@ def measure(
 
 
 def worth(expected: float, more: Sequence[float], rows: int, cost: Callable[[int], float]) -> int:
-    """How many further rows to add to a step of `rows` rows so that it makes the most useful guesses per time.
+    """How many rows to add to a step of `rows` rows to get the most useful guesses per time.
 
-    A row is useful if the target gets to its token: `expected` rows are so far, and `more` holds the probabilities of
-    further ones, likeliest first. `cost` is a step's milliseconds by rows, which must not grow by more than a half.
+    A row is useful if the target reaches its token: `expected` of the present rows are, and `more` has the probability
+    of each further row, in descending order. `cost` gives a step's milliseconds by rows. The step gets at most
+    half as long again.
     """
     best, best_rate = 0, expected / cost(rows)
     for number, reach in enumerate(more, start=1):

@@ -1,9 +1,9 @@
-"""Where the last tokens of a context occurred before: the longest earlier occurrences, the latest first.
+"""Finds where the last tokens of a context occurred before: long matches, the latest first. Pure.
 
-Pure. Occurrences are chained by hashes of their last 2, 4, 8 and 16 tokens and compared token by token when they are
-asked for, so a hash decides what is looked at, never what is found. A suffix automaton (Blumer et al. 1985) would find
-the longest match always, for some ten times the memory; here it can be missed where more than `LOOKS` later places
-share its last 2, 4, 8 or 16 tokens. Chaining: LZ77 as in deflate (RFC 1951, section 4).
+Places are chained by hashes of their last 2, 4, 8 and 16 tokens. A search compares the tokens, so collisions cost time
+but never give a wrong match. The longest match is missed if more than `LOOKS` later places share its last 2, 4, 8 or 16
+tokens; a suffix automaton (Blumer et al. 1985) would never miss it, for about ten times the memory. Chaining as in
+deflate (RFC 1951, section 4).
 """
 
 from array import array
@@ -15,16 +15,16 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-LENGTHS: Final = (2, 4, 8, 16)  # doubling, so that a hash is made of two of half the length
-LONGEST: Final = 64  # a match is not followed further back: nothing grows likelier any more
-LOOKS: Final = 16  # places per length that are compared; more find little and cost time on repetitive text
+LENGTHS: Final = (2, 4, 8, 16)  # each twice the one before, so that two hashes of half the length make the hash
+LONGEST: Final = 64  # longest match that is measured; longer ones are no likelier to be right
+LOOKS: Final = 16  # most places compared per length; more find little and cost time on repetitive text
 
 _MASK: Final = (1 << 32) - 1
 _BASE: Final = 0x9E3779B1  # odd, near 2^32 divided by the golden ratio
-_SPREAD: Final = 0x85EBCA6B  # odd; moves every bit of a hash towards the upper ones, which choose the chain
+_SPREAD: Final = 0x85EBCA6B  # odd; mixes every bit of a hash into the upper bits, which choose the chain
 _POWERS: Final = tuple(pow(_BASE, exponent, 1 << 32) for exponent in range(LENGTHS[-1]))
 _FEWEST_BITS: Final = 8
-_MANY: Final = 64  # tokens from which on numpy is faster than a loop
+_MANY: Final = 64  # from this many tokens on numpy is faster than a loop
 
 Codes = npt.NDArray[np.uint32]
 
@@ -39,21 +39,20 @@ class Occurrence(NamedTuple):
 class _Chains:
     """For one length: the latest place of each hash, and for each place the one before it with the same hash.
 
-    A place is where a match ends, counted from 1 within the tokens that are there; 0 is none.
+    A place is the end of a match, counted from 1 within the kept tokens; 0 means none.
     """
 
     def __init__(self, length: int, bits: int) -> None:
         self.length = length
         self.factor = _POWERS[length // 2]
         self.ones = sum(_POWERS[:length])  # a token's code is one more than its id
-        # Hashes of half the length at the latest places. Before the first token there are as if zeros, which no
-        # token's code is.
+        # Hashes of half the length at the latest places. Zeros stand before the first token; no token's code is 0.
         self.halves = deque([0] * (length // 2), maxlen=length // 2)
         self.latest = array("i", bytes(4 << bits))
         self.previous = array("i")
 
     def append(self, halves: Codes, bits: int) -> Codes:
-        """Chain more places, whose hashes of half the length these are; returns those of this length."""
+        """Chain more places by their hashes of half the length; returns their hashes of this length."""
         half = self.length // 2
         earlier = np.concatenate((np.array(self.halves, np.uint32), halves))
         self.halves.extend(earlier[-half:].tolist())
@@ -72,16 +71,15 @@ class _Chains:
 
 
 class SuffixIndex:
-    """A growing list of tokens. With a `limit`, the older part goes whenever it is reached.
+    """A growing list of tokens. When it reaches `limit` tokens (0: no limit), the older part is dropped.
 
-    Positions count from the first token ever, whether or not it is still there. Time per token is constant, amortised;
-    `find` makes at most `LOOKS` comparisons per length.
+    Positions count all tokens ever appended, dropped ones included. Appending takes amortised constant time per token;
+    `find` compares at most `LOOKS` places per length.
     """
 
     def __init__(self, limit: int = 0) -> None:
-        """`limit` is in tokens; 0 means none."""
         self.tokens = array("i")
-        self.dropped = 0  # tokens that were there before `tokens[0]`
+        self.dropped = 0  # number of dropped tokens; the position of `tokens[0]`
         self._limit = limit
         self._bits = _FEWEST_BITS
         self._chains = tuple(_Chains(length, self._bits) for length in LENGTHS)
@@ -92,7 +90,6 @@ class SuffixIndex:
         return self.dropped + len(self.tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append tokens; what ends with them is found from the next call on."""
         if not tokens:
             return
         size = len(self.tokens) + len(tokens)
@@ -104,14 +101,14 @@ class SuffixIndex:
             self._append_many(array("i", tokens))
 
     def following(self, position: int, count: int) -> "array[int]":
-        """Up to `count` tokens from `position` on; none if it is gone or not there yet."""
+        """Up to `count` tokens from `position` on; none if it is dropped or not there yet."""
         start = position - self.dropped
         return self.tokens[start : start + count] if start >= 0 else array("i")
 
     def find(self, suffix: Sequence[int], most: int) -> list[Occurrence]:
         """Up to `most` places where a token followed the last tokens of `suffix`, the latest first.
 
-        All share at least the longest of `LENGTHS` for which there is any place.
+        All match over the same minimal length: the longest of `LENGTHS` for which there is a place.
         """
         last = suffix[: -LENGTHS[-1] - 1 : -1]
         for chains in reversed(self._chains):
@@ -123,12 +120,12 @@ class SuffixIndex:
         return []
 
     def token(self, position: int) -> int:
-        """The token at `position`; -1 if it is gone or not there yet."""
+        """The token at `position`; -1 if it is dropped or not there yet."""
         place = position - self.dropped
         return self.tokens[place] if 0 <= place < len(self.tokens) else -1
 
     def match(self, suffix: Sequence[int], position: int) -> int:
-        """How many of the last tokens of `suffix` are those before `position`, up to `LONGEST`."""
+        """How many of the last tokens of `suffix` equal those before `position`, at most `LONGEST`."""
         place = position - self.dropped
         tokens = self.tokens
         longest = min(len(suffix), place, LONGEST)
@@ -143,7 +140,7 @@ class SuffixIndex:
         for _ in range(LOOKS):
             if not place or len(found) == most:
                 break
-            if place < len(self.tokens):  # nothing follows the end
+            if place < len(self.tokens):  # at the end no token follows
                 length = self.match(suffix, place + self.dropped)
                 if length >= chains.length:
                     found.append(Occurrence(place + self.dropped, length))
@@ -173,7 +170,7 @@ class SuffixIndex:
         self.tokens.extend(tokens)
 
     def _rebuild(self, tokens: Sequence[int]) -> None:
-        """Append what outgrows the tables or the limit: chain everything anew, without the older part if need be."""
+        """Append tokens that exceed the tables or the limit: drop the older part if needed, and chain all again."""
         kept = self.tokens
         kept.extend(tokens)
         if len(kept) > self._limit > 0:

@@ -1,8 +1,8 @@
-"""Places to copy from vote on what comes next: the chain that most want, and where they part.
+"""Places to copy from vote on what comes next: the chain that most of them continue with, and an alternative. Pure.
 
-Pure. Confidence is an estimate of the probability that a guess is right if those before it were: votes for it less a
-discount, of all votes (absolute discounting, Ney, Essen and Kneser 1994). The discount is a half where places
-disagree, and falls with the length of the match where they do not, which makes long matches long copies.
+A guess's confidence estimates the probability that it is right if all before it are: its votes less a discount, divided
+by all votes (absolute discounting, Ney, Essen and Kneser 1994). The discount is a half if the places disagree. If they
+agree, it falls with the length of the match, so that long matches give long copies.
 """
 
 from array import array
@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from services.drafter.suffix import SuffixIndex
 
 _CONTESTED: Final = 0.5  # votes that a guess loses where places disagree
-_CONTESTED_OTHERS: Final = 0.75  # the same for the first token if they are in what others wrote
-_FAINTEST: Final = 0.1  # path probability below which guesses are not worth a message
+_CONTESTED_OTHERS: Final = 0.75  # the same for the first token, for places in other requests' text
+_FAINTEST: Final = 0.1  # lowest path probability of a guess
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedChain:
-    """Guesses with the confidence of each, behind the context and the first `depth` tokens of the first copy."""
+    """Guesses with their confidences, which follow the context and the first `depth` tokens of the first chain."""
 
     depth: int
     tokens: tuple[int, ...]
@@ -26,12 +26,12 @@ class CopiedChain:
 
 
 class Voter(NamedTuple):
-    """A place to copy from: what follows there, and how many tokens before it agree."""
+    """A place to copy from: the tokens that follow there, and how many tokens before it agree."""
 
     source: SuffixIndex
     at: int
     run: int
-    match: float  # the run with what else speaks for the place
+    match: float  # the run and other evidence for the place, in tokens
     tokens: "array[int]"
 
 
@@ -43,14 +43,14 @@ class Hypothesis(NamedTuple):
 
 
 def first(group: list[Voter], votes: int, others: bool = False) -> float:
-    """Probability of the first token that `group` says, of all `votes`; `others` if the places are in foreign text."""
+    """Probability of the first token of `group` among all `votes`; `others`: the places are in other requests' text."""
     contested, falling = (_CONTESTED_OTHERS, 3.0) if others else (_CONTESTED, 2.0)
     lost = contested if len(group) < votes else min(contested, falling / (group[0].match + 1.0))
     return (len(group) - lost) / votes
 
 
 def later(group: list[Voter], votes: int, position: int) -> float:
-    """Probability of what `group` says at `position`, of all `votes`, if everything before was right."""
+    """Probability of the token of `group` at `position` among all `votes`, if all tokens before are right."""
     lost = _CONTESTED if len(group) < votes else 1.0 / (group[0].match + position + 1.0)
     return (len(group) - lost) / votes
 
@@ -66,7 +66,7 @@ def grouped(voters: list[Voter], position: int) -> list[list[Voter]]:
 
 
 def _agreed(voters: list[Voter], start: int) -> int:
-    """The first position from `start` on where voters differ or one has nothing to say."""
+    """The first position from `start` on where the voters differ or one of them ends."""
     leading = voters[0].tokens
     end = len(leading)
     for voter in voters[1:]:
@@ -78,7 +78,7 @@ def _agreed(voters: list[Voter], start: int) -> int:
 
 
 def chains(best: Hypothesis, other: Hypothesis | None) -> list[CopiedChain]:
-    """The chain of `best` with the likeliest alternative: `other`, or where voters of the chain part."""
+    """The chain of `best`, then alternatives: `other`, and the second choice where the voters first disagree."""
     tokens, scores, parting = _vote(best, 0)
     hypotheses = [] if other is None else [(0, other)]
     if parting is not None and parting[0] < len(tokens):
@@ -91,7 +91,7 @@ def chains(best: Hypothesis, other: Hypothesis | None) -> list[CopiedChain]:
 
 
 def _vote(hypothesis: Hypothesis, start: int) -> tuple[list[int], list[float], tuple[int, Hypothesis] | None]:
-    """The chain from `start` on that voters agree on or most want, as long as it is likely; where they part first."""
+    """The chain from `start` on that most voters continue with while it is likely, and where they first disagree."""
     chance, voters = hypothesis
     tokens: list[int] = []
     scores: list[float] = []

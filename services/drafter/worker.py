@@ -1,7 +1,7 @@
-"""The drafter's loops: read hints, step while there is work, publish guesses as they come, and say who we are.
+"""The drafter's loops: read hints, step while there is work, send guesses as they come, and publish its card.
 
-Nothing here can fail a request: whatever is lost or late costs acceptance. A gap in the commits is mended by reading
-the request's log again.
+Nothing here can fail a request: lost or late messages cost only acceptance. After a gap in the commits the drafter
+reads the request's log again.
 """
 
 import asyncio
@@ -27,8 +27,6 @@ logger = structlog.get_logger()
 
 
 class DrafterWorker:
-    """One drafter process between Redis and its proposer."""
-
     def __init__(
         self,
         broker: Broker,
@@ -36,7 +34,7 @@ class DrafterWorker:
         card: DrafterCard,
         keep: Callable[[], Awaitable[None]] = lifecycle.nothing,
     ) -> None:
-        """`card` says who we are, and every heartbeat how busy we are now; `keep` runs with each of them."""
+        """Each heartbeat publishes `card` with the present load, and calls `keep`."""
         self._keep = keep
         self._redis = broker.redis
         self._proposer = proposer
@@ -48,14 +46,14 @@ class DrafterWorker:
         self._hints: list[Hint] = []
         self._news = asyncio.Event()
         self._requests: dict[str, Open] = {}
-        self._drafted: Counter[str] = Counter()  # tokens told, by request
+        self._drafted: Counter[str] = Counter()  # tokens sent, by request
         self._stopping = False
         self._tokens = 0
         self._rate = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Draft until `stop`, then leave; nobody depends on us."""
-        # Loading took long, and Redis may have gone meanwhile.
+        """Draft until `stop`, then leave."""
+        # Loading takes long, and Redis may have gone away meanwhile.
         await lifecycle.insist("start", self._enter, stop)
         beats = partial(lifecycle.heartbeat, self._registry, self._current_card, self._tidy)
         async with lifecycle.Loops() as loops:
@@ -90,7 +88,7 @@ class DrafterWorker:
             self._rate = (self._tokens - before) / 2.0
 
     async def _tidy(self) -> None:
-        """With every heartbeat: end sessions whose `Close` was lost, as a killed verifier never sends one."""
+        """With every heartbeat, end sessions whose `Close` was lost, because a killed verifier never sends one."""
         await self._keep()
         requests = list(self._requests)
         pipeline = self._redis.pipeline(transaction=False)
@@ -98,8 +96,8 @@ class DrafterWorker:
             pipeline.hget(keys.job(request_id), "state")
         try:
             states = await pipeline.execute() if requests else []
-        except ResponseError as error:  # a key that is no job; its verifier will close the session
-            logger.warning("states_unreadable", error=type(error).__name__)
+        except ResponseError as error:  # a key does not hold a job; its verifier will close the session
+            logger.warning("job_states_unreadable", error=type(error).__name__)
             return
         over = [name for name, state in zip(requests, states, strict=True) if state != b"running"]
         if over:
@@ -129,7 +127,7 @@ class DrafterWorker:
             try:
                 if self._proposer.busy:
                     batch = self._proposer.burst
-                    # What the last step found travels while the next one computes.
+                    # Send the guesses of the last step while the next one computes.
                     step = loop.run_in_executor(self._thread, self._burst, batch)
                     try:
                         await self._publish(found, batch)
@@ -144,18 +142,18 @@ class DrafterWorker:
             await self._news.wait()
 
     def _burst(self, steps: int) -> list[Draft]:
-        """Steps until their drafts are worth a message, or there is news from a verifier."""
+        """Take up to `steps` steps, until a hint comes, there is nothing to do, or a copy is found."""
         found: list[Draft] = []
         for _ in range(steps):
             drafts = self._proposer.step()
             found += drafts
-            # A copy may be all that a verifier waits for.
+            # A copy is sent at once, because it may hold all the tokens that a verifier waits for.
             if self._hints or not self._proposer.busy or any(draft.copied for draft in drafts):
                 break
         return join(found)
 
     async def _publish(self, found: list[Draft], batch: int) -> None:
-        """Send what was found; `batch` steps follow before the next message."""
+        """Send the guesses; the next message follows after `batch` steps."""
         messages: list[tuple[str, Hint | Reply]] = []
         for draft in found:
             opened = self._requests.get(draft.request_id)
@@ -206,18 +204,18 @@ class DrafterWorker:
         await loop.run_in_executor(self._thread, self._proposer.close, request_id)
 
     def _readable(self, tokens: Sequence[int]) -> bool:
-        """Whether our model has all these tokens: the target's vocabulary may be padded further than ours."""
+        """Whether the draft model has all these tokens, because the target's vocabulary may be padded further."""
         return not self._card.n_vocab or max(tokens, default=0) < self._card.n_vocab
 
     async def _open(self, loop: asyncio.AbstractEventLoop, hint: Open) -> None:
-        """Read the job, and what is committed by now, and start; a request that is gone by now is nobody's loss."""
+        """Read the job and its log, and open a session; ignores a request that is gone by now."""
         try:
             job = await read_job(self._redis, hint.request_id)
             if job is None:
                 return
             committed = [token for _, chunk in await read_log(self._redis, hint.request_id) for token in chunk.tokens]
         except (*DISCONNECTED, codec.CodecError, ResponseError) as error:
-            logger.warning("open_failed", request=hint.request_id, error=type(error).__name__)
+            logger.warning("session_not_opened", request=hint.request_id, error=type(error).__name__)
             return
         if len(committed) < len(hint.committed):
             committed = list(hint.committed)

@@ -22,7 +22,7 @@ logger = structlog.get_logger()
 def main(options: VerifierOptions) -> None:
     """Own the target model and decide every token."""
     logs.configure("verifier", options.log_level)
-    # What is wrong on the command line is told before Redis is asked and anything is loaded.
+    # Report wrong options before connecting to Redis or loading anything.
     check(options.redis)
     model_source.check(options.target_model, "--target-model")
     target = options.target

@@ -1,35 +1,44 @@
-"""Which drafters work for which request: spread evenly, no two that say the same, none that adds nothing. No I/O."""
+"""Assigns drafters to requests: evenly, no two alike on one request, and none that adds nothing there. No I/O."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from services.verifier.drafters import Drafter, Drafters
-from services.verifier.generation import DrafterSession, Generation
+from services.verifier.drafters import Drafter, Drafters, Kin
+from services.verifier.generation import Generation
 from shared.wire.messages import Speculation
 
-# Two model drafters per request: their union in the trie already catches most of what either knows, and a third
-# would rather help another request.
+# Two model drafters together already find most of what any would, so a third helps another request more.
 PER_REQUEST: Final = {"lookup": 1, "model": 2}
-# Rounds for which a drafter that added nothing is not tried again; its trial is then about a fifth of the time.
+# A drafter that added nothing is not tried again for this many rounds, so that trials take a fifth of the time.
 BARRED_ROUNDS: Final = 256
-# Rounds between two moves of a request: its new drafter must read the whole context first.
+# A moved request stays for this many rounds, because its new drafter must read the whole context first.
 STAY_ROUNDS: Final = 64
-# Of two equal drafters one whose steps take this many times as long is no relief, however little it has to do.
+# A request is not moved to a drafter whose steps take this many times as long, however idle that is.
 _MUCH_SLOWER: Final = 2.0
 
 Pairing = tuple[Generation, str]  # a request and the id of a drafter
 
 
+@dataclass(slots=True)
+class _Terms:
+    """What binds one request; counted in its rounds."""
+
+    barred: dict[Kin, int] = field(default_factory=dict)  # released drafters, until that round
+    stays_until: int = 0  # the round before which it is not moved to another drafter
+
+
 class Assignment:
-    """Opens and closes the sessions of requests. `due` says that something happened which calls for `reassign`."""
+    """Opens and closes the sessions of requests. `due` says that `reassign` may find something to change."""
 
     def __init__(self, drafters: Drafters) -> None:
         self.due = False
         self._drafters = drafters
+        self._terms: defaultdict[Generation, _Terms] = defaultdict(_Terms)
 
     def enlist(self, generation: Generation, now_ms: float) -> list[str]:
-        """Give a request the drafters that it lacks and forget those that are gone; returns whom to tell."""
+        """Give a request the drafters that it lacks and forget those that are gone; returns the new ones."""
         self._forget(generation)
         chosen = self._choose(generation) if _willing(generation) else []
         for name in chosen:
@@ -48,55 +57,51 @@ class Assignment:
             generation, source, target = move
             self._stop(generation, source.card.id)
             self._start(generation, target.card.id, now_ms)
-            generation.stays_until = generation.rounds + STAY_ROUNDS
+            self._terms[generation].stays_until = generation.rounds + STAY_ROUNDS
             closed.append((generation, source.card.id))
             opened.append((generation, target.card.id))
         opened += [(generation, name) for generation in willing for name in self.enlist(generation, now_ms)]
         return opened, closed
 
     def round_ended(self, generation: Generation) -> None:
-        """A request finished a round: it may have a drafter to release, or may try one again."""
-        if generation.rounds in generation.barred.values() or self._redundant(generation) is not None:
+        """A request finished a round, so it may have a drafter to release, or may try one again."""
+        if generation.rounds in self._terms[generation].barred.values() or self._redundant(generation) is not None:
             self.due = True
 
     def request_ended(self, generation: Generation) -> None:
-        """A request ended; its drafters are free for others."""
+        """A request ended, so its drafters are free for others."""
         for name in generation.sessions:
             if name in self._drafters:
-                self._drafters[name].requests -= 1
+                self._drafters[name].was_released()
+        self._terms.pop(generation, None)
         self.due = True
 
     # ------------------------------------------------------------ sessions
 
     def _start(self, generation: Generation, name: str, now_ms: float) -> None:
-        self._drafters[name].requests += 1
-        # It reads the prompt first; nobody waits for it before its first proposal.
-        generation.sessions[name] = DrafterSession(name, expected_ms=now_ms)
-        generation.heard, generation.quiet_rounds = False, 0
-        generation.contributions.restart()
+        self._drafters[name].was_assigned()
+        generation.open_session(name, now_ms)
 
     def _stop(self, generation: Generation, name: str) -> None:
-        self._drafters[name].requests -= 1
-        del generation.sessions[name]
-        generation.contributions.restart()
+        self._drafters[name].was_released()
+        generation.close_session(name)
 
     def _forget(self, generation: Generation) -> None:
-        """Drop the sessions of drafters that are gone."""
+        """Close the sessions of drafters that are gone."""
         gone = [name for name in generation.sessions if name not in self._drafters]
         for name in gone:
-            del generation.sessions[name]
-        if gone:
-            generation.contributions.restart()
-            if not self._models(generation):
-                generation.barred.clear()  # it added nothing beside the one that is gone
+            generation.close_session(name)
+        if gone and not self._models(generation):
+            # A barred drafter added nothing beside one that is gone now; alone it may help.
+            self._terms[generation].barred.clear()
 
     # ------------------------------------------------------------ rules
 
     def _choose(self, generation: Generation) -> list[str]:
-        """What a request should gain: the least loaded that are no equals of those it has or has released."""
+        """The drafters that a request should gain: the least loaded, and none like those that it has or released."""
         present = [self._drafters[name] for name in generation.sessions]
         taken = {drafter.kin for drafter in present}
-        taken |= {kin for kin, until in generation.barred.items() if generation.rounds < until}
+        taken |= {kin for kin, until in self._terms[generation].barred.items() if generation.rounds < until}
         room = Counter(PER_REQUEST)
         room.subtract(drafter.card.kind for drafter in present)
         chosen = []
@@ -111,8 +116,8 @@ class Assignment:
         for generation in willing:
             name = self._redundant(generation)
             if name is not None:
-                # Its equals would add nothing either.
-                generation.barred[self._drafters[name].kin] = generation.rounds + BARRED_ROUNDS
+                # This bars all drafters of its kin, because they would add nothing either.
+                self._terms[generation].barred[self._drafters[name].kin] = generation.rounds + BARRED_ROUNDS
                 self._stop(generation, name)
                 yield generation, name
 
@@ -127,16 +132,16 @@ class Assignment:
         return [drafter for drafter in known if drafter.card.kind == "model"]
 
     def _move(self, willing: Sequence[Generation]) -> tuple[Generation, Drafter, Drafter] | None:
-        """A request that should go from one drafter to an equal one with at least two requests less, if any."""
+        """A request to move, its drafter, and the like one with at least two requests fewer to move it to."""
         for source in sorted(self._drafters, key=_burden, reverse=True):
             targets = [drafter for drafter in self._drafters if _relieves(drafter, source)]
             movable = [
                 generation
                 for generation in willing
-                if source.card.id in generation.sessions and generation.rounds >= generation.stays_until
+                if source.card.id in generation.sessions and generation.rounds >= self._terms[generation].stays_until
             ]
             if targets and movable:
-                # The shortest context is read anew soonest.
+                # The new drafter reads the shortest context soonest.
                 return min(movable, key=lambda one: len(one.context)), source, min(targets, key=_burden)
         return None
 
@@ -146,7 +151,7 @@ def _willing(generation: Generation) -> bool:
 
 
 def _burden(drafter: Drafter) -> tuple[int, float, str]:
-    """Least loaded first, then the fastest. One that was never timed counts as fast, so that it gets timed."""
+    """Sorts the least loaded first, then the fastest. An untimed drafter counts as fast, so that it gets timed."""
     return drafter.requests, drafter.step_ms, drafter.card.id
 
 

@@ -1,11 +1,13 @@
-"""What this model on this device keeps: whether logits are bit-exact, and what rows cost (`shared.model.row_costs`).
+"""Measures whether this device computes this model's logits bit for bit, and caches that with the row costs.
 
-The answers are cached on disk by model file, device and build, so that only the first start pays for them.
+The cache on disk is keyed by model file, device and build, so only the first start measures.
+`shared.model.row_costs` measures the row costs.
 """
 
 import hashlib
 import json
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -20,30 +22,31 @@ from shared.model.target import Target
 
 logger = structlog.get_logger()
 
-PROBE_ROWS: Final = 72  # the probe reads the logits of so many rows of one decode; ggml changes kernels at 64
-FEW_PROBE_ROWS: Final = 16  # enough to say how large differences are where none are promised to be absent
-# A cached table whose single row is further off than this was measured on a busy machine, or the machine changed.
+PROBE_ROWS: Final = 72  # rows of the probe's largest decode, because ggml changes kernels at 64
+FEW_PROBE_ROWS: Final = 16  # enough to estimate the differences if logits need not be bit-equal
+# If a single row takes longer or shorter than the cached time by more than this factor, the cache is not used: the
+# machine was busy at the measurement, or has changed.
 _TOLERANCE: Final = 1.25
-_VERSION: Final = 4  # of what is measured; raise it when the meaning of the cached numbers changes
+_VERSION: Final = 4  # part of the cache key; raise it when the meaning of the cached numbers changes
 
 
 @dataclass(frozen=True, slots=True)
 class LogitDifferences:
-    """Largest differences in logits between two ways to compute the same row; 0.0 is bit-equal."""
+    """The largest differences in logits between two ways to compute the same row; 0.0 means bit-equal."""
 
-    single_row: float  # one row alone against many in one decode
-    rows: float  # two or more rows against many
-    neighbours: float  # with other sequences in the same decode
-    cells: float  # after another sequence was freed and its cells reused
+    single_row: float  # one row per decode against many
+    rows: float  # two or more rows per decode against many
+    neighbours: float  # beside rows of another sequence
+    cells: float  # in cells that another sequence has freed
 
     @property
     def at_no_cost(self) -> bool:
-        """Bit for bit without padding a single row."""
+        """Whether logits are bit-equal without padding."""
         return self.single_row == 0.0 and self.with_padding
 
     @property
     def with_padding(self) -> bool:
-        """Bit for bit if no sequence ever has a single row."""
+        """Whether logits are bit-equal as long as no sequence has a single row in a decode."""
         return self.rows == self.neighbours == self.cells == 0.0
 
     @property
@@ -51,81 +54,71 @@ class LogitDifferences:
         return max(self.single_row, self.rows, self.neighbours, self.cells)
 
 
-class _Prober:
-    """Runs rows of the probe text through a target whose sequences are all free."""
-
-    def __init__(self, target: Target, tokens: list[int]) -> None:
-        self._target = target
-        self._tokens = tokens
-
-    def decode(self, runs: list[tuple[int, int, int]]) -> list[Logits]:
-        """Runs of (sequence, start, count) in one decode; the logits of the first run's rows."""
-        rows = Rows()
-        for index, (sequence, start, count) in enumerate(runs):
-            for position in range(start, start + count):
-                rows.add(self._tokens[position], position, (sequence,), index == 0)
-        self._target.decode(rows)
-        return [self._target.logits(row).copy() for row in range(runs[0][2])]
-
-    def clear(self) -> None:
-        for sequence in range(self._target.sequences):
-            self._target.truncate(sequence, 0)
-
-    def measure_exactness(self, rows: int) -> LogitDifferences:
-        count = min(len(self._tokens), rows, self._target.n_ctx)
-        self.clear()
-        reference = self.decode([(0, 0, count)])
-        self.clear()
-        tail = 6
-        single = self._in_pieces(reference, count, [count - tail] + [1] * tail)
-        widths = (2, 5, 9, count // 2)
-        pieces = max(self._in_pieces(reference, count, [width] * (count // width + 1)) for width in widths)
-        neighbours = cells = 0.0
-        if self._target.sequences > 1:
-            self.clear()
-            self.decode([(1, 0, count // 2)])
-            found = self.decode([(0, 0, count // 2), (1, count // 2, 3)])
-            found += self.decode([(0, count // 2, count - count // 2), (1, count // 2 + 3, 2)])
-            neighbours = _difference(reference, found)
-            self.clear()
-            self.decode([(1, 0, count // 2)])
-            found = self.decode([(0, 0, count // 2)])
-            self._target.truncate(1, 0)
-            found += self.decode([(0, count // 2, count - count // 2)])
-            cells = _difference(reference, found)
-        self.clear()
-        return LogitDifferences(single, pieces, neighbours, cells)
-
-    def _in_pieces(self, reference: list[Logits], count: int, widths: list[int]) -> float:
-        self._target.truncate(0, 0)
-        found: list[Logits] = []
-        for width in widths:
-            start = len(found)
-            width = min(width, count - start)
-            if width == 1 and widths[0] != 1 and len(set(widths)) == 1:
-                break  # a remainder of one row is not what this probe is about
-            if width > 0:
-                found += self.decode([(0, start, width)])
-        return _difference(reference, found)
-
-
 def _difference(one: list[Logits], other: list[Logits]) -> float:
     return float(max(np.abs(a - b).max() for a, b in zip(one, other, strict=False)))
 
 
 def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bool:
-    """Whether a single row costs now what the table says. The first sequence must be free, and is so after."""
+    """Whether a single row still costs what the table says. The first sequence must be empty, and is left empty."""
     fresh = row_costs.measure(target, tokens, (1,))[1]
     return rows[1] / _TOLERANCE <= fresh <= rows[1] * _TOLERANCE
 
 
-def measure_exactness(target: Target, tokens: list[int], rows: int = PROBE_ROWS) -> LogitDifferences:
-    """How far logits depend on what else is decoded, seen on so many `rows`. Leaves every sequence empty.
+def measure_exactness(target: Target, tokens: list[int], most: int = PROBE_ROWS) -> LogitDifferences:
+    """How much logits depend on what else is in the decode or the cache, by `most` rows. Leaves every sequence empty.
 
-    Only `PROBE_ROWS` show that nothing differs. Each row is computed some seven times, which takes a large model on a
-    CPU half a minute.
+    Only `PROBE_ROWS` rows show that nothing differs. Each row is computed about seven times, which takes a large model
+    on a CPU half a minute.
     """
-    return _Prober(target, tokens).measure_exactness(rows)
+    count = min(len(tokens), most, target.n_ctx)
+    half, tail = count // 2, 6
+
+    def decode(*runs: tuple[int, int, int]) -> list[Logits]:
+        """Decode runs of (sequence, start, count) together; returns the logits of the first run's rows."""
+        rows = Rows()
+        for index, (sequence, start, length) in enumerate(runs):
+            for position in range(start, start + length):
+                rows.add(tokens[position], position, (sequence,), index == 0)
+        target.decode(rows)
+        return [target.logits(row).copy() for row in range(runs[0][2])]
+
+    def clear() -> None:
+        for sequence in range(target.sequences):
+            target.truncate(sequence, 0)
+
+    def in_pieces(widths: Iterable[int]) -> float:
+        clear()
+        found: list[Logits] = []
+        for width in widths:
+            found += decode((0, len(found), width))
+        return _difference(reference, found)
+
+    clear()
+    reference = decode((0, 0, count))
+    single = in_pieces([count - tail] + [1] * tail)
+    rows = max(in_pieces(_widths(width, count)) for width in (2, 5, 9, half))
+    neighbours = cells = 0.0
+    if target.sequences > 1:
+        clear()
+        decode((1, 0, half))
+        found = decode((0, 0, half), (1, half, 3))
+        found += decode((0, half, count - half), (1, half + 3, 2))
+        neighbours = _difference(reference, found)
+        clear()
+        decode((1, 0, half))
+        found = decode((0, 0, half))
+        target.truncate(1, 0)
+        found += decode((0, half, count - half))
+        cells = _difference(reference, found)
+    clear()
+    return LogitDifferences(single, rows, neighbours, cells)
+
+
+def _widths(width: int, count: int) -> Iterator[int]:
+    """The widths of `count` rows in pieces of `width`, without a remainder of one row."""
+    for start in range(0, count, width):
+        if count - start > 1:
+            yield min(width, count - start)
 
 
 class Cache:
@@ -138,7 +131,7 @@ class Cache:
         self._path = folder / f"{name}.json"
 
     def load(self) -> tuple[dict[int, float], LogitDifferences] | None:
-        """What an earlier start measured, or None; a damaged file counts as none."""
+        """The measurements of an earlier start; None if there are none or the file is damaged."""
         try:
             data = json.loads(self._path.read_text())
             return {int(count): float(ms) for count, ms in data["rows"].items()}, LogitDifferences(**data["exactness"])
@@ -146,7 +139,7 @@ class Cache:
             return None
 
     def store(self, rows: dict[int, float], exactness: LogitDifferences) -> None:
-        """Keep the measurements; a read-only disk only costs the next start a second."""
+        """Save the measurements; if the disk cannot be written, the next start measures again."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._path.with_suffix(f".{os.getpid()}.tmp")

@@ -1,4 +1,4 @@
-"""How a verifier introduces itself: what never changes of its card, and what its engine adds at each heartbeat."""
+"""Makes the verifier's card: the constant part once, and the engine's figures at each heartbeat."""
 
 import os
 import socket
@@ -44,7 +44,7 @@ def introduce(
 
 
 def at_work(card: VerifierCard, engine: Engine, speed: Speed, now_s: float, draining: bool) -> VerifierCard:
-    """The card as it is now, by the engine's clock."""
+    """The card with the figures at `now_s` of the engine's clock."""
     rates = speed.rates(now_s)
     return replace(
         card,

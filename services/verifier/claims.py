@@ -1,4 +1,4 @@
-"""Takes jobs while there are free slots: new ones at once, those of a lost verifier when their lease has ended."""
+"""Claims jobs while there are free slots: new jobs at once, and a dead verifier's jobs when their leases end."""
 
 import asyncio
 import math
@@ -28,17 +28,17 @@ Constrain = Callable[[Job, Sequence[int]], Constraint | None]
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claimed job, the tokens that were committed before, and its constraint; or why it has none that can be kept."""
+    """A claimed job, the tokens that earlier claims committed, and its constraint or why that cannot be used."""
 
     claim: Claim
     output: list[int]
     constraint: Constraint | None = None
     refusal: str = ""
-    at_ns: int = 0  # when it was claimed, by this machine's clock
+    at_ns: int = 0  # time of the claim, by this machine's clock
 
 
 class Claims:
-    """Claimed jobs on their way to the round loop, each with a slot kept for it."""
+    """Claimed jobs that wait for the round loop. Each has a slot reserved."""
 
     def __init__(
         self,
@@ -50,19 +50,19 @@ class Claims:
         constrain: Constrain = lambda job, output: None,
         gave_up: Callable[[], object] = lambda: None,
     ) -> None:
-        """`constrain` may take long and is called in another thread; `gave_up` is told of each job that was."""
+        """`constrain` runs in another thread, because it may take long. `gave_up` is called for each job given up."""
         self._redis = redis
         self._store = store
         self._instance = instance
         self._held: set[str] = set()  # in slots
-        self._ending: set[str] = set()  # left their slots, and their last commits are on their way
+        self._ending: set[str] = set()  # left their slots, but Redis has not answered their last commits yet
         self._slots = slots
         self._arrived = arrived
         self._constrain = constrain
         self._gave_up = gave_up
         self._ready: list[Claimed] = []
         self._claiming = asyncio.Lock()
-        self._looked = -math.inf  # for orphans, when
+        self._orphan_check = -math.inf  # time of the last one
         self._room = asyncio.Event()
         self._room.set()
 
@@ -70,23 +70,22 @@ class Claims:
         return bool(self._ready)
 
     def take(self) -> Claimed:
-        """The next claimed job; its slot stays kept until `done`."""
+        """The next claimed job. Its slot stays reserved until `ending` or `done`."""
         return self._ready.pop(0)
 
     def ending(self, request_id: str) -> None:
-        """The request left its slot, and Redis hears of its end later: until `done` it looks like an orphan of ours."""
+        """The request left its slot, but Redis does not know yet. Until `done` the orphan check ignores it."""
         self._ending.add(request_id)
         self._held.discard(request_id)
         self._room.set()
 
     def done(self, request_id: str) -> None:
-        """The request left its slot, and Redis knows how it ended, or has it from somebody else by now."""
+        """The request left its slot, and Redis knows its end or another verifier has it."""
         self._ending.discard(request_id)
         self._held.discard(request_id)
         self._room.set()
 
     async def run_new(self) -> None:
-        """Claim new jobs for ever."""
         reconnect = Reconnect("claims")
         while True:
             if len(self._held) >= self._slots:
@@ -95,8 +94,8 @@ class Claims:
                 continue
             try:
                 async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    if asyncio.get_running_loop().time() - self._looked >= ORPHAN_CHECK_S:
-                        # We were full: a request that had begun comes before those that still wait.
+                    if asyncio.get_running_loop().time() - self._orphan_check >= ORPHAN_CHECK_S:
+                        # No slot was free lately. An orphan has begun before, so it comes before waiting jobs.
                         await self._claim_orphans()
                         continue
                     request_id = await self._store.next_job(self._instance, BLOCK_MS)
@@ -107,7 +106,7 @@ class Claims:
                 await reconnect.failed(error)
 
     async def run_orphans(self) -> None:
-        """Look for ever for jobs whose verifier is gone, and for entries whose delivery to us was lost."""
+        """Look for ever for jobs whose verifier is gone, and for jobs whose delivery to this verifier was lost."""
         reconnect = Reconnect("orphans")
         while True:
             await asyncio.sleep(ORPHAN_CHECK_S)
@@ -119,12 +118,12 @@ class Claims:
                 await reconnect.failed(error)
 
     async def _claim_orphans(self) -> None:
-        self._looked = asyncio.get_running_loop().time()
+        self._orphan_check = asyncio.get_running_loop().time()
         for request_id in await self._store.orphans(self._instance):
             await self._claim(request_id)
 
     async def stop(self, *loops: "asyncio.Task[None]") -> None:
-        """End the loops, but not between taking a claim and knowing of it: its lease would have to run out."""
+        """Cancel the loops, but not during a claim: otherwise the job would wait until its lease ends."""
         async with self._claiming:
             for loop in loops:
                 loop.cancel()
@@ -132,11 +131,11 @@ class Claims:
 
     async def _claim(self, request_id: str) -> None:
         async with self._claiming:
-            await self._claim_one(request_id)
+            await self._claim_alone(request_id)
 
-    async def _claim_one(self, request_id: str) -> None:
+    async def _claim_alone(self, request_id: str) -> None:
         if len(self._held) >= self._slots or request_id in self._held or request_id in self._ending:
-            return  # the other loop took the last slot meanwhile; the orphan check will find the job again
+            return  # the other loop took the last slot meanwhile; a later orphan check finds the job again
         self._held.add(request_id)
         claimed = False
         try:
@@ -166,7 +165,7 @@ class Claims:
                 self.done(request_id)
 
     async def _committed(self, claim: Claim) -> list[int] | None:
-        """What earlier claims committed; None if the log does not say."""
+        """The tokens that earlier claims committed; None if the log cannot be read or lacks some."""
         if not claim.committed:
             return []
         try:

@@ -1,7 +1,7 @@
-"""Sends what rounds decided to Redis, in order, while the next decode runs; learns there what was cancelled or lost.
+"""Sends the results of rounds to Redis, in order, while the next decode runs; learns what was cancelled or lost.
 
-Nothing is dropped while Redis is away: the batch in hand is sent again until it gets through (commits are
-idempotent), and after a few rounds the queue is full, so decoding stops by itself.
+Nothing is dropped while Redis is away. The committer retries a batch until Redis accepts it, which is safe because
+commits are idempotent. After a few rounds the queue is full, and decoding stops until Redis is back.
 """
 
 import asyncio
@@ -23,20 +23,21 @@ _BACKLOG_ROUNDS = 4
 
 @dataclass(slots=True)
 class Batch:
-    """One round's messages."""
-
     appends: list[tuple[Generation, Append]] = field(default_factory=list)
     renewals: list[tuple[Generation, Renewal]] = field(default_factory=list)
     hints: list[tuple[str, Hint]] = field(default_factory=list)
-    ended: list[str] = field(default_factory=list)  # requests whose last commits are among the appends
+    ended: list[str] = field(default_factory=list)  # ids of requests whose last commits are among the appends
 
     def __bool__(self) -> bool:
         return bool(self.appends or self.renewals or self.hints)
 
 
 class Committer:
-    """`put` queues a batch; `run` sends. `on_lost` hears of every request that must not go on, and `on_ended` of every
-    one whose last commit Redis has answered."""
+    """`put` queues a batch; `run` sends it.
+
+    `on_lost` is called for every request that must not continue, and `on_ended` for every request whose last commit
+    Redis has answered.
+    """
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Committer:
         self._queue: asyncio.Queue[Batch] = asyncio.Queue(_BACKLOG_ROUNDS)
 
     async def put(self, batch: Batch) -> None:
-        """Queue a round's messages; waits while Redis is too far behind."""
+        """Queue a round's messages; waits while the queue is full."""
         if batch:
             await self._queue.put(batch)
 
@@ -59,7 +60,6 @@ class Committer:
         await self._queue.join()
 
     async def run(self) -> None:
-        """Send for ever."""
         reconnect = Reconnect("committer")
         while True:
             batch = await self._queue.get()
@@ -71,7 +71,7 @@ class Committer:
                     )
                     break
                 except DISCONNECTED as error:
-                    hints = []  # old news by the time Redis is back
+                    hints = []  # out of date by the time Redis is back
                     await reconnect.failed(error)
             reconnect.succeeded()
             generations = [generation for generation, _ in (*batch.appends, *batch.renewals)]

@@ -1,7 +1,7 @@
-"""What one request's answer must be: a grammar, a bound on its thinking, or both. No I/O.
+"""The constraint on one request's answer: a grammar, a bound on its thinking, or both. No I/O.
 
-Stands at the committed prefix, or at a guess behind it, and says there what may come next. That is a function of the
-prefix alone: neither drafts nor a takeover change it.
+It has a position, the committed prefix or a guess after it, and says what may come next there. That depends on the
+prefix alone, so neither drafts nor a takeover change it.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ class Constraint:
         self._grammar = grammar
         self._thinking = thinking
         self._committed: list[int] = []
-        self._beyond: list[int] = []  # tokens from the committed prefix to where it stands
+        self._beyond: list[int] = []  # tokens from the committed prefix to the position
 
-    # ------------------------------------------------------------ where it stands
+    # ------------------------------------------------------------ the position
 
     def push(self, token: int) -> bool:
-        """Step over a token; False if it may not come here."""
+        """Step over a token; False if it is not allowed here."""
         forced = self._due[:1] == (token,)
         if self._grammar is not None and not self._grammar.push(token):
             self._recover()
@@ -52,7 +52,7 @@ class Constraint:
         return kept
 
     def stand(self, path: Sequence[int] = ()) -> bool:
-        """Go to the committed prefix and on along `path`; False, and back at the prefix, if that may not come."""
+        """Go to the committed prefix and on along `path`; False, and at the prefix, if `path` is not allowed."""
         common = 0
         for here, there in zip(self._beyond, path, strict=False):
             if here != there:
@@ -73,13 +73,13 @@ class Constraint:
                 self._thinking.pop(count)
 
     def _recover(self) -> None:
-        """Make the matcher anew: once failed it stays so, be it on a guess or for limits that it used up on guesses."""
+        """Replace a failed matcher: it stays failed, even if only a guess was wrong or used up its limits."""
         if self._origin is not None:
             self._grammar = self._origin.copy()
             for token in (*self._committed, *self._beyond):
                 self._grammar.push(token)
 
-    # ------------------------------------------------------------ what may come there
+    # ------------------------------------------------------------ what may come next
 
     @property
     def complete(self) -> bool:
@@ -87,7 +87,7 @@ class Constraint:
         return self._grammar is not None and self._grammar.complete
 
     def forced(self) -> Sequence[int]:
-        """The tokens that must come next, if only these may; the first is certain, and the others nearly."""
+        """The tokens that must come next; empty if there is a choice. The first is certain, the others nearly."""
         due = self._due
         if due or self._grammar is None:
             return due
@@ -98,7 +98,7 @@ class Constraint:
         return forced
 
     def mask(self) -> Mask | None:
-        """Which tokens may come next where none is forced; None: any. All false: a dead end."""
+        """The tokens that may come next if none is forced; None: any. All false: a dead end."""
         if self._grammar is None:
             return None
         mask = self._grammar.mask()
@@ -108,7 +108,7 @@ class Constraint:
         return mask
 
     def verdict(self, node: TrieNode, token: int) -> Admissibility:
-        """Whether a guess of `token` behind `node` of the trie can be right."""
+        """Whether a guess of `token` after `node` of the trie can be right."""
         if not self._stand_at(node):
             return Admissibility.FORBIDDEN
         forced = self.forced()
@@ -117,7 +117,7 @@ class Constraint:
         return Admissibility.FREE if self._admits([token]) else Admissibility.FORBIDDEN
 
     def forced_behind(self, node: TrieNode) -> Sequence[int]:
-        """The tokens that must come behind `node` of the trie."""
+        """The tokens that must come after `node` of the trie."""
         return self.forced() if self._stand_at(node) else ()
 
     def _stand_at(self, node: TrieNode) -> bool:
@@ -136,18 +136,17 @@ class Constraint:
 
 
 def constrain(job: Job, output: Sequence[int], grammars: Grammars) -> Constraint | None:
-    """The constraint of a job whose `output` is committed already; None if anything may come. May take long.
+    """The constraint of a job whose `output` is already committed; None if anything is allowed.
 
-    Raises `GrammarError` with a sentence for its client.
+    Takes as long as compiling the grammar. Raises `GrammarError` with a sentence for the client.
     """
     if not job.grammar and job.thinking is None:
         return None
     try:
         grammar = grammars.compile(job.grammar) if job.grammar else None
     except GrammarError as error:
-        logger.warning(
-            "grammar_refused", request=job.request_id, error=type(error).__name__
-        )  # its text is the client's
+        # The error's text may quote the client's grammar.
+        logger.warning("grammar_refused", request=job.request_id, error=type(error).__name__)
         raise GrammarError(DOES_NOT_COMPILE) from None
     constraint = Constraint(grammar, ThinkingBudget(job.thinking) if job.thinking is not None else None)
     if not constraint.commit(output):

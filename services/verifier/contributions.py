@@ -1,14 +1,15 @@
-"""What each drafter adds to one request: accepted tokens that no other drafter of the request had guessed. Pure."""
+"""Measures what each drafter adds to a request: accepted tokens that no other drafter of it had guessed. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-# Rounds with verified drafts before a drafter may be found useless: at one token in twenty rounds two or three are due.
+# A drafter is judged after this many rounds with verified drafts: one that adds a token in twenty rounds has then added
+# two or three.
 TRIAL_ROUNDS: Final = 48
-# Tokens per round below which a drafter adds nothing worth its place: a round gives several.
+# A drafter that adds fewer tokens per round is useless; a round gives several tokens.
 NOTHING: Final = 0.05
-_MEMORY: Final = 1 - 1 / 96  # per round: a drafter becomes useful, or useless, as the text changes
+_MEMORY: Final = 1 - 1 / 96  # per round; old rounds fade, because drafters become useful or useless as the text changes
 
 
 @dataclass(slots=True)
@@ -36,23 +37,22 @@ class Contribution:
 
 
 class Contributions:
-    """The drafters of one request since it last gained or lost one: only the same rounds are comparable."""
+    """The drafters of one request since it last gained or lost one, so that all are compared on the same rounds."""
 
     def __init__(self) -> None:
         self._of: dict[str, Contribution] = {}
 
     def heard(self, name: str) -> None:
-        """A drafter has spoken; before that it reads the prompt, and its rounds do not count."""
+        """The drafter has sent a proposal. Rounds before its first one do not count, because it reads the prompt."""
         self._of.setdefault(name, Contribution())
 
     def restart(self) -> None:
-        """The request gained or lost a drafter."""
         self._of.clear()
 
     def observe(self, guessers: Sequence[Collection[str]]) -> list[str]:
-        """A round in which drafts were verified; `guessers` says for each accepted token who had guessed it.
+        """Count a round that verified drafts; `guessers` has for each accepted token the drafters that guessed it.
 
-        Returns for each token that one drafter alone had guessed that drafter's name.
+        Returns the drafter of each token that only one drafter had guessed.
         """
         alone = [next(iter(names)) for names in guessers if len(names) == 1]
         for name, contribution in self._of.items():
@@ -60,10 +60,10 @@ class Contributions:
         return alone
 
     def redundant(self, step_ms: Mapping[str, float]) -> str | None:
-        """The drafter to release among those named, each with the time of a step; None if each of them adds something.
+        """The drafter to release among those in `step_ms` (drafter to time of a step); None if each adds something.
 
-        Another one must have been tried too, so that the last is never released. Of two that are redundant beside each
-        other the one with fewer accepted tokens goes, and the slower one where that makes no difference.
+        The last drafter is never released, because two must have had their trial. Of two useless drafters the one with
+        fewer accepted tokens goes, or the slower one if these are nearly equal.
         """
         tried = {name: self._of[name] for name in step_ms if name in self._of and self._of[name].seen >= TRIAL_ROUNDS}
         useless = [name for name, contribution in tried.items() if contribution.added_per_round < NOTHING]

@@ -1,4 +1,4 @@
-"""What a verifier counts while it runs, for its card, `status` and the metrics."""
+"""What a verifier counts while it runs, for its card, `draftmesh status` and the metrics."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +13,7 @@ REFUSED: Final = "refused"
 
 @dataclass(slots=True)
 class Counters:
-    """What the card and the metrics show; microseconds where the name says so."""
+    """Counts for the card and the metrics; microseconds where a name ends in `_us`."""
 
     values: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
@@ -31,9 +31,19 @@ class Counters:
     def add(self, name: str, amount: int) -> None:
         self.values[name] += amount
 
+    def verified(self, drafted: int, accepted: int) -> None:
+        """A round verified `drafted` draft rows of a request and accepted the first `accepted` places."""
+        self.add("drafts", 1)
+        self.add("draft_tokens", drafted)
+        self.add("accepted_tokens", accepted)
+        for position in range(accepted):
+            self.accepted_per_position[position] += 1
+
     def start(self, width: int, tried: int, accepted: int, ready: bool) -> None:
-        """A request's next round begins, with drafts waiting or not, after one with `width` draft rows of which the
-        walk tried `tried` offsets and accepted `accepted`."""
+        """A request's next round begins. `ready`: it has drafts already.
+
+        The round before had `width` draft rows, and the walk accepted `accepted` of the `tried` offsets.
+        """
         after = PLAIN if not width else REFUSED if tried > accepted else ACCEPTED
         entry = self._starts.setdefault((after, accepted if after == REFUSED else 0), [0, 0])
         entry[0] += 1

@@ -1,25 +1,27 @@
-"""The drafters as the verifier sees them: who may help, how good each was, how long its next draft takes. No I/O."""
+"""The drafters as the verifier sees them: which may draft, how good their guesses are, how fast they are. No I/O."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from shared.law.acceptance import Acceptance
 from shared.wire.messages import DrafterCard, DrafterCounts
 
-# What a drafter's step must be worth. On the target's own memory a step slows the target by some seventh of its time
-# (measured on two cores); elsewhere it costs only what a better guess would have been drafted in.
+# The probability that a guess is needed must reach this to justify the drafter's step. On the target's own device a
+# step slows the target by about a seventh of the step's time (measured on two cores). Elsewhere it costs only the time
+# that a better guess would have had.
 _WORTH_SHARED: Final = 0.15
 _WORTH_APART: Final = 0.02
-_STEP_WEIGHT: Final = 0.2  # of a new step time; a drafter's load changes within a few steps
+_STEP_WEIGHT: Final = 0.2  # weight of a new step time; a drafter's load changes within a few steps
 
-# Drafters of one kin say the same: under shared noise the same model draws the same tokens, on whatever device.
+# Kind, model and vocabulary. Drafters of one kin guess the same tokens on any device, because they share the noise.
 Kin = tuple[str, str, str]
 
 
 @dataclass(slots=True, eq=False)
 class Drafter:
-    """One drafter. Counts are of this verifier's rounds only."""
+    """One drafter. Counts only this verifier's rounds. Only this module writes the fields."""
 
     card: DrafterCard
     acceptance: Acceptance = field(default_factory=Acceptance)
@@ -29,22 +31,30 @@ class Drafter:
     rounds: int = 0
     stale: int = 0
     added: int = 0  # accepted tokens that no other drafter of the request had guessed
-    round_trip_ms: float = 0.0  # as the request that heard from it last has learned it
-    asked: int = 0  # rounds of requests that it drafts for
-    requests: int = 0  # that we asked it to draft for
+    round_trip_ms: float = 0.0  # the latest measurement of any request
+    asked: int = 0  # rounds of the requests that it drafts for
+    requests: int = 0  # requests that it drafts for now
+
+    def was_assigned(self) -> None:
+        """It drafts for one more request."""
+        self.requests += 1
+
+    def was_released(self) -> None:
+        """It drafts for one request fewer."""
+        self.requests -= 1
 
     def judged(self, drafted: int, accepted: int) -> None:
-        """A round verified this many of its guesses."""
+        """A round verified `drafted` of its guesses and accepted `accepted` of them."""
         self.rounds += 1
         self.drafted += drafted
         self.accepted += accepted
 
     def was_stale(self) -> None:
-        """A proposal came for what had been decided otherwise."""
+        """It sent a proposal for a place where the target had already decided otherwise."""
         self.stale += 1
 
     def was_needed(self) -> None:
-        """A token was accepted that no other drafter of the request had guessed."""
+        """The target accepted a token that no other drafter of the request had guessed."""
         self.added += 1
 
     def was_asked(self) -> None:
@@ -52,11 +62,11 @@ class Drafter:
         self.asked += 1
 
     def observe_hop(self, hop_ms: float) -> None:
-        """A request learned anew how long a message to it and back takes."""
+        """A request measured again how long a message to it and back takes."""
         self.round_trip_ms = hop_ms
 
     def observe_step(self, step_us: int) -> float:
-        """Take a reported step time in; returns the smoothed one in milliseconds."""
+        """Smooth in a step time that the drafter reported; returns the smoothed time in milliseconds."""
         step_ms = step_us / 1000
         self.step_ms = step_ms if not self.step_ms else self.step_ms + _STEP_WEIGHT * (step_ms - self.step_ms)
         return self.step_ms
@@ -84,16 +94,19 @@ class Drafter:
 
 
 def worth(card: DrafterCard, host: str, device: str) -> float:
-    """The least probability of being needed at which a guess is worth a drafter's step, beside a target on `device`."""
+    """The lowest probability of being needed at which a guess is worth a step of the drafter.
+
+    The target is on `device` of `host`.
+    """
     return _WORTH_SHARED if (card.host, card.device) == (host, device) else _WORTH_APART
 
 
 class Drafters:
-    """All drafters that registered and agree with the target's vocabulary."""
+    """All registered drafters whose vocabulary agrees with the target's, and why the others are refused."""
 
     def __init__(self) -> None:
         self._known: dict[str, Drafter] = {}
-        self.refused: dict[str, str] = {}
+        self.refused: Mapping[str, str] = {}
 
     def __getitem__(self, name: str) -> Drafter:
         return self._known[name]
@@ -104,9 +117,15 @@ class Drafters:
     def __iter__(self) -> Iterator[Drafter]:
         return iter(self._known.values())
 
-    def update(self, cards: Iterable[DrafterCard]) -> tuple[set[str], set[str]]:
-        """Take over the living; returns the names that joined and those that are gone."""
-        living = {card.id: card for card in cards if card.id not in self.refused}
+    def update(
+        self, cards: Iterable[DrafterCard], refused: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[set[str], set[str]]:
+        """Keep the drafters with these cards; returns the ids that joined and those that are gone.
+
+        `refused` are the others that live, with the reasons.
+        """
+        self.refused = refused
+        living = {card.id: card for card in cards}
         joined, gone = living.keys() - self._known.keys(), self._known.keys() - living.keys()
         for name in gone:
             del self._known[name]

@@ -1,7 +1,7 @@
 """Runs rounds over all requests of one target: plan, decode, walk, finish. No I/O; one thread at a time.
 
-Every token that leaves here was drawn by the target from logits of its own row, so drafts, neighbours and timing
-change how many tokens a round gives and never which.
+The target draws every token from the logits of that token's own row. So drafts, neighbours and timing change how many
+tokens a round gives, but never which.
 """
 
 import time
@@ -26,18 +26,19 @@ from shared.model.target import Target
 from shared.wire.jobs import Claim
 from shared.wire.messages import Chunk, Finish, Job, Proposal, Speculation
 
-# How often and how long resting drafters try again: their guesses are judged without rows, so a probe costs the
-# verifier nothing.
-# While the prompt is read: no more than the first round can use, as drafting slows the target on the same memory.
+# Guesses that a drafter makes while the target reads the prompt: only what the first round can use, because drafting
+# slows a target on the same device.
 FIRST_LEAD: Final = 20
-LEAD: Final = 2 * MAX_WIDTH  # guesses ahead, this round's and the next's: a bound, as seldom so many are worth it
-GRAMMAR: Final = "grammar"  # whom tokens are credited to that a constraint left no choice about
+LEAD: Final = 2 * MAX_WIDTH  # most guesses ahead: for this round and the next
+GRAMMAR: Final = "grammar"  # the source of tokens that a constraint forced
+# Every so many rounds resting drafters try again for a few rounds. Their guesses are judged without rows, so this costs
+# the verifier nothing.
 PROBE_EVERY: Final = 256
 PROBE_ROUNDS: Final = 8
 
 
 def _tokens(job: Job, output: Sequence[int]) -> Iterator[Sequence[int]]:
-    """All token ids that a request brings along."""
+    """All token ids in a request."""
     yield from (job.prompt, output, [token for token, _ in job.sampling.logit_bias])
     if job.thinking is not None:
         yield from (job.thinking.start, job.thinking.end, job.thinking.close)
@@ -45,7 +46,7 @@ def _tokens(job: Job, output: Sequence[int]) -> Iterator[Sequence[int]]:
 
 @dataclass(slots=True)
 class Gain:
-    """What a round gave one request: a chunk to commit at `base`, or none while it prefills."""
+    """What a round gave one request: a chunk to commit at `base`, or None while its prompt is unfinished."""
 
     generation: Generation
     base: int
@@ -66,9 +67,9 @@ class Engine:
         trees: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`min_rows` 2 keeps float weights bit-exact: no sequence ever enters a decode with a single row.
+        """With `min_rows` 2 no sequence has a single row in a decode, which keeps float weights bit-exact.
 
-        Without `trees`, and where the target has no branches, the rows of a request are one chain.
+        Without `trees`, and if the target has no branches, the rows of a request are one chain.
         """
         self.target = target
         self.costs = costs
@@ -86,8 +87,10 @@ class Engine:
     # ------------------------------------------------------------ requests
 
     def admit(self, claim: Claim, output: list[int], constraint: Constraint | None = None) -> Generation:
-        """Take a claimed request in; `output` are the tokens that earlier claims committed, and what the constraint
-        has stepped over. Needs a free slot."""
+        """Start a claimed request. Needs a free slot.
+
+        Earlier claims committed `output`, and `constraint` has stepped over it.
+        """
         job = claim.job
         slot = self.sequences.acquire([*job.prompt, *output], job.cache_prompt)
         speculation = job.speculation
@@ -100,18 +103,18 @@ class Engine:
         self.counters.add("requests", 1)
         self.counters.add("takeovers", claim.epoch > 1)
         self.counters.add("prompt_tokens", len(job.prompt))
-        # A request that was taken over may find more than its prompt: the answer's beginning.
+        # A request that was taken over may also find the beginning of its answer in the cache.
         self.counters.add("cached_tokens", min(generation.cached, len(job.prompt)))
         return generation
 
     def drop(self, generation: Generation) -> None:
-        """Let a request go; its computed prefix stays resident."""
+        """Remove a request; its computed prefix stays in the cache."""
         self.running.remove(generation)
         self.sequences.release(generation.slot)
         self.assignment.request_ended(generation)
 
     def misfit(self, claim: Claim, output: list[int]) -> str:
-        """Why this target cannot serve a claimed request, for its client; empty if it can."""
+        """Why this target cannot serve a claimed request, as a sentence for its client; empty if it can."""
         if len(claim.job.prompt) + len(output) >= self.target.n_ctx:
             return f"The prompt does not fit the verifier's context of {self.target.n_ctx} tokens."
         if max(map(max, filter(None, _tokens(claim.job, output)))) >= self.target.n_vocab:
@@ -119,18 +122,17 @@ class Engine:
         return ""
 
     def expired(self) -> list[Generation]:
-        """Running requests whose deadline has passed."""
         now_ms = self._clock() * 1000
         return [generation for generation in self.running if now_ms > generation.deadline_ms and not generation.lost]
 
     # ------------------------------------------------------------ drafters
 
     def reassign(self) -> tuple[list[Pairing], list[Pairing]]:
-        """Assign drafters to all requests anew; returns which sessions to open and which to close."""
+        """Assign drafters to all requests again; returns which sessions to open and which to close."""
         return self.assignment.reassign(self.running, self._clock() * 1000)
 
     def take(self, proposals: Sequence[Proposal], now_ms: float) -> None:
-        """Take proposals of running requests that arrived at `now_ms` into their tries."""
+        """Add proposals that arrived at `now_ms` to the tries of their running requests."""
         running = {generation.job.request_id: generation for generation in self.running}
         for proposal in proposals:
             generation = running.get(proposal.request_id)
@@ -139,21 +141,20 @@ class Engine:
                 self.counters.add("stale_proposals", not fresh)
 
     def lead(self, generation: Generation, name: str) -> int:
-        """How many guesses a drafter should keep ahead; none for one with a model while they do not pay."""
+        """How many guesses a drafter should keep ahead; 0 for a model drafter while its guesses do not pay."""
         quiet = generation.quiet_rounds
-        insists = generation.speculation is Speculation.ALWAYS
-        if insists or quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
+        always = generation.speculation is Speculation.ALWAYS
+        if always or quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
             return LEAD
         return LEAD if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
 
     def plan(self, may_wait: bool = True) -> Round:
-        """The next decode, or how long to wait for drafts first."""
         return self._planner.plan(self.running, self.drafters, self._clock() * 1000, may_wait)
 
     # ------------------------------------------------------------ decode and walk: in the target's thread
 
     def run(self, round: Round) -> Decoded:
-        """Decode the rows, walk every request that has logits, and drop from the cache what was not accepted."""
+        """Decode the rows, walk every request that has logits, and drop rejected rows from the cache."""
         for entry in round.entries:
             self._branch(entry)
         started = self._clock()
@@ -162,7 +163,7 @@ class Engine:
         return Decoded(round, decode_ms, tuple(self._walk(entry) for entry in round.entries))
 
     def _walk(self, entry: RoundEntry) -> Walk | None:
-        """Draw from the logits of a request's rows, and keep in the cache what was accepted."""
+        """Draw from the logits of a request's rows, and keep only accepted rows in the cache."""
         generation, found = entry.generation, None
         if entry.rows:
             job = generation.job
@@ -183,14 +184,14 @@ class Engine:
         return found
 
     def _branch(self, entry: RoundEntry) -> None:
-        """Give every leaf of a tree the past of its request."""
+        """Copy the request's tokens into the sequence of every leaf of its tree."""
         slot = entry.generation.slot
         for leaf in entry.leaves:
             if leaf != slot.id:
                 self.target.copy(slot.id, leaf, len(slot.tokens))
 
     def _join(self, entry: RoundEntry, path: Sequence[TrieNode]) -> None:
-        """Bring what was accepted into the request's own sequence and empty the others."""
+        """Copy the accepted path into the request's own sequence and empty the other leaves."""
         slot = entry.generation.slot
         if entry.sequences and path and slot.id not in entry.sequences[path[-1]]:
             start = len(slot.tokens)
@@ -202,7 +203,7 @@ class Engine:
     # ------------------------------------------------------------ finish
 
     def finish(self, decoded: Decoded) -> list[Gain]:
-        """Turn a finished round into chunks, verdicts and statistics."""
+        """Turn a decoded round into chunks, verdicts on guesses, and statistics."""
         round, now_ms = decoded.round, self._clock() * 1000
         self.counters.add("decodes", 1)
         self.counters.add("decode_us", int(decoded.decode_ms * 1000))
@@ -218,6 +219,7 @@ class Engine:
         generation = entry.generation
         base = generation.offset
         if result is None:
+            generation.piece_read()
             return Gain(generation, base, None)
         self._judge(entry, result)
         sources = [self._source(node) for node in result.path]
@@ -225,10 +227,8 @@ class Engine:
         tried = self._tried(entry, result)
         generation.advance(result.tokens, self.drafters, now_ms, self._wanted)
         width = len(entry.drafts)
-        generation.rounds += 1
+        generation.round_ended(entry.reason, guessed=any(not node.forced for node in entry.drafts))
         self.assignment.round_ended(generation)
-        guessed = any(not node.forced for node in entry.drafts)
-        generation.quiet_rounds = 0 if guessed else generation.quiet_rounds + generation.heard
         self.counters.add("rounds", 1)
         self.counters.add("tokens", len(result.tokens))
         finish = Finish.NONE
@@ -240,35 +240,37 @@ class Engine:
             finish = Finish.LENGTH
         if finish is Finish.NONE:
             self.counters.start(width, tried, len(result.path), bool(generation.trie.root.children))
-        chunk = Chunk(
-            tokens=tuple(result.tokens),
-            sources=tuple(sources) if any(sources) else (),
-            drafted=width,
-            accepted=len(result.path),
-            reason=generation.reason,
-            logprobs=tuple(result.logprobs),
-            finish=finish,
-            detail=DEAD_END if result.stuck else "",
-            cached=generation.cached if generation.first_chunk else 0,
-            tried=tried,
+        return Gain(
+            generation,
+            base,
+            Chunk(
+                tokens=tuple(result.tokens),
+                sources=tuple(sources) if any(sources) else (),
+                drafted=width,
+                accepted=len(result.path),
+                reason=entry.reason,
+                logprobs=tuple(result.logprobs),
+                finish=finish,
+                detail=DEAD_END if result.stuck else "",
+                cached=generation.cached if generation.rounds == 1 else 0,
+                tried=tried,
+            ),
         )
-        generation.first_chunk = False
-        return Gain(generation, base, chunk)
 
     def _wanted(self, arrival: ExpectedDrafts, limit: int) -> int:
         return self._planner.wanted(arrival, limit, others=len(self.running) - 1)
 
     @staticmethod
     def _tried(entry: RoundEntry, result: Walk) -> int:
-        """At how many offsets a draft was compared with the target's draw."""
+        """The number of offsets at which a draft was compared with the target's draw."""
         last = result.path[-1] if result.path else entry.generation.trie.root
         return len(result.path) + any(child in entry.rows for child in last.children.values())
 
     def _judge(self, entry: RoundEntry, result: Walk) -> None:
-        """Tell every drafter what became of its guesses, verified or not, and count the verified ones.
+        """Tell every drafter what became of its guesses, and count the verified ones.
 
-        A guess that got no row is judged too where the target drew at its place: so a drafter that does not pay now
-        is known to be worth it again without spending rows on probes. Where there was no choice nobody is judged.
+        A guess without a row is judged too if the target drew at its place. So the verifier notices that a resting
+        drafter has become good again without spending rows on it. Forced tokens are not judged.
         """
         nodes = [entry.generation.trie.root, *result.path]
         for node, drawn in zip(nodes, result.drawn, strict=False):
@@ -278,11 +280,7 @@ class Engine:
                         self.drafters[name].acceptance.learn(guess.score, child.token == drawn, guess.rank)
         if not entry.drafts:
             return
-        self.counters.add("drafts", 1)
-        self.counters.add("draft_tokens", len(entry.drafts))
-        self.counters.add("accepted_tokens", len(result.path))
-        for position in range(len(result.path)):
-            self.counters.accepted_per_position[position] += 1
+        self.counters.verified(len(entry.drafts), len(result.path))
         sessions = entry.generation.sessions.keys()
         accepted = [node for node in result.path if not node.forced]
         for name in entry.generation.contributions.observe([node.guesses.keys() & sessions for node in accepted]):
@@ -294,8 +292,8 @@ class Engine:
             self.drafters[name].judged(*counts)
 
     def _source(self, node: TrieNode) -> str:
-        """Whom an accepted token is credited to: the grammar that forced it, or the drafter whose confidence in it was
-        worth most."""
+        """The source of an accepted token: the grammar if it forced it, or else the drafter with the highest
+        calibrated confidence."""
         if node.forced:
             return GRAMMAR
         known = [name for name in node.guesses if name in self.drafters]

@@ -7,19 +7,19 @@ from itertools import takewhile
 
 from services.verifier.constraint import Constraint
 from services.verifier.contributions import Contributions
-from services.verifier.drafters import Drafter, Drafters, Kin
+from services.verifier.drafters import Drafter, Drafters
 from services.verifier.scheduler import ExpectedDrafts, RowCandidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Trie, TrieNode
 from services.verifier.walk import ANYTHING, Rule
 from shared.law.acceptance import COPIED
-from shared.law.payoff import MAX_WIDTH, UNDECODED
+from shared.law.payoff import MAX_WIDTH, PREFILL, UNDECODED
 from shared.law.sampling import History, needs_history
 from shared.model.sequences import Slot
 from shared.wire.jobs import Claim
 from shared.wire.messages import Job, Proposal, RequestStatus, Speculation
 
-# Two hops through Redis on one host; refined per drafter by what is seen.
+# Two hops through Redis on one host. Each session refines it by what it measures.
 FIRST_HOP_MS = 1.0
 
 
@@ -29,18 +29,18 @@ class DrafterSession:
 
     drafter: str
     expected_ms: float
-    hop_ms: float = FIRST_HOP_MS
-    jitter_ms: float = FIRST_HOP_MS  # by how much that varies
+    hop_ms: float = FIRST_HOP_MS  # a message to it and back, without its steps
+    jitter_ms: float = FIRST_HOP_MS  # the average deviation of `hop_ms`
     batch: int = 1  # tokens that its next message should bring
-    want: int = 0  # tokens that we said we would wait for
-    asked_ms: float | None = None  # when it first had to start anew without an answer yet
-    latest_ms: float = 0.0  # when it last had to
+    want: int = 0  # tokens that we told it we would wait for
+    asked_ms: float | None = None  # when it was first asked to start anew; None once it has answered
+    latest_ms: float = 0.0  # when it was last asked to start anew
 
     def ask(self, want: int, step_ms: float, now_ms: float) -> None:
-        """It has to start anew, and `want` tokens of that will be waited for.
+        """Its guesses were wrong, so it starts anew; the verifier waits for `want` tokens.
 
-        A drafter that owes an answer already is not expected any later for it: else one that fell silent would be
-        waited for at every round.
+        A drafter that already owes an answer keeps its expected time. Otherwise rounds would wait again and again for a
+        drafter that has fallen silent.
         """
         self.want = want
         self.batch = max(1, want)
@@ -50,22 +50,23 @@ class DrafterSession:
             self.expected_ms = now_ms + self.hop_ms + self.batch * step_ms
 
     def goes_on(self, step_ms: float, now_ms: float) -> None:
-        """Its guesses were right: if it rested, having made as many as it was to, it draws again now."""
+        """Its guesses were right. If it was resting, because it had made all its guesses, it draws again now."""
         if self.expected_ms < now_ms:
             self.batch = 1
             self.expected_ms = now_ms + self.hop_ms + step_ms
 
     def answered(self, attached: int | None, proposal: Proposal, drafter: Drafter, offset: int, now_ms: float) -> None:
-        """A proposal came, of which `attached` tokens were useful: expect the next one."""
+        """A proposal came with `attached` useful tokens (None: it was stale). Predicts when the next one comes."""
         step_ms = drafter.observe_step(proposal.step_us)
         if attached is None:
             drafter.was_stale()
-            if self.asked_ms is not None:  # it drew this before it heard of our latest commit
+            if self.asked_ms is not None:  # it sent this before it received our latest commit
                 self.asked_ms = self.latest_ms
                 self.expected_ms = self.latest_ms + self.hop_ms + self.batch * step_ms
             return
         behind = 0
-        if attached and self.asked_ms is not None and proposal.step_us and not proposal.copied:  # copies come early
+        # Copies take no steps, so they say nothing about the hop.
+        if attached and self.asked_ms is not None and proposal.step_us and not proposal.copied:
             error_ms = min(1000.0, max(0.1, now_ms - self.asked_ms - self.batch * step_ms)) - self.hop_ms
             self.hop_ms += 0.2 * error_ms
             self.jitter_ms += 0.2 * (abs(error_ms) - self.jitter_ms)
@@ -79,7 +80,10 @@ class DrafterSession:
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """`context` is prompt and output; the slot's tokens are the part of it whose keys and values are computed."""
+    """One request. Only this class writes its fields.
+
+    `context` is prompt and output. The slot's tokens are the part of it whose keys and values are in the cache.
+    """
 
     claim: Claim
     slot: Slot
@@ -91,18 +95,15 @@ class Generation:
     constraint: Constraint | None = None
     sessions: dict[str, DrafterSession] = field(default_factory=dict)
     contributions: Contributions = field(default_factory=Contributions)
-    barred: dict[Kin, int] = field(default_factory=dict)  # released drafters, until that many rounds
-    stays_until: int = 0  # rounds before which it is not moved to another drafter
-    rounds: int = 0
+    rounds: int = 0  # rounds that gave it tokens
     committed_now: int = 0  # tokens committed by this claim
-    reason: str = UNDECODED
-    first_chunk: bool = True
+    reason: str = UNDECODED  # why the last round verified no drafts of it; empty if it did
     started_ms: float = 0.0  # on the engine's clock
     first: tuple[float, int] | None = None  # when its first tokens came, and how many
-    heard: bool = False  # a drafter has spoken, so silence from now on means something
-    quiet_rounds: int = 0  # in a row without a verified draft
+    heard: bool = False  # a drafter has sent a proposal, so rounds without drafts count as quiet
+    quiet_rounds: int = 0  # rounds in a row without a verified draft
     deadline_ms: float = math.inf  # on the engine's clock
-    lost: bool = False  # cancelled, taken over or gone: stop without a word
+    lost: bool = False  # cancelled, taken over or gone: its verifier stops and writes nothing more
 
     @classmethod
     def start(
@@ -115,12 +116,11 @@ class Generation:
         constraint: Constraint | None = None,
     ) -> "Generation":
         job = claim.job
+        trie = Trie(job.prompt, output, rule=constraint.verdict) if constraint else Trie(job.prompt, output)
         return cls(
             claim=claim,
             slot=slot,
-            trie=Trie(job.prompt, output, rule=constraint.verdict)
-            if constraint is not None
-            else Trie(job.prompt, output),
+            trie=trie,
             context=[*job.prompt, *output],
             speculation=speculation,
             cached=len(slot.tokens),
@@ -145,7 +145,7 @@ class Generation:
 
     @property
     def rule(self) -> Rule:
-        """What may come next, standing at the committed prefix."""
+        """What may come next, positioned at the committed prefix."""
         if self.constraint is None:
             return ANYTHING
         self.constraint.stand()
@@ -155,12 +155,24 @@ class Generation:
         """Output tokens that may still be committed."""
         return min(self.job.max_tokens - self.offset, n_ctx - len(self.context))
 
+    # ------------------------------------------------------------ sessions
+
+    def open_session(self, name: str, now_ms: float) -> None:
+        """Start a session with a drafter. It reads the prompt first, and no round waits for its first proposal."""
+        self.sessions[name] = DrafterSession(name, expected_ms=now_ms)
+        self.heard, self.quiet_rounds = False, 0
+        self.contributions.restart()
+
+    def close_session(self, name: str) -> None:
+        del self.sessions[name]
+        self.contributions.restart()
+
     # ------------------------------------------------------------ guesses
 
     def propose(self, proposal: Proposal, drafters: Drafters, n_vocab: int, now_ms: float) -> bool:
-        """Take a proposal into the trie; whatever does not fit is dropped and counted, ids beyond `n_vocab` too.
+        """Add a proposal to the trie, without what does not fit and without ids at or above `n_vocab`.
 
-        False if it was stale.
+        Returns False if the proposal was stale.
         """
         session = self.sessions.get(proposal.drafter)
         if session is None or proposal.drafter not in drafters:
@@ -182,7 +194,7 @@ class Generation:
         return attached is not None
 
     def rank(self, drafters: Drafters, eog: frozenset[int], leaves: int) -> Ranking:
-        """The guesses in the order in which they deserve rows; what must follow the likeliest path is added to it."""
+        """The guesses, best first. Tokens that the constraint forces after the likeliest path are added to the trie."""
         while True:
             ranking = rank(self.trie.root, lambda node: self.chance(node, drafters), eog, MAX_WIDTH, leaves)
             if self.constraint is None or self.speculation is Speculation.OFF or len(ranking.nodes) >= MAX_WIDTH:
@@ -192,7 +204,7 @@ class Generation:
 
     @staticmethod
     def chance(node: TrieNode, drafters: Drafters) -> float:
-        """Calibrated acceptance of a node: the best of what its drafters' opinions are worth."""
+        """Calibrated acceptance of a node: the highest estimate among the drafters that guessed it."""
         if node.forced:
             return 1.0
         return max(
@@ -201,26 +213,26 @@ class Generation:
         )
 
     def arrival(self, ranking: Ranking, drafters: Drafters, now_ms: float) -> ExpectedDrafts | None:
-        """When the next draft behind the likeliest path should come, or None if none is worth waiting for."""
+        """When the next draft after the likeliest path should come, or None if no drafter is working on one."""
         best: ExpectedDrafts | None = None
         for session in self.sessions.values():
             if session.drafter not in drafters or not drafters[session.drafter].step_ms:
                 continue
             last = ranking.tip.guesses.get(session.drafter)
             if ranking.nodes and (last is None or last.rank == COPIED):
-                continue  # it is drafting elsewhere, or has not caught up
+                continue  # this drafter is drafting elsewhere, or has not caught up
             drafter = drafters[session.drafter]
             if now_ms > session.expected_ms + 2 * drafter.step_ms + 10.0:
-                continue  # overdue: silent or gone, and never worth a second wait
+                continue  # overdue, so it is silent or gone
             first_ms = max(0.05, session.expected_ms - now_ms)
             if best is None or first_ms < best.first_ms:
-                # It had to finish the step that it was at, so its answer may be up to one late without being lost.
+                # A drafter finishes its running step before it starts anew, so its answer may be one step late.
                 grace_ms = drafter.step_ms + 2 * session.jitter_ms
                 best = ExpectedDrafts(first_ms, drafter.step_ms, drafter.acceptance.mean, session.batch, grace_ms)
         return best
 
     def candidate(self, ranking: Ranking, drafters: Drafters, n_ctx: int, now_ms: float) -> RowCandidate:
-        """What the scheduler needs to know."""
+        """This request as the scheduler sees it."""
         limit = 0 if self.speculation is Speculation.OFF else max(0, self.room(n_ctx) - 1)
         arrival = None if ranking.ended or not limit else self.arrival(ranking, drafters, now_ms)
         return RowCandidate(ready=tuple(ranking.reach), limit=limit, arrival=arrival, tip=ranking.tip_reach)
@@ -230,9 +242,9 @@ class Generation:
     def advance(
         self, tokens: list[int], drafters: Drafters, now_ms: float, wanted: Callable[[ExpectedDrafts, int], int]
     ) -> None:
-        """The target decided `tokens`: re-root the trie and expect each drafter to react.
+        """Commit `tokens`, which the target decided, and predict when each drafter reacts to them.
 
-        `wanted` says how many drafts are worth waiting for, given when they would come and how many there may be.
+        `wanted` returns how many drafts are worth waiting for, given when they would come and how many there may be.
         """
         self.trie.advance(tokens)
         if self.constraint is not None:
@@ -257,8 +269,22 @@ class Generation:
                 want = wanted(first, self.job.max_tokens - self.offset - 1)
             session.ask(want, drafter.step_ms, now_ms)
 
+    def piece_read(self) -> None:
+        """A decode read a part of the prompt, but not the end of it."""
+        self.reason = PREFILL
+
+    def round_ended(self, reason: str, guessed: bool) -> None:
+        """A round gave tokens. `reason` says why it verified no drafts; `guessed`: it verified a drafter's guess."""
+        self.rounds += 1
+        self.reason = reason
+        self.quiet_rounds = 0 if guessed else self.quiet_rounds + self.heard
+
+    def lose(self) -> None:
+        """Stop: another process has ended, cancelled or taken over the request."""
+        self.lost = True
+
     def status(self, now_ms: float) -> RequestStatus:
-        """For `status`, at a moment of the engine's clock."""
+        """The request as `draftmesh status` shows it, at `now_ms` of the engine's clock."""
         first_ms, at_once = self.first or (now_ms, 0)
         decoding_s = (now_ms - first_ms) / 1000
         return RequestStatus(

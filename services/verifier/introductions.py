@@ -1,4 +1,4 @@
-"""Meets drafters: reads their cards, compares their vocabulary with the target's, and refuses those that disagree."""
+"""Reads the cards of drafters, compares their vocabularies with the target's, and refuses those that differ."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,42 +17,35 @@ logger = structlog.get_logger()
 
 
 class Introductions:
-    """Knows the target's vocabulary and, by fingerprint, the verdict on every other one it met."""
+    """The target's vocabulary, and by fingerprint the verdict on every other vocabulary that was compared with it."""
 
     def __init__(self, registry: Registry, vocabulary: Vocabulary, path: Path) -> None:
         self._registry = registry
         self._texts = vocabulary.texts()
         self._keeper = target_keeper(registry, path)
         self.fingerprint = fingerprint(self._texts)
-        self._verdicts: dict[str, str] = {self.fingerprint: "", "": ""}  # empty: welcome
+        self._verdicts: dict[str, str] = {self.fingerprint: "", "": ""}  # fingerprint to reason; empty: accepted
 
     @property
     def vocabulary(self) -> str:
-        """Where the target's vocabulary lies in Redis."""
+        """The digest under which the target's vocabulary is stored in Redis."""
         return self._keeper.digest
 
     async def publish(self) -> None:
-        """Keep the target's vocabulary in Redis, for gateways and drafters that have no copy of the model."""
+        """Keep the target's vocabulary in Redis, for gateways that have no copy of the model."""
         await self._keeper.keep()
 
     async def meet(self, drafters: Drafters) -> tuple[set[str], set[str]]:
         """Bring `drafters` up to date with the registry; returns the ids that joined and those that left."""
         cards = [card for card in await self._registry.list() if isinstance(card, DrafterCard)]
         self._forget({card.fingerprint for card in cards})
-        welcome = []
-        drafters.refused = {}
-        for card in cards:
-            reason = await self._verdict(card)
-            if reason is None:
-                continue  # its vocabulary is not in Redis yet; ask again at the next look
-            if reason:
-                drafters.refused[card.id] = reason
-            else:
-                welcome.append(card)
-        return drafters.update(welcome)
+        reasons = {card.id: await self._verdict(card) for card in cards}
+        # A drafter whose reason is None has not stored its vocabulary in Redis yet: the next look asks again.
+        accepted = [card for card in cards if reasons[card.id] == ""]
+        return drafters.update(accepted, {name: reason for name, reason in reasons.items() if reason})
 
     def _forget(self, present: set[str]) -> None:
-        """A fingerprint is only a drafter's word: one that made up new ones must not fill our memory."""
+        """Drop verdicts on vocabularies that no card names, so that invented fingerprints do not fill the memory."""
         for old in self._verdicts.keys() - present - {self.fingerprint, ""}:
             del self._verdicts[old]
 
@@ -71,7 +64,7 @@ class Introductions:
         return self._verdicts[card.fingerprint]
 
     def _compare(self, texts: Sequence[bytes]) -> str:
-        """Why this vocabulary cannot draft for ours; empty if it can."""
+        """Why a drafter with this vocabulary cannot draft for the target; empty if it can."""
         token = first_difference(self._texts, texts)
         if token is None:
             return ""

@@ -1,8 +1,8 @@
-"""From options to a target that is ready: file, device, context layout, measured costs, and how exact it is.
+"""Makes a ready target from the options: file, device, context layout, measured costs and exactness.
 
 Exactness decides the layout. *Strict* needs one KV stream per sequence, flash attention and a cache type whose kernels
-do not depend on the number of rows; a probe tells whether this device keeps the promise. *Law* takes the unified
-cache, where widths may differ.
+do not depend on the number of rows; a probe checks that this device gives equal bits. *Law* uses the unified cache,
+where requests may have different widths.
 """
 
 import time
@@ -43,18 +43,18 @@ from shared.wire.messages import NOWHERE, Site
 
 logger = structlog.get_logger()
 
-DEFAULT_CONTEXT: Final = 4096  # as many models' laptops' memory allows for several requests at once
-_TELL_S: Final = 2.0  # between two lines that say how much of a model is loaded
-# Types of keys and values that give equal bits for any number of rows under flash attention, the fastest first. ggml's
-# CPU takes another kernel for 64 rows and more, but only where both are f16 or f32; with bf16 values a row behind 4,000
-# tokens takes 1.4 times as long. GPUs' kernels want keys and values of one type.
+DEFAULT_CONTEXT: Final = 4096  # a laptop has memory for several requests of this size
+_TELL_S: Final = 2.0  # between two log lines about the progress of loading
+# Types of keys and values that give equal bits for any number of rows under flash attention, the fastest first. With
+# f16 or f32 for both, ggml's CPU backend uses another kernel from 64 rows on. With bf16 values a row after 4,000 tokens
+# takes 1.4 times as long. GPU kernels need one type for keys and values.
 _STRICT_TYPES: Final = (("bf16", "f16"), ("bf16", "bf16"))
 _LAW_TYPES: Final = ("f16", "f16")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTarget:
-    """A target, and what is known about it."""
+    """A loaded target with its measurements."""
 
     model: Model
     context: Context
@@ -64,7 +64,7 @@ class LoadedTarget:
     note: str  # why, for people
     noise: float  # largest difference in logits that the probe saw
     min_rows: int
-    site: Site = NOWHERE  # what other processes may know of where it lies
+    site: Site = NOWHERE  # the devices and cores that it computes on, for other processes
 
 
 def _tell(line: str) -> None:
@@ -74,9 +74,9 @@ def _tell(line: str) -> None:
 def load(
     options: VerifierOptions, place: Placement, threads: Threads | None = None, say: Callable[[str], None] = _tell
 ) -> LoadedTarget:
-    """Load onto the place's devices and measure. Without `threads` as if there was no other process.
+    """Load the target onto the devices of `place` and measure it.
 
-    Raises `StartError` naming the option that cannot be had.
+    `threads` None: no other process shares the cores. Raises `StartError` naming the option that cannot be satisfied.
     """
     path = model_source.resolve(options.target_model, "--target-model", say)
     sizes = model_source.sizes(path, options.target_model, "--target-model")
@@ -99,7 +99,7 @@ def load(
 
 
 def _offload(options: TargetOptions, sizes: ModelSizes, place: Placement) -> Offload:
-    """Which layers go where, before anything is loaded. Raises `StartError` for a context that is too long."""
+    """Which layers go to which device, before anything is loaded. Raises `StartError` for too long a context."""
     trained = sizes.context or DEFAULT_CONTEXT
     if options.ctx > trained:
         raise StartError("--ctx", options.ctx, f"the model was trained for at most {trained} tokens")
@@ -113,13 +113,13 @@ def _offload(options: TargetOptions, sizes: ModelSizes, place: Placement) -> Off
         number_bytes=number_bytes(options.cache_type_k, options.cache_type_v),
     )
     free = offload.room(place.devices)
-    if not strict:  # whose promise a cache that wraps around does not keep: cells then lie in another order
+    if not strict:  # a cache that keeps only windows reorders its cells, so it is not bit-exact
         layout = offload.windows_or_all(sizes, layout, place.name, free)
     return offload.place(sizes, layout, options.gpu_layers, place.name, free, resources.available_memory())
 
 
 class _Progress:
-    """Logs how much of a model is loaded, now and then: a big one takes minutes."""
+    """Logs how much of a model is loaded every few seconds, because a big model takes minutes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -154,7 +154,7 @@ class _Loader:
         if not self._model.can_roll_back:
             return self._without_rollback(wanted)
         if not self._placed.layout.swa_full:
-            return self._law("; only sliding windows are kept, for want of memory, and not bit for bit")
+            return self._law("; for lack of memory only sliding windows are kept, which is not bit-exact")
         if wanted is not Exactness.LAW:
             context, rows, exactness = self._strict()
             if exactness.at_no_cost:
@@ -166,7 +166,7 @@ class _Loader:
                 raise StartError(
                     "--exactness",
                     "strict",
-                    f"this device, model and cache type cannot hold it: logits vary by up to {exactness.noise:.3g};"
+                    f"this device, model and cache type cannot do it: logits vary by up to {exactness.noise:.3g};"
                     " use law, or --cache-type-k bf16 --cache-type-v bf16 --flash-attn on",
                 )
             context.close()
@@ -187,7 +187,7 @@ class _Loader:
         return self._loaded(context, {1: 1.0}, "law", note, 0.0, 1)
 
     def _strict(self) -> tuple[Context, dict[int, float], LogitDifferences]:
-        """A context in streams with the first types of keys and values that hold the promise, else with the last."""
+        """A context in streams with the first types of keys and values that are bit-exact, or else with the last."""
         wanted = _STRICT_TYPES if not self._place.gpus else _STRICT_TYPES[-1:]
         *others, last = dict.fromkeys(map(self._types, wanted))
         for types in others:
@@ -200,7 +200,7 @@ class _Loader:
         return context, *self._measure(context, "streams", last)
 
     def _types(self, default: tuple[str, str]) -> tuple[str, str]:
-        """Of keys and values: the options', else the default's."""
+        """The types of keys and values: from the options, or else the default."""
         given = (self._options.cache_type_k, self._options.cache_type_v)
         key, value = (
             usual if option is CacheType.AUTO else option for option, usual in zip(given, default, strict=True)
@@ -253,7 +253,7 @@ class _Loader:
             return found
         logger.info("calibration_started", layout=layout)
         rows = row_costs.measure(context, tokens)
-        probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law promises nothing that a probe could refute
+        probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law does not need bit-equal logits
         exactness = found[1] if found is not None else measure_exactness(context, tokens, probed)
         cache.store(rows, exactness)
         return rows, exactness

@@ -1,8 +1,8 @@
-"""Frees the requests of gateways that died: nobody would read their answers, and others wait for their places.
+"""Ends the requests of dead gateways, so that other requests get their places.
 
-A gateway is dead once its card was not renewed for `SILENT_S`, three heartbeats and more, as seen from here without a
-break: time in which Redis or we ourselves were away does not count, so an outage never costs a living gateway its
-requests. Each verifier watches the requests of its model, waiting and running, whoever holds them.
+A gateway is dead once its card was not renewed for `SILENT_S`, over three heartbeats. Time in which Redis or this
+process was away does not count, so an outage never costs a living gateway its requests. Each verifier watches all
+requests of its model, waiting and running, its own and other verifiers'.
 """
 
 import math
@@ -23,15 +23,14 @@ class Readers:
     def __init__(
         self, store: JobStore, registry: Registry, freed: Callable[[int], object] = lambda requests: None
     ) -> None:
-        """`freed` is told how many requests were."""
+        """`freed` is called with the number of requests that were ended."""
         self._freed = freed
         self._store = store
         self._registry = registry
         self._liveness = Liveness(SILENT_S, AWAY_S)
-        self._readers: dict[str, str] = {}  # of the live requests
+        self._readers: dict[str, str] = {}  # live request to its gateway
 
     async def run(self) -> None:
-        """Watch for ever."""
         await watch("readers", self._liveness, self.check)
 
     async def check(self, now: float) -> None:
@@ -45,7 +44,7 @@ class Readers:
             await self._store.abandon(request_id)
         if unread:
             self._freed(len(unread))
-            logger.warning("requests_unread", gateways=sorted(dead), requests=len(unread))
+            logger.warning("requests_abandoned", gateways=sorted(dead), requests=len(unread))
 
     async def _look_up(self, live: list[str]) -> None:
         known = {request_id: self._readers[request_id] for request_id in live if request_id in self._readers}

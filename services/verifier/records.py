@@ -1,4 +1,4 @@
-"""What became of each claim: one log line at its end, and its spans: queue, prefill, decode. No prompt, no answer."""
+"""Reports each claim: one log line at its end, and the spans queue, prefill and decode. No prompt and no answer."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from shared.wire.messages import Chunk, Finish
 
 logger = structlog.get_logger()
 
-_RELEASED: Final = "released"  # given back, for a peer to go on
+_RELEASED: Final = "released"  # given back, so that another verifier continues
 _LOST: Final = "lost"  # cancelled, taken over or gone
 
 
@@ -21,7 +21,7 @@ _LOST: Final = "lost"  # cancelled, taken over or gone
 class _Record:
     began_ns: int
     waited_ns: int
-    span: Span  # of what goes on: prefill, then decode
+    span: Span  # the running one: prefill, then decode
     first_ns: int | None = None
     rounds: int = 0
     tokens: int = 0
@@ -32,7 +32,7 @@ class _Record:
 
 
 class Records:
-    """Of the claims that one verifier serves. `clock` gives nanoseconds since 1970."""
+    """The records of one verifier's claims. `clock` gives nanoseconds since 1970."""
 
     def __init__(self, tracer: Tracer, clock: Callable[[], int] = time.time_ns) -> None:
         self._tracer = tracer
@@ -40,10 +40,10 @@ class Records:
         self._open: dict[str, _Record] = {}
 
     def begin(self, generation: Generation, claimed_ns: int) -> None:
-        """The request, claimed at that time, is in the engine."""
+        """The request, claimed at `claimed_ns`, has entered the engine."""
         claim, job = generation.claim, generation.job
         now = self._clock()
-        # Both ends of a wait before the claim are by Redis's clock, so no two hosts' are compared.
+        # Redis measured the wait before the claim by its own clock, so the clocks of two hosts are not compared.
         waited_ns = max(0, job.timeout_ms - claim.remaining_ms) * 1_000_000
         queue = self._tracer.span("queue", job.traceparent, claimed_ns - waited_ns)
         queue.end(now, {"draftmesh.epoch": claim.epoch})
@@ -55,7 +55,7 @@ class Records:
         )
 
     def saw(self, generation: Generation, chunk: Chunk) -> None:
-        """A round gave the request this."""
+        """A round gave the request this chunk."""
         record = self._open[generation.job.request_id]
         if record.first_ns is None:
             record.first_ns = self._clock()
@@ -69,7 +69,6 @@ class Records:
         record.finish = chunk.finish
 
     def end(self, generation: Generation) -> None:
-        """The request left the engine."""
         job = generation.job
         record = self._open.pop(job.request_id)
         now = self._clock()

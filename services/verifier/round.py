@@ -1,6 +1,7 @@
-"""One round as rows: which requests get which rows in the next decode, or what is worth waiting for first.
+"""Plans a round: which requests get which rows in the next decode, or how long to wait for drafts first.
 
-Chooses by the scheduler's rule, fills the decode, and says of every request why it is not speculating, if it is not.
+The scheduler chooses the widths. The planner fills the decode, and notes for each request without drafts why it has
+none.
 """
 
 from collections.abc import Sequence
@@ -34,10 +35,10 @@ from shared.model.sequences import Sequences
 from shared.model.target import Target
 from shared.wire.messages import Speculation
 
-# Rounds without a verified draft after which a request's model drafters rest.
+# After this many rounds without a verified draft the model drafters of a request rest.
 QUIET_ROUNDS: Final = 16
 
-# How long a request that insists on drafts waits for the first one at most, in plain steps and whatever these take.
+# A request with speculation "always" waits for its first draft at most this many plain steps, and at least this time.
 PATIENCE_STEPS: Final = 10.0
 PATIENCE_MS: Final = 250.0
 
@@ -48,6 +49,7 @@ class RoundEntry:
 
     generation: Generation
     computed: list[int]  # context tokens that this decode computes, in order
+    reason: str  # why it has no drafts in this decode; empty if it has some
     drafts: list[TrieNode] = field(default_factory=list)
     rows: dict[TrieNode, int] = field(default_factory=dict)
     sequences: dict[TrieNode, tuple[int, ...]] = field(default_factory=dict)  # of the rows of a tree; empty for a chain
@@ -71,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What the target's thread made of a round."""
+    """A round that the target's thread has decoded and walked."""
 
     round: Round
     decode_ms: float
@@ -79,8 +81,6 @@ class Decoded:
 
 
 class Planner:
-    """Plans the rounds of one target."""
-
     def __init__(
         self,
         target: Target,
@@ -92,7 +92,7 @@ class Planner:
         pace: Pace,
         trees: bool,
     ) -> None:
-        self._leaves = 1 + min(target.branches, MAX_LEAVES - 1) if trees else 1  # of a request's rows in one decode
+        self._leaves = 1 + min(target.branches, MAX_LEAVES - 1) if trees else 1  # most leaves of a request's tree
         self._target = target
         self._sequences = sequences
         self._costs = costs
@@ -122,28 +122,29 @@ class Planner:
             may_wait and not prefilling,
             self._pace.rate,
         )
-        widths = self._widths(decoding, candidates, choice, prefill_rows)
         patience = self._patience(decoding, candidates) if may_wait else 0.0
         if may_wait and (choice.wait_ms or patience):
             arrivals = [candidate.arrival for candidate in candidates if candidate.arrival is not None]
             grace_ms = max((arrival.grace_ms for arrival in arrivals), default=0.0)
-            # How long a step takes is only a drafter's word: what it says must not keep the target idle.
+            # The drafter reports its own step time, so a wrong report must not keep the target idle.
             grace_ms = min(grace_ms, self._costs(len(decoding)))
             return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience) + grace_ms)
+        widths = self._widths(decoding, candidates, choice, prefill_rows)
         round = Round(Rows(), [], decoding=len(decoding))
-        for generation, ranking, width in zip(decoding, rankings, widths, strict=True):
-            self._add_decoding(round, generation, ranking.nodes[:width], 1 + max(widths))
+        for generation, ranking, candidate, width in zip(decoding, rankings, candidates, widths, strict=True):
+            reason = "" if width else self._reason(generation, candidate)
+            self._add_decoding(round, generation, ranking.nodes[:width], reason, 1 + max(widths))
         self._add_prompts(round, prefilling, 1 + max(widths, default=0))
         return round
 
     def wanted(self, arrival: ExpectedDrafts, limit: int, others: int) -> int:
-        """How many drafts of a chain that starts anew are worth waiting for, beside `others` requests; 0: none."""
+        """How many drafts are worth waiting for when a drafter starts anew, beside `others` requests; 0: none."""
         candidate = RowCandidate(ready=(), limit=max(0, limit), arrival=arrival)
         choice = choose([candidate], self._costs, others, False, self._target.max_rows, True, self._pace.rate)
         return 1 + round((choice.wait_ms - arrival.first_ms) / arrival.step_ms) if choice.wait_ms else 0
 
     def ended(self, decoded: Decoded) -> None:
-        """A round was run; what it took is learned from."""
+        """Learn from the time that a round took."""
         round = decoded.round
         rows = len(round.rows)
         if round.decoding:
@@ -156,17 +157,16 @@ class Planner:
     def _widths(
         self, decoding: list[Generation], candidates: list[RowCandidate], choice: RowAllocation, prefill_rows: int
     ) -> list[int]:
-        """The scheduler's widths, except for requests that want every draft verified; and why there are none."""
+        """The scheduler's widths, except that requests with speculation "always" get all their drafts verified."""
         widths = list(choice.widths)
         room = self._target.max_rows - prefill_rows - len(decoding)
         share = room // max(1, len(decoding))
         for index, (generation, candidate) in enumerate(zip(decoding, candidates, strict=True)):
             if generation.speculation is Speculation.ALWAYS:
                 widths[index] = min(len(candidate.ready), candidate.limit, MAX_WIDTH, share)
-            # What others insist on may leave less room than the scheduler counted with.
+            # Requests with "always" may leave less room than the scheduler counted with.
             widths[index] = min(widths[index], room if self._target.unified else share)
             room -= widths[index]
-            generation.reason = "" if widths[index] else self._reason(generation, candidate)
         return widths
 
     def _reason(self, generation: Generation, candidate: RowCandidate) -> str:
@@ -183,7 +183,7 @@ class Planner:
         return TOO_POOR if candidate.ready or resting else NO_DRAFT
 
     def _patience(self, decoding: list[Generation], candidates: list[RowCandidate]) -> float:
-        """How long requests that insist on drafts wait for the first one: bounded, and only while one is due."""
+        """How long to wait for the first draft of requests with speculation "always"; 0 if none is due."""
         waits = [
             candidate.arrival.first_ms
             for generation, candidate in zip(decoding, candidates, strict=True)
@@ -194,10 +194,12 @@ class Planner:
 
     # ------------------------------------------------------------ fill
 
-    def _add_decoding(self, round: Round, generation: Generation, drafts: list[TrieNode], widest: int) -> None:
+    def _add_decoding(
+        self, round: Round, generation: Generation, drafts: list[TrieNode], reason: str, widest: int
+    ) -> None:
         rows, slot, root = round.rows, generation.slot, generation.trie.root
         start = len(slot.tokens)
-        entry = RoundEntry(generation, computed=[generation.context[-1]], drafts=drafts)
+        entry = RoundEntry(generation, [generation.context[-1]], reason, drafts)
         own = (slot.id,)
         if any(node.parent is not parent for parent, node in zip((root, *drafts), drafts, strict=False)):
             entry.sequences = sequences(root, drafts, (slot.id, *self._sequences.spares(slot)))
@@ -205,23 +207,24 @@ class Planner:
         for node in drafts:
             position = start + node.offset - root.offset
             entry.rows[node] = rows.add(node.token, position, entry.sequences.get(node, own), True)
-        # In streams llama.cpp cuts a batch into pieces of equal width, so a row of padding is cheaper than a piece.
+        # In streams llama.cpp cuts a batch into pieces of equal width, so a padding row is cheaper than one more piece.
         wanted = self._min_rows if self._target.unified else max(widest, self._min_rows)
         self._pad(rows, slot.id, start + len(entry.rows), wanted - len(entry.rows))
         round.entries.append(entry)
 
     def _add_prompts(self, round: Round, prefilling: list[Generation], width: int) -> None:
-        """Add pieces of prompts in turn. A first token that is due does not wait for a part of another prompt."""
+        """Add pieces of prompts in turn. Once a prompt ends in this decode, only prompts that end too are added, so
+        that its first token does not wait for a part of another prompt."""
         budget = self._pieces.rows(round.decoding, len(round.rows))
-        due = False
+        ends = False
         for index in self._pieces.order([generation.uncomputed for generation in prefilling]):
             generation = prefilling[index]
-            if due and generation.uncomputed > budget:
+            if ends and generation.uncomputed > budget:
                 break
             size = self._add_prefill(round, generation, budget, width)
             budget -= size
             round.prefill_rows += size
-            due = due or size == generation.uncomputed
+            ends = ends or size == generation.uncomputed
 
     def _add_prefill(self, round: Round, generation: Generation, budget: int, width: int) -> int:
         """Add as much of the prompt as fits; the last token's row gives the first draw. Returns the rows used."""
@@ -230,15 +233,14 @@ class Planner:
             return 0
         start = len(generation.slot.tokens)
         tokens = generation.context[start : start + size]
-        entry = RoundEntry(generation, computed=tokens)
-        round.rows.extend(tokens, start, generation.slot.id)
-        if size == generation.uncomputed:
-            round.rows.outputs[-1] = True
+        entry = RoundEntry(generation, tokens, PREFILL)
+        ends = size == generation.uncomputed
+        round.rows.extend(tokens, start, generation.slot.id, output_last=ends)
+        if ends:
             entry.rows[generation.trie.root] = len(round.rows) - 1
         if self._min_rows > 1 and (size < self._min_rows or size - width == 1):
-            # The piece beyond the common width must not be a single row either.
+            # llama.cpp computes the rows beyond the common width as a piece, which must not be a single row either.
             self._pad(round.rows, generation.slot.id, start + size, 1)
-        generation.reason = PREFILL
         round.entries.append(entry)
         return size
 

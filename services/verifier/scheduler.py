@@ -1,10 +1,10 @@
-"""Which rows the next decode gets: those whose expected tokens are worth more than the time that they cost.
+"""Chooses the rows of the next decode: those whose expected tokens are worth more than their time. Pure.
 
-Pure. One rule covers adaptive length, tree shape, fair sharing, waiting and switching off: take rows in order of path
-probability while E - rate * (wait + v(rows)) rises, where E counts one certain token per request, v is the measured
-decode time and `rate` is what time has been worth lately, in tokens per millisecond. That rate, and not the best one of
-this round alone, is what a renewal process is to be maximised by (Dinkelbach 1967): a round that starts poorly after a
-refusal is better kept short than made to look good.
+One rule covers adaptive length, tree shape, fair sharing, waiting and switching off: take rows in order of path
+probability while E - rate * (wait + v(rows)) rises. E is the expected number of tokens, with one certain token per
+request, v is the measured decode time, and `rate` is the recent speed in tokens per millisecond. Using the recent rate
+instead of the best rate of this round alone maximises tokens per time over all rounds (Dinkelbach 1967): after a
+refusal it keeps a poor round short.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,17 +14,19 @@ from shared.law.payoff import MAX_WIDTH, perfect_drafts_pay
 
 
 def most_outputs(requests: int) -> int:
-    """Rows of one decode whose logits are read, at most: a token of each request and the drafts behind it.
+    """The most rows of a decode whose logits are read: one token per request and its drafts.
 
-    Of a prompt only the last row's are, and a request that reads its prompt has no drafts.
+    A prompt needs only its last row's logits, and a request that reads its prompt has no drafts.
     """
     return requests * (1 + MAX_WIDTH)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedDrafts:
-    """Drafts that have not come yet: `batch` of them in `first_ms`, then one every `step_ms`, each with this
-    acceptance. They may be late by `grace_ms` before they count as lost."""
+    """Drafts that have not come yet: `batch` of them in `first_ms`, then one every `step_ms`.
+
+    Each is accepted with probability `acceptance`. They count as lost when they are late by `grace_ms`.
+    """
 
     first_ms: float
     step_ms: float
@@ -35,10 +37,10 @@ class ExpectedDrafts:
 
 @dataclass(frozen=True, slots=True)
 class RowCandidate:
-    """One request that will get a row: for each ready draft, best first, the probability that the walk reaches and
-    accepts it, and what is coming behind the end of the likeliest path, which the walk reaches with `tip`.
+    """A request that decodes. `ready` has for each draft, best first, the chance that the walk accepts it.
 
-    `limit` bounds its drafts (remaining tokens, room in the context, or zero where speculation is off).
+    `arrival` are drafts that will follow the end of the likeliest path, which the walk reaches with probability `tip`.
+    `limit` bounds its drafts: remaining tokens, room in the context, or 0 if speculation is off.
     """
 
     ready: tuple[float, ...]
@@ -49,7 +51,7 @@ class RowCandidate:
 
 @dataclass(frozen=True, slots=True)
 class RowAllocation:
-    """Draft rows per request, in the order of the candidates, after waiting `wait_ms` for what should arrive."""
+    """Draft rows per request, in the order of the candidates, after waiting `wait_ms` for arriving drafts."""
 
     widths: tuple[int, ...]
     wait_ms: float
@@ -66,10 +68,10 @@ def choose(
     may_wait: bool,
     rate: float = 0.0,
 ) -> RowAllocation:
-    """Widths for one decode that also carries `other_rows` rows of prefill.
+    """The widths of one decode that also has `other_rows` prefill rows.
 
-    Time is worth `rate` tokens per millisecond, and never less than plain decoding makes of it. With `equal_widths`
-    (streams layout) every request is padded to the widest, so all widths are priced as equal.
+    A millisecond is worth `rate` tokens, or what plain decoding gives if that is more. With `equal_widths` (streams
+    layout) every request is padded to the widest, so each is charged for the widest.
     """
     count = len(candidates)
     if not count:
@@ -91,7 +93,7 @@ def choose(
 
 
 def _waits(candidates: Sequence[RowCandidate], longest_ms: float) -> list[float]:
-    """Not at all, or until one of the next drafts arrives; never longer than a plain step takes."""
+    """The waiting times to consider: 0, and until each arriving draft, at most `longest_ms`."""
     moments = {0.0}
     for candidate in candidates:
         if candidate.arrival is not None:
@@ -104,7 +106,7 @@ def _waits(candidates: Sequence[RowCandidate], longest_ms: float) -> list[float]
 
 
 def _path_probabilities(candidate: RowCandidate, wait_ms: float) -> Sequence[float]:
-    """For each draft as it will be after the wait the probability that the walk reaches and accepts it, best first."""
+    """For each draft that is there after the wait, best first, the probability that the walk accepts it."""
     most = min(candidate.limit, MAX_WIDTH)
     arrival = candidate.arrival
     if arrival is None or wait_ms < arrival.first_ms:
@@ -139,7 +141,7 @@ def _best_first(
 def _equal(
     chains: Sequence[Sequence[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, rate: float
 ) -> tuple[tuple[int, ...], float, float]:
-    """Equal widths: one more row for every request at a time; short chains are padded and pay for it."""
+    """Equal widths: one more row for every request at a time; padding rows of short chains cost time too."""
     count = len(chains)
     tokens = float(count)
     best_tokens, best_ms, best_width = tokens, cost(count + other_rows), 0

@@ -1,29 +1,27 @@
 """How fast a verifier is, and how fast plain decoding would be with the same requests in the same time. Pure.
 
-Plain decoding gives each request one token in v(requests), which is measured, and in what a round takes beside its
-decode and its waits for drafts, which it would take too.
+A plain round gives each request one token. It would take v(requests), the measured time of a decode with one row per
+request, plus the round's time outside its decode and its waits for drafts.
 """
 
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-WINDOW_S: Final = 5.0  # what "now" means: two heartbeats
-_MEMORY: Final = 0.98  # some fifty rounds: what an answer came to stays told after it
-_MOST: Final = 8192  # rounds within the window; more have not been seen
+WINDOW_S: Final = 5.0  # rates are means over this window, two heartbeats
+_MEMORY: Final = 0.98  # the speed-up is a mean over some fifty rounds, and stays after the last answer
+_MOST: Final = 8192  # most rounds kept for the window, more than any verifier has had
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Tokens per second over the window, idle time included: real ones, and those of plain decoding."""
+    """Tokens per second over the window, idle time included: measured, and what plain decoding would give."""
 
     tokens: float
     plain: float
 
 
 class Speed:
-    """Adds up rounds."""
-
     def __init__(self) -> None:
         self._recent: deque[tuple[float, int, float]] = deque(maxlen=_MOST)
         self._tokens = 0.0  # fading sums over rounds without prefill
@@ -42,11 +40,11 @@ class Speed:
         tokens: int,
         prefill: bool,
     ) -> None:
-        """A round of `ms` ended, of which it waited `idle_ms` for drafts and decoded `decode_ms`.
+        """A round of `ms` milliseconds ended: it waited `idle_ms` for drafts and decoded for `decode_ms`.
 
-        It gave `requests` their `tokens`; without a single draft its decode would take `plain_ms`.
+        It gave `tokens` to `requests` requests. Without drafts its decode would take `plain_ms`.
         """
-        plain = float(requests)  # while a prompt is read, plain decoding would have had the same rounds
+        plain = float(requests)  # a round that reads a prompt counts as one that plain decoding would have too
         if not prefill:
             beside_ms = max(0.0, ms - idle_ms - decode_ms)
             plain *= ms / (plain_ms + beside_ms)
@@ -56,7 +54,7 @@ class Speed:
         self._recent.append((now_s, tokens, plain))
 
     def rates(self, now_s: float) -> Rates:
-        """Of the seconds before `now_s`."""
+        """The rates of the window that ends at `now_s`."""
         while self._recent and self._recent[0][0] < now_s - WINDOW_S:
             self._recent.popleft()
         tokens = sum(tokens for _, tokens, _ in self._recent)
@@ -64,10 +62,10 @@ class Speed:
 
     @property
     def speedup(self) -> float:
-        """Over plain decoding, of the last rounds; 0 before the first."""
+        """The speed-up over plain decoding of the last rounds; 0 before the first."""
         return self._tokens / self._plain if self._plain else 0.0
 
     @property
     def tokens_per_round(self) -> float:
-        """Per request, of the same rounds; 0 before the first."""
+        """Tokens per round and request of the last rounds; 0 before the first."""
         return self._tokens / self._requests if self._requests else 0.0

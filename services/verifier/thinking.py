@@ -1,4 +1,4 @@
-"""A bound on an answer's thinking: counts the tokens inside the span and says when and with what to close it. Pure."""
+"""A bound on an answer's thinking: counts the tokens of thinking spans and says when to close one. Pure."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,13 +9,13 @@ from shared.wire.messages import ThinkingLimit
 class _State(NamedTuple):
     began: int | None  # offset of the open span's first token; None: no span is open
     spent: int = 0  # tokens of earlier spans
-    closed: int = 0  # tokens of `close` that are committed; 0: it is not being written
+    closed: int = 0  # tokens of `close` that were pushed so far; 0: `close` has not begun
 
 
 class ThinkingBudget:
-    """Follows an answer token by token. The budget is for all of its spans together.
+    """Follows an answer token by token. The budget covers all its spans together.
 
-    It is a function of the tokens alone, so drafts and takeovers change nothing.
+    The state depends on the tokens alone, so drafts and takeovers change nothing.
     """
 
     def __init__(self, thinking: ThinkingLimit) -> None:
@@ -24,9 +24,9 @@ class ThinkingBudget:
         self._states = [_State(0 if thinking.opened else None)]
 
     def due(self, admits: Callable[[Sequence[int]], bool]) -> tuple[int, ...]:
-        """What is left of `close`, if it must come now; empty: the model goes on.
+        """The rest of `close`, if it must come now; empty: the model continues by itself.
 
-        It is begun only where all of it may come (`admits`), and then written to its end.
+        `close` begins only if `admits` allows all of it, and is then written to its end.
         """
         state, close = self._states[-1], self._thinking.close
         if state.closed:
@@ -36,7 +36,7 @@ class ThinkingBudget:
         return close if admits(close) else ()
 
     def push(self, token: int, forced: bool) -> None:
-        """The answer's next token; `forced`: it was due."""
+        """Step over the answer's next token; `forced`: it was due."""
         self._tokens.append(token)
         self._states.append(self._after(self._states[-1], forced))
 
@@ -57,12 +57,12 @@ class ThinkingBudget:
         return state
 
     def _outside(self, state: _State, mark: int) -> _State:
-        """The span has ended with a mark of so many tokens, which do not count."""
+        """The state after a span that ended with a mark of `mark` tokens, which do not count."""
         assert state.began is not None, "only an open span ends"
         return _State(None, state.spent + len(self._tokens) - mark - state.began)
 
     def _inside(self, began: int) -> int:
-        """Tokens of the open span, but for those that may become its end."""
+        """Tokens of the open span, without those that may be the beginning of its end mark."""
         end, size = self._thinking.end, len(self._tokens) - began
         for length in range(min(size, len(end) - 1), 0, -1):
             if self._ends_with(end[:length]):

@@ -1,7 +1,7 @@
-"""Which guesses are worth rows, best first, and which sequences of the cache their rows belong to. Pure.
+"""Ranks guesses for rows, best first, and assigns their rows to sequences of the cache. Pure.
 
-Best-first by path probability is optimal for the expected number of accepted tokens under a budget of rows. Idea:
-DDTree (2026, arXiv 2604.12989), here with calibrated acceptance and with a budget set by measured cost.
+The order by path probability gives the most expected accepted tokens for any number of rows. Idea: DDTree (2026, arXiv
+2604.12989), here with calibrated acceptance and a number of rows set by measured cost.
 """
 
 import heapq
@@ -14,35 +14,35 @@ from services.verifier.trie import TrieNode
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Guesses in the order in which they deserve rows; each comes after its parent.
+    """Guesses, best first; each comes after its parent.
 
-    `reach` holds for each the probability that the walk gets there and accepts it, and falls along the list.
+    `reach` has for each the probability that the walk reaches and accepts it, in descending order.
     """
 
     nodes: list[TrieNode]
     reach: list[float]
     tip: TrieNode  # the end of the likeliest path; the root if there is no guess at all
     tip_reach: float
-    ended: bool  # what follows the tip is an end of generation
+    ended: bool  # the likeliest guess after the tip is an end of generation
 
 
 def rank(
     root: TrieNode, chance: Callable[[TrieNode], float], eog: Collection[int], limit: int, leaves: int = 1
 ) -> Ranking:
-    """The `limit` likeliest guesses below `root` with at most `leaves` leaves; 1 leaf is the likeliest chain.
+    """The `limit` likeliest guesses below `root` with at most `leaves` leaves; with 1 leaf the likeliest chain.
 
-    `chance` is a guess's acceptance given that its parent was accepted. An end of generation ends a path before it,
-    since nobody would read its row.
+    `chance` gives the acceptance of a guess if its parent is accepted. A path stops before an end of generation,
+    because the walk would never read a row for it.
     """
     nodes: list[TrieNode] = []
     reach: list[float] = []
     first: dict[TrieNode, TrieNode] = {}  # each chosen parent's likeliest child
-    order = count()  # of equals the first comes first
+    order = count()  # equal guesses keep their order
     heap: list[tuple[float, int, TrieNode, TrieNode]] = []
 
     def offer(parent: TrieNode, path: float) -> None:
         chances = [chance(child) for child in parent.children.values()]
-        # Only one child can be right; drafters that are each sure of another one are not all believed.
+        # Only one child can be right, so the chances of children together are at most 1.
         share = path / max(1.0, sum(chances))
         for child, own in zip(parent.children.values(), chances, strict=True):
             if child.token not in eog:
@@ -67,9 +67,9 @@ def rank(
 
 
 def sequences(root: TrieNode, nodes: Sequence[TrieNode], ids: Sequence[int]) -> dict[TrieNode, tuple[int, ...]]:
-    """The sequence ids of the rows of `root` and of `nodes`: a row belongs to every leaf below it.
+    """The sequence ids of the rows of `root` and `nodes`: a row belongs to the sequences of all leaves below it.
 
-    `ids` are used in order, the first for the likeliest leaf; there must be enough of them.
+    The leaves get the `ids` in order, the likeliest leaf first. There must be enough ids.
     """
     children: dict[TrieNode, list[TrieNode]] = {root: []}
     for node in nodes:

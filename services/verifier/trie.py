@@ -1,7 +1,7 @@
-"""The speculation trie of one request: every guess about what follows the committed tokens, from whatever drafter.
+"""The speculation trie of one request: the guesses of all drafters about what follows the committed tokens. Pure.
 
-Pure. The root stands for the committed prefix. A proposal is hung wherever its prefix hash says, even behind the root
-if its first tokens turned out true; a commit moves the root and keeps what hangs below the new one.
+The root stands for the committed prefix. The prefix hash of a proposal says where it attaches. A proposal for an
+earlier prefix is still useful if its first tokens were right. A commit moves the root and keeps the guesses below it.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ from shared.law.acceptance import COPIED
 
 
 class Guess(NamedTuple):
-    """One drafter's opinion of a token: its confidence, and how many others it thought likelier at that place.
+    """One drafter's guess: its confidence, and the number of tokens that it ranked higher at that place.
 
-    The rank of a copy is `COPIED`.
+    The rank of a copied token is `COPIED`.
     """
 
     score: float
@@ -24,7 +24,7 @@ class Guess(NamedTuple):
 
 
 class Admissibility(Enum):
-    """Whether a token can be right at a place: not at all, like others, or as the only one."""
+    """Whether a token can be right at a place: never, like others, or as the only one."""
 
     FORBIDDEN = auto()
     FREE = auto()
@@ -33,9 +33,9 @@ class Admissibility(Enum):
 
 @dataclass(slots=True, eq=False)
 class TrieNode:
-    """A guessed token, with the opinion of each drafter that guessed it.
+    """A token after a prefix, with the guess of each drafter that proposed it.
 
-    A forced one is no guess: the request's constraint leaves no other choice.
+    It is `forced` if the request's constraint leaves no other choice.
     """
 
     token: int
@@ -48,9 +48,9 @@ class TrieNode:
 
 
 class Trie:
-    """Guesses after the committed prefix. `max_nodes` bounds what a talkative drafter can make us keep.
+    """Guesses after the committed prefix, at most `max_nodes`, because drafters may send any number.
 
-    `rule` says of a token behind a node whether it can be right at all; one that cannot never enters the trie.
+    `rule` says whether a token can be right after a node; a token that cannot never enters the trie.
     """
 
     def __init__(
@@ -88,16 +88,17 @@ class Trie:
         parents: Sequence[int] = (),
         copied: int = 0,
     ) -> int | None:
-        """Hang a tree from the prefix that `base` and `prefix_hash` name; returns how many of its tokens are useful.
+        """Attach a tree to the prefix that `base` and `prefix_hash` name; returns the number of its useful tokens.
 
-        `parents` names the earlier token that each one follows, -1 for the prefix; empty: a chain. Zero means that it
-        was right to its end and came too late. None means stale: the prefix is unknown, or all left the committed path.
-        The last `copied` tokens are copies, which never replace what the drafter itself thinks of a token.
+        `parents` has the index of the token that each one follows, -1 for the prefix; empty: a chain. Returns 0 if the
+        tokens were right but are already committed. Returns None if the proposal is stale: the prefix is unknown, or
+        every path left the committed tokens. The last `copied` tokens are copies, which never replace a guess of the
+        drafter itself.
         """
         start = self._place(base, prefix_hash)
         if start is None:
             return None
-        # Where each token hangs: a node, how many committed tokens it repeats, or None where it leads nowhere.
+        # The place of each token: its node, or the number of committed tokens that it repeats, or None if it is wrong.
         places: list[TrieNode | int | None] = []
         ranks: dict[int, int] = {}
         attached = 0
@@ -132,7 +133,7 @@ class Trie:
         return found if found is not None and found.offset + 1 == base else None
 
     def force(self, node: TrieNode, tokens: Sequence[int]) -> bool:
-        """Nothing else than `tokens` may follow `node`; whether that is news."""
+        """Add `tokens`, which must follow `node`; returns whether any of them is new."""
         size = len(self._nodes)
         for token in tokens:
             child = self._child(node, token, forced=True)
@@ -165,7 +166,7 @@ class Trie:
         return child
 
     def advance(self, tokens: Sequence[int]) -> None:
-        """The target decided `tokens`: move the root along them and drop every other branch."""
+        """Move the root along `tokens`, which the target decided, and drop every other branch."""
         for token in tokens:
             self._committed.append(token)
             self._hashes.append(prefix.extend(self._hashes[-1], token))

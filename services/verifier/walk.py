@@ -1,7 +1,7 @@
-"""The walk: the target draws its own token at each node and steps to the child that carries it. Pure.
+"""The walk: the target draws its own token at each node and steps to the child with that token. Pure.
 
-Lossless for any set of guesses: what is committed is what the target drew, and a guess only decides whether the next
-draw's logits were computed in the same decode. Rule: SpecExec (Svirschevski et al. 2024), with keyed Gumbel draws.
+It is lossless for any guesses, because only tokens that the target drew are committed. A guess decides only whether the
+logits for the next draw are already computed. Method: SpecExec (Svirschevski et al. 2024), with keyed Gumbel draws.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -14,7 +14,7 @@ from shared.wire.messages import Sampling, TokenLogprob
 
 
 class Rule(Protocol):
-    """What may come next in an answer; it steps along with the walk."""
+    """What may come next in an answer. It has a position, which moves along with the walk."""
 
     @property
     def complete(self) -> bool:
@@ -24,14 +24,14 @@ class Rule(Protocol):
         """The tokens that must come next, the first for certain; empty: there is a choice."""
 
     def mask(self) -> sampling.Mask | None:
-        """What may come next where there is a choice; None: any token. All false: nothing may."""
+        """The tokens that may come next if there is a choice; None: any. All false: a dead end."""
 
     def push(self, token: int) -> bool:
-        """Step over a token; False if that leads nowhere."""
+        """Step over a token; False if it is not allowed."""
 
 
 class Anything:
-    """The rule of a request without one."""
+    """The rule of a request without a constraint."""
 
     complete = False
 
@@ -50,7 +50,7 @@ ANYTHING: Final = Anything()
 
 @dataclass(slots=True)
 class Walk:
-    """What one request gained in one round: every draw, the accepted nodes, and what of it is to be committed."""
+    """The result of one request's walk: every draw, and the accepted nodes."""
 
     drawn: list[int] = field(default_factory=list)
     path: list[TrieNode] = field(default_factory=list)
@@ -61,6 +61,7 @@ class Walk:
 
     @property
     def tokens(self) -> list[int]:
+        """The tokens to commit."""
         return self.drawn[:-1] if self.ended else self.drawn
 
 
@@ -75,10 +76,10 @@ def walk(
     top_logprobs: int = -1,
     rule: Rule = ANYTHING,
 ) -> Walk:
-    """Draw from `root` on along the nodes that have rows (node to row index), at most `limit` tokens.
+    """Draw tokens from `root` on along the nodes in `rows` (node to row index), at most `limit` tokens.
 
-    `history` gains the tokens that are committed, and `rule` steps over them. The draw at a node uses that node's row
-    and offset, and what the rule says there.
+    The draw at a node uses the node's row and offset, and the rule's mask there. `history` and `rule` are advanced over
+    the committed tokens.
     """
     result = Walk()
     node = root
@@ -111,7 +112,7 @@ def _draw(
     """The target's token at `offset`; None if the rule allows none."""
     forced = rule.forced()
     if forced:
-        return forced[0]  # the law is a point mass, whatever the row says
+        return forced[0]
     mask = rule.mask()
     if mask is not None and not mask.any():
         return None

@@ -1,6 +1,6 @@
-"""The verifier's loops: claim jobs, collect proposals, run rounds, commit, and say who we are.
+"""The verifier's loops: claim jobs, collect proposals, run rounds, commit, and publish its card.
 
-One thread owns the target; this event loop does everything else and never touches the engine while a round runs.
+One thread owns the target. The event loop does everything else, and never touches the engine while a round runs.
 """
 
 import asyncio
@@ -35,21 +35,18 @@ from shared.process.spans import Tracer
 from shared.process.tracing import NoTracer
 from shared.wire import codec, drafts
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
-from shared.wire.jobs import Append, Claim, JobStore, Renewal
+from shared.wire.jobs import LATE, Append, Claim, JobStore, Renewal
 from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
 from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
-_LATE: Final = Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed.")
-DRAIN_S: Final = 10.0  # if Redis is away so long, leases will hand over what we cannot
-MAX_WAITING: Final = 2048  # proposals that come while a round runs; beyond, the oldest are worth least
+DRAIN_S: Final = 10.0  # if Redis is away for longer, requests are handed over when their leases end
+MAX_WAITING: Final = 2048  # proposals kept while a round runs; the oldest, which are worth least, are dropped
 LOOK_S: Final = 0.1  # between two looks at the registry, however often drafters say hello
 
 
 class VerifierWorker:
-    """One verifier process between Redis and its engine."""
-
     def __init__(
         self,
         broker: Broker,
@@ -62,9 +59,9 @@ class VerifierWorker:
         tracer: Tracer | None = None,
         aliases: Sequence[str] = (),
     ) -> None:
-        """Without `trees` a request's drafts are one chain, as for a target that allows no more.
+        """Without `trees` the drafts of a request are one chain, even if the target has branches.
 
-        `clock` counts seconds from anywhere and never goes back; it is not compared with another process's.
+        `clock` is monotonic, in seconds, and is never compared with another process's.
         """
         self._clock = clock
         self._redis = broker.redis
@@ -96,18 +93,18 @@ class VerifierWorker:
         self._committer = Committer(self._store, self._lose, self._claims.done)
         self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
-        self._proposals: list[tuple[float, list[Proposal]]] = []  # with the time of their arrival
-        self._news = asyncio.Event()  # something for the round loop: a claim, a proposal, a loss, a stop
-        self._look_around = asyncio.Event()
-        self._joined = False  # drafters came or went since the round loop last looked
+        self._proposals: list[tuple[float, list[Proposal]]] = []  # with the time of arrival
+        self._news = asyncio.Event()  # wakes the round loop: a claim, a proposal, a lost request, or the drain
+        self._hello = asyncio.Event()  # wakes the look at the registry
+        self._drafters_changed = False  # since the round loop last assigned drafters
         self._records = Records(tracer or NoTracer())
         self._draining = False
         self._introduction = introduce(instance, loaded, self._introductions, speculation, aliases)
         self._speed = Speed()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop`; then give every claim back, so that another verifier goes on, and leave."""
-        # Loading took long, and Redis may have gone meanwhile.
+        """Serve until `stop`; then give every claim back, so that another verifier continues, and leave."""
+        # Loading takes long, and Redis may have gone away meanwhile.
         await lifecycle.insist("start", self._enter, stop)
         async with lifecycle.Loops() as loops:
             new = loops.start(self._claims.run_new, name="new")
@@ -147,7 +144,7 @@ class VerifierWorker:
             self._news.clear()
             began = self._clock()
             batch = self._reap()
-            if batch or self._claims or self._joined or engine.assignment.due:
+            if batch or self._claims or self._drafters_changed or engine.assignment.due:
                 await self._arrange(batch)
             if not engine.running:
                 await self._news.wait()
@@ -167,7 +164,6 @@ class VerifierWorker:
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
 
     def _time(self, decoded: Decoded, gains: list[Gain], began_s: float, waited_s: float) -> None:
-        """Note what a round that began then has given."""
         given = [len(gain.chunk.tokens) for gain in gains if gain.chunk is not None]
         now_s = self._clock()
         self._speed.ended(
@@ -182,7 +178,7 @@ class VerifierWorker:
         )
 
     async def _wait_for_drafts(self, wait_ms: float) -> Round:
-        """Plan again at each arrival until rows are worth more than waiting, at the latest when the time is up."""
+        """Plan again at each arrival, until a plan does not wait or `wait_ms` have passed."""
         deadline = self._clock() + wait_ms / 1000
         while (remaining := deadline - self._clock()) > 0 and not (self._draining or self._claims):
             with suppress(TimeoutError):
@@ -196,7 +192,7 @@ class VerifierWorker:
         return self._engine.plan(may_wait=False)
 
     async def _arrange(self, batch: Batch) -> None:
-        """Admit what was claimed, assign drafters anew, and tell them."""
+        """Admit the claimed requests, assign drafters again, and tell the drafters."""
         loop = asyncio.get_running_loop()
         while self._claims:
             one = self._claims.take()
@@ -206,14 +202,14 @@ class VerifierWorker:
             else:
                 admit = partial(self._engine.admit, one.claim, one.output, one.constraint)
                 self._records.begin(await loop.run_in_executor(self._thread, admit), one.at_ns)
-        self._joined = False
+        self._drafters_changed = False
         opened, closed = self._engine.reassign()
-        batch.hints += [(name, Close(request_id=generation.job.request_id)) for generation, name in closed]
-        batch.hints += [(name, self._open(generation, name)) for generation, name in opened]
+        batch.hints.extend((name, Close(request_id=generation.job.request_id)) for generation, name in closed)
+        batch.hints.extend((name, self._open(generation, name)) for generation, name in opened)
         await self._committer.put(batch)
 
     async def _turn_away(self, claim: Claim, offset: int, detail: str) -> None:
-        """End a request that a gateway let through for another verifier's sake."""
+        """End a request that this verifier cannot serve; `detail` tells its client why."""
         error = Chunk(tokens=(), finish=Finish.ERROR, detail=detail)
         append = Append(request_id=claim.job.request_id, epoch=claim.epoch, base=offset, chunk=error)
         with suppress(*DISCONNECTED):
@@ -234,23 +230,22 @@ class VerifierWorker:
         )
 
     def _reap(self) -> Batch:
-        """Let go of requests that were cancelled or taken over, and end those whose deadline has passed."""
+        """Drop requests that were cancelled or taken over, and end those whose deadline has passed."""
         batch = Batch()
         for generation in self._engine.expired():
             late = Append(
-                request_id=generation.job.request_id, epoch=generation.claim.epoch, base=generation.offset, chunk=_LATE
+                request_id=generation.job.request_id, epoch=generation.claim.epoch, base=generation.offset, chunk=LATE
             )
             batch.appends.append((generation, late))
-            self._records.saw(generation, _LATE)
+            self._records.saw(generation, LATE)
             self._end(generation, batch)
         for generation in [generation for generation in self._engine.running if generation.lost]:
-            batch.hints += self._drop(generation)
+            batch.hints.extend(self._drop(generation))
             self._claims.done(generation.job.request_id)
         return batch
 
     def _end(self, generation: Generation, batch: Batch) -> None:
-        """Let go of a request whose last commit is in the batch."""
-        batch.hints += self._drop(generation)
+        batch.hints.extend(self._drop(generation))
         batch.ended.append(generation.job.request_id)
         self._claims.ending(generation.job.request_id)
 
@@ -264,11 +259,11 @@ class VerifierWorker:
             logger.info("request_lost", request=generation.job.request_id, outcome=outcome)
             if outcome in (ScriptOutcome.STALE, ScriptOutcome.GAP, ScriptOutcome.GONE):
                 self._engine.counters.add(f"lost_{outcome}", 1)
-            generation.lost = True
+            generation.lose()
             self._wake()
 
     def _messages(self, gains: list[Gain]) -> Batch:
-        """A finished round as messages: commits, signs of life for those that still read their prompt, hints."""
+        """The messages of a finished round: commits, renewals for unfinished prompts, and hints."""
         batch = Batch()
         for gain in gains:
             generation, chunk = gain.generation, gain.chunk
@@ -322,10 +317,10 @@ class VerifierWorker:
                 self._proposals.pop(0)
             self._wake()
         if len(proposals) < len(replies):
-            self._look_around.set()
+            self._hello.set()
 
     async def _stay_known(self) -> None:
-        """Heartbeat, and look for drafters: every few seconds, or at once when one says hello."""
+        """Publish the card and look for drafters, every few seconds and whenever a drafter says hello."""
         reconnect = Reconnect("registry")
         while True:
             try:
@@ -341,13 +336,13 @@ class VerifierWorker:
                 continue
             if joined or gone:
                 logger.info("drafters_changed", joined=sorted(joined), gone=sorted(gone))
-                self._joined = True
+                self._drafters_changed = True
                 self._wake()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
-                    await self._look_around.wait()
+                    await self._hello.wait()
             await asyncio.sleep(LOOK_S)
-            self._look_around.clear()
+            self._hello.clear()
 
     def _card(self) -> VerifierCard:
         return at_work(self._introduction, self._engine, self._speed, self._clock(), self._draining)

@@ -164,10 +164,10 @@ class Arriving:
             return ()
 
     async def _living(self) -> Sequence[Announced]:
-        """The others without the dead ones: a card outlives its process for a while, and may be our predecessor's.
+        """The others without dead processes, whose cards remain for a while.
 
-        A process that has renewed its card since we came lives, and one that is late for that is dead. This takes one
-        heartbeat at most, which has usually passed while the model loaded.
+        A process lives if it has renewed its card since this one arrived, and is dead if it is late for that. This
+        takes at most one heartbeat, which usually has passed while the model was loading.
         """
         while True:
             cards = await self._others()

@@ -1,4 +1,4 @@
-"""Makes the fleet's values of its cards. Pure."""
+"""Makes the fleet's values from its cards. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -164,7 +164,7 @@ def _verifier(card: VerifierCard, cards: Sequence[Card], waiting: dict[str, int]
 
 
 def _row_source(decodes: int) -> str:
-    """A verifier starts with its calibration, and lets every decode refine it."""
+    """Where the row costs come from: a verifier starts with its calibration, and every decode refines it."""
     return f"{decodes:,} decodes of the running verifier" if decodes else "calibration, checked at the verifier's start"
 
 
@@ -176,7 +176,6 @@ def _payoff(measurement: Measurement) -> PayoffStatus:
 
 
 def _ready(starts: Sequence[RoundStarts]) -> float | None:
-    """The share of these rounds that found drafts ready; None if there were none."""
     rounds = sum(start.rounds for start in starts)
     return sum(start.ready for start in starts) / rounds if rounds else None
 

@@ -1,4 +1,4 @@
-"""What a running fleet has measured of itself, from its cards, as `shared.law.payoff` wants it. Pure."""
+"""Makes the `Measurement` that `shared.law.payoff` judges from the cards of a running fleet. Pure."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,10 @@ from shared.wire.messages import Card, DrafterCard, DrafterCounts, VerifierCard
 def of_drafter(
     verifier: VerifierCard, counts: DrafterCounts, drafter: DrafterCard, round_trip_ms: float | None = None
 ) -> Measurement:
-    """One drafter of a verifier that has verified its drafts. `round_trip_ms` None: as the verifier measured it."""
+    """The measurement of a drafter and a verifier that has verified its drafts.
+
+    `round_trip_ms` None: as the verifier measured it.
+    """
     return Measurement(
         row_ms=_rows(verifier),
         alpha=alpha_of_counts(counts.drafted, counts.accepted, counts.rounds),
@@ -22,7 +25,7 @@ def of_drafter(
 
 
 def of_verifier(verifier: VerifierCard, cards: Iterable[Card]) -> Measurement:
-    """The drafter of the verifier from which most is to be expected; the cost of rows alone before any was verified."""
+    """The measurement of the verifier with its most promising drafter; before any drafts only the costs of rows."""
     drafters = {card.id: card for card in cards if isinstance(card, DrafterCard)}
     rows = _rows(verifier)
     found = [
@@ -38,12 +41,12 @@ def of_verifier(verifier: VerifierCard, cards: Iterable[Card]) -> Measurement:
 
 
 def step_ms(card: DrafterCard) -> float:
-    """What a draft takes; 0 for lookup, which gives all at once, and where it is not known."""
+    """The milliseconds of a draft; 0 for lookup, which gives all drafts at once, and if unknown."""
     if card.step_ms or card.kind != "model" or not card.tokens_per_second:
         return card.step_ms
-    return 1000.0 / card.tokens_per_second  # at most: a drafter that is ahead rests
+    return 1000.0 / card.tokens_per_second  # an upper bound, because a drafter that is ahead rests
 
 
 def _rows(verifier: VerifierCard) -> tuple[tuple[int, float], ...]:
-    """What the card says of rows, without what no decode can take."""
+    """The card's row costs without impossible entries."""
     return tuple((rows, ms) for rows, ms in verifier.row_ms if rows > 0 and 0.0 < ms < math.inf)

@@ -60,7 +60,6 @@ class Names:
         return None
 
     def of(self, model: str) -> tuple[str, ...]:
-        """The aliases of a model."""
         return tuple(alias for alias, target in self.aliases.items() if target == model)
 
     def nearest(self, name: str) -> str | None:

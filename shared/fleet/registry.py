@@ -119,7 +119,6 @@ class Registry:
         return LastServed(model.decode(errors="replace"), max(0, SERVED_TTL_MS - left_ms) / 1000) if model else None
 
     async def publish(self, key: str, data: bytes) -> None:
-        """Store a vocabulary under its key."""
         packed = await asyncio.to_thread(zlib.compress, data, 1)
         await self._redis.set(key, packed, px=VOCABULARY_TTL_MS)
 
@@ -190,11 +189,11 @@ class VocabularyKeeper:
 
 
 def target_keeper(registry: Registry, path: Path) -> VocabularyKeeper:
-    """For a target's model file. Raises `NotGGUF` or `OSError`."""
+    """The keeper of a target's vocabulary, from its model file. Raises `NotGGUF` or `OSError`."""
     return VocabularyKeeper(registry, keys.vocabulary, lambda: vocabulary_gguf(path))
 
 
 def draft_keeper(registry: Registry, texts: Sequence[bytes]) -> VocabularyKeeper:
-    """For a draft model's tokens."""
+    """The keeper of a draft model's vocabulary."""
     packed = pack(texts)
     return VocabularyKeeper(registry, keys.draft_vocabulary, lambda: packed)

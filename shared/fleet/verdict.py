@@ -7,7 +7,6 @@ from shared.law.payoff import NO_DRAFT, NO_DRAFTER, SWITCHED_OFF, WORTH
 
 
 def verdict(fleet: FleetStatus) -> str:
-    """The sentence."""
     if not fleet.verifiers:
         return "Nothing is served: no verifier is connected."
     helping = {row.id for row in fleet.drafters if row.refused is None}

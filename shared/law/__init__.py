@@ -1,4 +1,1 @@
-"""The mathematics that verifier, drafters and tests share: the law of the next token, grammars, acceptance, speed-up.
-
-No I/O.
-"""
+"""The mathematics of verifiers and drafters: the law of the next token, grammars, acceptance, speed-up. No I/O."""

@@ -1,19 +1,19 @@
-"""How likely the target is to accept a guess: each drafter's confidence, calibrated by the fate of its guesses.
+"""Estimates how likely the target accepts a guess: calibrates each drafter's confidence by the verdicts on its guesses.
 
-Pure. A logistic curve over the logit of the confidence, fitted online: two numbers generalise from few verdicts, so
-that some twenty suffice to trust a good drafter and to find out a bad one. First guesses, alternatives and copies have
-curves of their own. Only guesses at places where the target drew are judged, so a fully accepted chain says nothing
-about the places after it. Method: recursive Laplace approximation of Bayesian logistic regression (Spiegelhalter and
+Pure. A logistic curve over the logit of the confidence is fitted online. It has only two parameters, so about twenty
+verdicts suffice to recognise a good or a bad drafter. First guesses, alternatives and copies have curves of their own.
+Only guesses at places where the target drew are judged, so a fully accepted chain says nothing about later places.
+Method: recursive Laplace approximation of Bayesian logistic regression (Spiegelhalter and
 Lauritzen 1990) with exponential forgetting.
 """
 
 import math
 from typing import Final
 
-# Larger confidences, in nats, carry no more information; without a bound one outlier would dominate the fit.
+# Bound of a confidence in nats: larger ones say no more, and one outlier would dominate the fit.
 _STEEPEST: Final = 8.0
-# Before the first verdict: a steep slope with a large variance (a drafter close to its target loses only ties, and then
-# the slope is steep).
+# Intercept and slope before the first verdict. The slope is steep, as for a drafter that is close to its target, but
+# has a large variance.
 _PRIOR: Final = (0.0, 2.5)
 _PRIOR_VARIANCE: Final = (0.5, 6.0)
 _RANKS: Final = 3  # curves of what a drafter itself guesses; later alternatives share the last one
@@ -40,7 +40,7 @@ class _Curve:
         x = _logit(score)
         chance = self.estimate(score)
         weight = max(chance * (1.0 - chance), 0.02)  # even a certain guess gives a little evidence
-        # Forget in all entries or in none: a matrix that grew only in some would no longer be a covariance.
+        # Forgetting scales all entries together, because otherwise the matrix would no longer be a covariance.
         growth = 1.0 / _MEMORY if self._vb + self._vs < _MAX_VARIANCE else 1.0
         self._vb, self._vbs, self._vs = self._vb * growth, self._vbs * growth, self._vs * growth
         base, slope = self._vb + self._vbs * x, self._vbs + self._vs * x

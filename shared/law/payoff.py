@@ -1,7 +1,7 @@
-"""Whether speculation pays, with what width, and why not: the one answer, and the one set of sentences about it. Pure.
+"""Decides whether speculation pays, with what width, and why not, and says so in sentences for all commands. Pure.
 
-Callers measure, `payoff` judges, `sentence` tells people. Where the last rounds with drafts were timed, they decide;
-elsewhere the formulas of `shared/law/speedup.py` do.
+Callers measure, `payoff` judges, `sentence` explains. The measured speed-up of recent rounds decides if there is one;
+otherwise the formulas of `shared/law/speedup.py` do.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,11 @@ from typing import Final
 
 from shared.law.speedup import RowCosts, ahead_speedup, ready_speedup, synchronous_speedup
 
-MAX_WIDTH: Final = 32  # drafts per request and round; beyond, a chain adds less than it costs anywhere we measured
-TYPICAL: Final = 0.7  # acceptance of a decent draft model on chat
-WORTH: Final = 1.05  # a smaller gain drowns in noise
+MAX_WIDTH: Final = (
+    32  # most drafts per request and round; longer chains cost more than they add on all measured machines
+)
+TYPICAL: Final = 0.7  # acceptance of a good draft model on chat
+WORTH: Final = 1.05  # the smallest speed-up that counts, because noise hides smaller ones
 LOCAL_MS: Final = 0.5  # round trip to another process on this machine
 
 # Why a request or a fleet does not speculate.
@@ -35,10 +37,10 @@ Formula = Callable[[int], float]  # drafts a round to speed-up over plain decodi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was measured of one target and its drafts. Times in milliseconds; `row_ms` pairs rows with a decode's time.
+    """The measurements of one target and its drafts. Times are in milliseconds; `row_ms` has decode times by rows.
 
-    `alpha` None: acceptance was not measured, and a typical one stands for it. `seen` is the speed-up over plain
-    decoding of the last rounds; None unless they had drafts.
+    `alpha` is the measured acceptance; None: a typical one is assumed. `seen` is the measured speed-up over plain
+    decoding in the last rounds; None unless they had drafts.
     """
 
     row_ms: tuple[tuple[int, float], ...]
@@ -53,14 +55,19 @@ class Measurement:
         return TYPICAL if self.alpha is None else self.alpha
 
     def cost(self) -> Cost:
-        """A table of what every count of rows costs that a round may have."""
-        costs = RowCosts(dict(self.row_ms))
-        return [costs(max(1, rows)) for rows in range(MAX_WIDTH + 2)].__getitem__
+        """The decode time of every number of rows that one request may have in a round."""
+        return _cost_table(self.row_ms)
+
+
+@lru_cache(maxsize=256)
+def _cost_table(row_ms: tuple[tuple[int, float], ...]) -> Cost:
+    costs = RowCosts(dict(row_ms))
+    return [costs(max(1, rows)) for rows in range(MAX_WIDTH + 2)].__getitem__
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The width with the highest speed-up over plain decoding; width 0 and 1.0 where none is worth it."""
+    """The width with the highest speed-up over plain decoding; width 0 and speed-up 1.0 if none is worth it."""
 
     width: int
     speedup: float
@@ -68,10 +75,10 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """The answer. `reason` says why speculation does not pay; empty if it does.
+    """The judgement. `reason` says why speculation does not pay; empty if it does.
 
-    `width` and `expected` are of drafts made while the target decodes, `ceiling` of drafts that are always ready;
-    `speedup` is `expected`, or what was seen.
+    `width` and `expected` are for drafts made while the target decodes, `ceiling` for drafts that are always ready.
+    `speedup` is the measured speed-up, or else `expected`.
     """
 
     width: int
@@ -82,7 +89,7 @@ class Payoff:
 
 
 def synchronous(measured: Measurement) -> Formula:
-    """Draft, verify, draft: what a draft model inside the target's process would reach at best."""
+    """The speed-up if drafting and verifying take turns, as with a draft model inside the target's process."""
     cost = measured.cost()
     return lambda width: synchronous_speedup(
         measured.acceptance, width, cost, measured.draft_ms, measured.round_trip_ms
@@ -90,27 +97,27 @@ def synchronous(measured: Measurement) -> Formula:
 
 
 def ahead(measured: Measurement) -> Formula:
-    """Drafting while the target decodes: what to expect here."""
+    """The speed-up if the drafter works while the target decodes, as draftmesh does."""
     cost = measured.cost()
     return lambda width: ahead_speedup(measured.acceptance, width, cost, measured.draft_ms, measured.round_trip_ms)
 
 
 def ready(measured: Measurement) -> Formula:
-    """Drafts always there when a decode begins: the ceiling."""
+    """The speed-up if drafts are always ready when a decode begins: the ceiling."""
     cost = measured.cost()
     return lambda width: ready_speedup(measured.acceptance, width, cost, measured.draft_ms)
 
 
 def best(speedup: Formula) -> Best:
-    """The width that is worth most."""
+    """The width with the highest speed-up."""
     found = max((Best(width, speedup(width)) for width in range(1, MAX_WIDTH + 1)), key=lambda one: one.speedup)
     return found if found.speedup >= WORTH else Best(0, 1.0)
 
 
 def perfect_drafts_pay(cost: Cost, most: int, worth: float, requests: int = 1, other_rows: int = 0) -> bool:
-    """Whether up to `most` drafts that are always right would make a decode worth more than `worth` plain ones.
+    """Whether up to `most` drafts that are all accepted give more than `worth` times the speed of plain decoding.
 
-    The decode has a row for each of the `requests`, and `other_rows` that give no token.
+    Each decode also has one row for each of the `requests`, and `other_rows` rows that give no token.
     """
     plain = requests / cost(requests + other_rows)
     return any(
@@ -120,7 +127,7 @@ def perfect_drafts_pay(cost: Cost, most: int, worth: float, requests: int = 1, o
 
 @lru_cache(maxsize=1024)
 def payoff(measured: Measurement) -> Payoff:
-    """Does speculation pay? `row_ms` must hold at least one positive time."""
+    """Judge whether speculation pays. `row_ms` must hold at least one positive time."""
     if not measured.can_roll_back:
         return Payoff(0, 1.0, 1.0, 1.0, NO_ROLLBACK)
     expected, ceiling = best(ahead(measured)), best(ready(measured))
@@ -133,7 +140,6 @@ def payoff(measured: Measurement) -> Payoff:
 
 
 def _obstacle(measured: Measurement) -> str:
-    """What is in the way, with the figures that say so."""
     cost = measured.cost()
     if not perfect_drafts_pay(cost, MAX_WIDTH, WORTH):
         return f"{TOO_DEAR} ({row_price(measured)})"
@@ -146,7 +152,7 @@ def _obstacle(measured: Measurement) -> str:
 
 
 def _needed_acceptance(measured: Measurement) -> float:
-    """The lowest one, in hundredths, at which drafts that are always ready pay; 1 if none does."""
+    """The lowest acceptance, in steps of 0.01, at which drafts that are always ready pay; 1 if none does."""
     low, high = 0, 100
     while low < high:
         middle = (low + high) // 2
@@ -156,14 +162,14 @@ def _needed_acceptance(measured: Measurement) -> float:
 
 
 def row_price(measured: Measurement) -> str:
-    """What some rows cost, for people: the fewest measured of 8 and more, or else the most."""
+    """The cost of 8 rows in words; if 8 was not measured, of the next larger count, or else of the largest."""
     counts = [rows for rows, _ in measured.row_ms]
     rows = min((count for count in counts if count >= 8), default=max(counts))
     return f"{rows} rows cost {dict(measured.row_ms)[rows] / measured.cost()(1):.1f} single steps"
 
 
 def sentence(measured: Measurement) -> str:
-    """One sentence for people: whether speculation pays, how much and with what width, or why it does not."""
+    """One sentence for people: whether speculation pays, how much and with what width, or why not."""
     if not measured.row_ms:
         return "whether speculation pays is not measured yet"
     found = payoff(measured)

@@ -21,8 +21,8 @@ Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# Ids further below the maximum than this many nats are drawn as one lump, which is split only when it wins: this is
-# exact, and so rare (the lump holds at most n_vocab * e^-12 of the head's mass) that it costs nothing.
+# Ids more than this many nats below the maximum are drawn as one lump, which is split only if it wins. This is exact,
+# and rare enough to cost nothing: the lump has at most n_vocab * e^-12 of the head's mass.
 HEAD_NATS: Final = 12.0
 MIN_TEMPERATURE: Final = 1e-3
 _POOL_NATS: Final = (3.0, 6.0, 12.0, 24.0, 48.0)
@@ -188,7 +188,6 @@ def _pool(logits: Logits, top: float, enough: Callable[[Ids], bool]) -> Ids:
 
 
 def _top_k(logits: Logits, top: float, k: int) -> Ids:
-    """The k best ids, best first; fewer if fewer are left."""
     return _best(logits, _pool(logits, top, lambda pool: pool.size >= k), k)
 
 
@@ -284,7 +283,6 @@ def ranked(
 
 
 def _best_scores(scores: Floats, count: int) -> Ids:
-    """Indices of the `count` best scores, best first."""
     if scores.size > count:
         best = np.argpartition(scores, scores.size - count)[scores.size - count :]
         return np.asarray(best[np.argsort(-scores[best], kind="stable")], np.int64)

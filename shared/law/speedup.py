@@ -1,9 +1,9 @@
-"""What speculation is worth: expected tokens per round, speed-ups, the cost of rows. Pure.
+"""The arithmetic of speculation: expected tokens per round, speed-ups, the cost of rows. Pure.
 
-E(a, g) = (1 - a^(g+1)) / (1 - a) tokens per round for a chain of g drafts, each accepted with probability a
-(Leviathan et al. 2023). With drafts always ready the speed-up over plain decoding is E(a, g) / v(g + 1), where v is
-the decode time by row count in units of one row. Drafting first and verifying then adds g draft steps and a round trip
-to every round; a drafter that runs ahead pays them after a miss alone.
+A chain of g drafts, each accepted with probability a, gives E(a, g) = (1 - a^(g+1)) / (1 - a) tokens per round
+(Leviathan et al. 2023). If drafts are always ready, the speed-up over plain decoding is E(a, g) / v(g + 1), where v is
+the decode time by row count in units of one row. If drafting and verifying take turns, each round also takes g draft
+steps and a round trip; a drafter that works ahead costs this time only after a miss.
 """
 
 from bisect import bisect_left
@@ -20,9 +20,9 @@ def expected_tokens(alpha: float, width: int) -> float:
 
 
 def alpha_of_counts(drafted: int, accepted: int, rounds: int) -> float:
-    """The acceptance per token that gives `accepted` of `drafted` tokens in `rounds` chains of equal length.
+    """The acceptance per token for which `rounds` chains of equal length give `accepted` of `drafted` tokens.
 
-    Drafts behind a refused one count as drafted, so that accepted / drafted lies below it.
+    It is above accepted / drafted, because drafts after a refused one also count as drafted.
     """
     if not rounds or not accepted:
         return 0.0
@@ -40,9 +40,10 @@ def alpha_of_counts(drafted: int, accepted: int, rounds: int) -> float:
 
 
 def ready_speedup(alpha: float, width: int, cost: Callable[[int], float], step: float) -> float:
-    """Speed-up over plain decoding if `width` drafts are ready whenever a decode begins: the ceiling of one chain.
+    """Speed-up over plain decoding if `width` drafts are ready whenever a decode begins: the ceiling for one chain.
 
-    `cost(rows)` is a decode's time and `step` a draft's, in one unit. One drafter gives one draft per step at most.
+    `cost(rows)` is the time of a decode and `step` that of a draft, in the same unit. A drafter makes at most one draft
+    per step.
     """
     tokens = expected_tokens(alpha, width)
     return tokens * cost(1) / max(cost(width + 1), tokens * step)
@@ -56,17 +57,17 @@ def synchronous_speedup(
 
 
 def ahead_speedup(alpha: float, width: int, cost: Callable[[int], float], step: float, round_trip: float) -> float:
-    """Speed-up over plain decoding with one chain drafted while the target decodes, `width` drafts a round.
+    """Speed-up over plain decoding if one chain is drafted while the target decodes, `width` drafts a round.
 
-    A run of accepted drafts ends at a miss, 1 / (1 - a) tokens after the last one. The drafter then starts anew, and
-    the target either waits for its first drafts or decodes one token plainly meanwhile, whichever is better; later
-    rounds take as long as the slower of the two. Times are in one unit, as for `ready_speedup`.
+    A run of accepted drafts has 1 / (1 - a) tokens on average and ends at a miss. Then the drafter starts again, and
+    the target either waits for the first drafts or decodes one token plainly meanwhile, whichever is faster. Later
+    rounds take as long as the slower of drafter and target. Times are in the same unit, as for `ready_speedup`.
     """
     miss, plain = 1.0 - alpha, cost(1)
-    away = round_trip + step / 2  # the news finds the drafter within a step, which it ends first
+    away = round_trip + step / 2  # the drafter finishes its running step first, on average half of it
     following = max(cost(width + 1), (width + 1) * step)  # a round within a run
     tokens = expected_tokens(alpha, width)
-    # Time per token: the first round after a miss, weighted by how often there is one, and the rounds after it.
+    # Time per token: the first round after a miss, weighted by the frequency of misses, and the rounds after it.
     hidden = miss * (plain + alpha * max(0.0, away + (width + 1) * step - plain)) + alpha * following / tokens
     waiting = (
         miss * (away + first * step + cost(first + 1)) + alpha ** (first + 1) * following / tokens
@@ -76,9 +77,9 @@ def ahead_speedup(alpha: float, width: int, cost: Callable[[int], float], step: 
 
 
 class RowCosts:
-    """Decode time in milliseconds by row count: measured at a few counts, interpolated between, refined as it runs."""
+    """Decode time in milliseconds by row count: measured at a few counts, interpolated, and refined by each decode."""
 
-    # A decode is an outlier more often than the machine changes; this forgets within some twenty rounds.
+    # Weight of a new decode: small, because outliers are more frequent than changes of the machine.
     _WEIGHT = 0.1
 
     def __init__(self, measured: Mapping[int, float]) -> None:
@@ -89,7 +90,7 @@ class RowCosts:
         self._ms = [measured[count] for count in self._counts]
 
     def __call__(self, rows: int) -> float:
-        """Milliseconds for one decode of `rows` rows; beyond the table by the slope of its end."""
+        """Milliseconds for one decode of `rows` rows; beyond the table extrapolated from its last two entries."""
         if len(self._counts) == 1:
             return self._ms[0] * max(1.0, rows / self._counts[0])
         upper = min(max(bisect_left(self._counts, rows), 1), len(self._counts) - 1)
@@ -97,7 +98,7 @@ class RowCosts:
         return max(y0 + (y1 - y0) * (rows - x0) / (x1 - x0), self._ms[0])
 
     def rows_within(self, ms: float) -> int:
-        """The most rows that one decode computes in `ms`; at least one."""
+        """The most rows that one decode computes in `ms` milliseconds; at least 1."""
         low, high = 1, 2
         while self(high) <= ms and high < 1 << 20:
             low, high = high, 2 * high
@@ -107,13 +108,13 @@ class RowCosts:
         return low
 
     def observe(self, rows: int, ms: float) -> None:
-        """Move the entries next to `rows` towards a decode that took `ms`; outliers move them no further than twice."""
+        """Move the entries next to `rows` towards a decode that took `ms` milliseconds, as if within a factor of 2."""
         ratio = min(max(ms / self(rows), 0.5), 2.0)
         upper = min(bisect_left(self._counts, rows), len(self._counts) - 1)
         touched = {upper} if self._counts[upper] <= rows or upper == 0 else {upper - 1, upper}
         for index in touched:
             self._ms[index] *= 1.0 + self._WEIGHT * (ratio - 1.0)
-        # More rows never cost less: an entry that fell behind is lifted, one that ran ahead lifts those after it.
+        # More rows never cost less, so each entry is raised to the one before it.
         for index in range(1, len(self._ms)):
             self._ms[index] = max(self._ms[index], self._ms[index - 1])
 

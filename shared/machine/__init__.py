@@ -1,4 +1,1 @@
-"""What the system reports about this machine: names of devices, cores, memory, threads, signals.
-
-No Redis, no model and no llama.cpp.
-"""
+"""This machine: names of devices, cores, memory, threads, signals. No Redis, no model and no llama.cpp."""

@@ -51,7 +51,7 @@ _RANK: Final = {"gpu": 0, "igpu": 1}  # an integrated GPU reports the machine's 
 _BACKEND: Final = re.compile(r"([A-Za-z]+?)(?::?\d+|\[.*\])?")
 _KINDS: Final = {"mtl": "metal", "hip": "rocm"}
 _GENERAL: Final = frozenset({"vulkan", "opencl", "webgpu"})  # backends for cards of any maker, slower than the maker's
-_ALIKE: Final = 0.1  # two backends' figures for the memory of one card differ by less than this
+_ALIKE: Final = 0.1  # two backends report the memory of one card with a relative difference below this
 
 
 def named(devices: Sequence[N]) -> dict[str, N]:
@@ -84,7 +84,6 @@ def kind_of(name: str) -> str:
 
 
 def name_of(device: N, devices: Sequence[N]) -> str:
-    """Our name of one of `devices`."""
     return next(name for name, candidate in named(devices).items() if candidate is device)
 
 
@@ -203,10 +202,11 @@ def parse_target(name: str, split: str, option: str = TARGET_OPTION) -> tuple[tu
 def choose_target(
     name: str, split: str, devices: Sequence[Device], beside: Sequence[Device] = (), option: str = TARGET_OPTION
 ) -> tuple[Device, ...]:
-    """The devices of a target; of one more target, if devices of others are `beside` it.
+    """The devices of a target; `beside` are the devices of other targets.
 
-    `auto` is the best GPU of those with the fewest others, or, with shares, every card in ggml's order. Raises
-    `StartError` as `choose` and `parse_target` do, and if the names or shares do not suit the cards of this machine.
+    `auto` is the best GPU among those with the fewest other targets, or, with shares, every card in ggml's order.
+    Raises `StartError` as `choose` and `parse_target` do, and if the names or shares do not match the cards of this
+    machine.
     """
     names, shares = parse_target(name, split, option)
     if names == (AUTO,) and shares:

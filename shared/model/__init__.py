@@ -1,4 +1,1 @@
-"""Models and devices: files, the hub, vocabularies, sequences of the cache, and llama.cpp behind `llama`.
-
-No Redis.
-"""
+"""Models: files, the hub, vocabularies, sequences of the cache, and llama.cpp in `llama`. No Redis."""

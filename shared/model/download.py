@@ -29,7 +29,7 @@ class DownloadError(RuntimeError):
 
 
 class _Busy(Exception):
-    """A server that may answer in a while."""
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeVar
 
-from shared.model.vocabulary import NotGGUF
-
 Value = int | float | bool | str | list[int] | list[float] | list[bool] | list[bytes]
 
 _SCALARS: Final = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # GGUF's types as struct's
@@ -26,6 +24,10 @@ _VOCABULARY: Final = "tokenizer."
 _MOST: Final = 1 << 24  # most values of an array, and most tensors: far more than any model has
 
 T = TypeVar("T")
+
+
+class NotGGUF(ValueError):
+    """The file is not a GGUF that this release can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,6 @@ class Header:
         return value if isinstance(value, str) else ""
 
     def texts(self, key: str) -> list[bytes]:
-        """The texts under `key`; empty if there are none."""
         value = self.metadata.get(key)
         return [one for one in value if isinstance(one, bytes)] if isinstance(value, list) else []
 
@@ -139,7 +140,6 @@ class _Reader:
         return metadata
 
     def _counts(self) -> tuple[int, int]:
-        """Of tensors and of metadata."""
         magic, version = self._take("II")
         if magic != _MAGIC or version not in (2, 3):
             raise ValueError("not GGUF version 2 or 3")

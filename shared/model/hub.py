@@ -35,14 +35,10 @@ class RemoteFile:
 
 
 class _Lfs(msgspec.Struct, frozen=True):
-    """The hub's identity for the bytes of a big file."""
-
     oid: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One entry of the hub's listing, with the fields that we use."""
-
     type: str
     path: str
     size: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -183,7 +179,6 @@ class HuggingFace:
         ).run(get_session(), report)
 
     def _cached(self, repository: str) -> list[RemoteFile]:
-        """The cache's files of the repository's branch."""
         cache = scan(self._folder)
         revisions = [
             revision

@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from shared.model.gguf_header import Header
-from shared.model.vocabulary import NotGGUF
+from shared.model.gguf_header import Header, NotGGUF
 
 _LAYER: Final = re.compile(r"blk\.(\d+)\.")
 _INPUT: Final = "token_embd.weight"
@@ -95,7 +94,6 @@ def measure(shards: Sequence[Header]) -> ModelSizes:
 
 
 def _windowed(head: Header, architecture: str, count: int) -> list[bool]:
-    """Which layers have a sliding window."""
     key = f"{architecture}.attention.sliding_window_pattern"
     given = head.metadata.get(key)
     if isinstance(given, list):
@@ -108,7 +106,6 @@ def _windowed(head: Header, architecture: str, count: int) -> list[bool]:
 
 
 def _cached_numbers(head: Header, architecture: str, windowed: Sequence[bool]) -> tuple[int, ...]:
-    """Keys and values per token and layer."""
     count = len(windowed)
 
     def key(name: str) -> str:

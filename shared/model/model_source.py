@@ -18,9 +18,9 @@ from rich.filesize import decimal
 
 from shared.errors import StartError
 from shared.model import gguf_header, purpose, quants
+from shared.model.gguf_header import NotGGUF
 from shared.model.hub import Hub, HubError, HuggingFace, Listing, RemoteFile
 from shared.model.model_sizes import ModelSizes, measure
-from shared.model.vocabulary import NotGGUF
 
 DEFAULT: Final = "default"
 SPARE_BYTES: Final = 256 << 20  # kept free on the disk, because a full disk breaks more than a download
@@ -157,8 +157,6 @@ def _split(remote: str, spec: str, option: str) -> tuple[str, str]:
 
 
 class _Repository:
-    """A repository of the hub, by its name."""
-
     def __init__(self, remote: str, spec: str, option: str, hub: Hub | None) -> None:
         self._name, self._quant = _split(remote, spec, option)
         self._spec = spec

@@ -100,7 +100,7 @@ class Offload:
             room = self.free - RESERVE - self.need.cache - self.need.compute
             if room > self.need.weights / 8:  # no quantisation has fewer than two bits
                 ways.append(f"a quantisation of at most {gb(room)}")
-        return f"what would fit: {', or '.join(ways)}" if ways else "it takes a smaller model"
+        return f"what would fit: {', or '.join(ways)}" if ways else "use a smaller model"
 
     def _fits(self, parallel: int) -> bool:
         fewer = replace(self, layout=replace(self.layout, parallel=parallel))

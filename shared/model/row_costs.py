@@ -1,4 +1,4 @@
-"""How long a decode takes by its number of rows: the one way in which verifier, drafters and commands measure it."""
+"""Measures the time of a decode by its number of rows, for verifiers, drafters and commands."""
 
 import math
 import time
@@ -9,16 +9,16 @@ from shared.model.rows import Rows
 from shared.model.target import Target
 
 ROW_COUNTS: Final = (1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 32)
-# Any text will do; a mixture of experts reads more of itself for real text than for repetitions. Long enough to cross
-# llama.cpp's kernel borders.
+# Real text, because a mixture of experts uses fewer experts for repetitions; long enough for all of llama.cpp's
+# kernels.
 PROBE_TEXT: Final = (
     "The harbour master kept two books. In the first he wrote what every ship declared: grain, copper, salted fish, "
     "forty bolts of linen. In the second he wrote what he believed, and over the years the second book grew thicker. "
     "def total(items):\n    return sum(item.price * item.count for item in items)\n"
 )
 _PASSES: Final = 4
-BUDGET_S: Final = 4.0  # where a decode takes long, noise of a few milliseconds matters little, and people wait
-_CONTEXT: Final = 32  # tokens that the rows stand on; a short context is where extra rows are cheapest to judge
+BUDGET_S: Final = 4.0  # longest measurement: people wait, and if a decode takes long, a few milliseconds matter little
+_CONTEXT: Final = 32  # tokens before the rows; extra rows after a short context are quick to measure
 
 
 def measure(
@@ -31,16 +31,15 @@ def measure(
     budget_s: float = BUDGET_S,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[int, float]:
-    """Milliseconds of a decode by row count: the fastest of a few.
+    """Milliseconds of a decode by row count: the minimum of a few decodes.
 
-    The minimum is the rule for noise, and not the median: what disturbs a decode (other processes, interrupts, a clock
-    that is not up yet) only ever makes it longer, so the fastest one is nearest to what rows cost, and a disturbance
-    may hit all but one. For the same reason a count is never said to cost more than a larger one, and the first decode
-    of each, which warms up, needs no exception. Counts take turns: a slow moment does not hit one of them alone.
+    The minimum and not the median, because disturbances (other processes, interrupts, a low clock rate, the first
+    decode) only ever make a decode longer. For the same reason no count is said to cost more than a larger one. Counts
+    take turns, so that a slow moment does not hit one count alone.
 
-    `tokens` is some text of the target's; a short one gives fewer counts. `read` is told the rows after each decode and
-    is timed with it. Counts whose rows would take over `longest_ms` at the price of a single one are left out. Every
-    count is measured once; when `budget_s` is spent, no more is. The first sequence must be free, and is so after.
+    `tokens` is some text; a short one gives fewer counts. `read` is called with the rows after each decode and timed
+    with it. Counts that would take over `longest_ms` at the price of a single row are left out. Every count is measured
+    once; after `budget_s` seconds no more. The first sequence must be empty, and is left empty.
     """
     start = max(1, min(_CONTEXT, len(tokens) // 3, target.max_rows))
     most = min(len(tokens) - start, target.max_rows, target.n_ctx - start)
@@ -68,14 +67,13 @@ def measure(
 
 
 def rising(costs: Mapping[int, float]) -> dict[int, float]:
-    """More rows never cost less. What says so is noise, and noise only ever adds, so the smaller time is the truth."""
+    """The costs, none above that of a larger count: noise only ever adds time, so the smaller time is right."""
     least = math.inf
     lowered = {count: (least := min(least, costs[count])) for count in sorted(costs, reverse=True)}
     return {count: lowered[count] for count in sorted(costs)}
 
 
 def _decode(target: Target, tokens: Sequence[int], start: int, count: int, *, output: bool) -> None:
-    """Decode `count` tokens from `start` on; what rows stand on needs no logits."""
     rows = Rows()
     for position in range(start, start + count):
         rows.add(tokens[position], position, (0,), output)

@@ -1,10 +1,10 @@
-"""The rows of one decode, which verifier and drafters fill; `shared.model.llama` makes a batch of them. Pure."""
+"""The rows of one decode: verifiers and drafters fill them, and `shared.model.llama` decodes them. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
 
-BRANCH_CELLS: Final = 8  # per branch beyond the context; a whole tree of rows is at most some thirty tokens
-MAX_LEAVES: Final = 8  # sequence ids one row may carry; seq_cp and seq_rm scan all cells, so keep few
+BRANCH_CELLS: Final = 8  # cells per branch beyond the context; a whole tree has at most about thirty rows
+MAX_LEAVES: Final = 8  # sequence ids of one row; few, because llama.cpp's seq_cp and seq_rm scan all cells
 
 
 class LlamaError(RuntimeError):
@@ -33,8 +33,10 @@ class Rows:
         self.outputs.append(output)
         return len(self.tokens) - 1
 
-    def extend(self, tokens: Iterable[int], position: int, sequence: int) -> None:
-        """Append a run of tokens of one sequence from `position` on, without logits."""
+    def extend(self, tokens: Iterable[int], position: int, sequence: int, output_last: bool = False) -> None:
+        """Append a run of tokens of one sequence from `position` on, without logits or with those of the last row."""
         for token in tokens:
             self.add(token, position, (sequence,), False)
             position += 1
+        if output_last:
+            self.outputs[-1] = True

@@ -13,8 +13,6 @@ PIECE: Final = 4096  # characters; any text this short takes a millisecond
 
 
 class CutMarks:
-    """The marks of one vocabulary."""
-
     def __init__(self, special: Iterable[str], marks: Iterable[str]) -> None:
         """`special` are the texts of all tokens that llama.cpp finds first, `marks` those after which to cut."""
         known = {text for text in special if text}
@@ -55,7 +53,6 @@ class CutMarks:
 
 
 def _inner(text: str, longest: int) -> Iterator[str]:
-    """Every substring of the text up to that length."""
     for start in range(len(text)):
         for end in range(start + 1, min(len(text), start + longest) + 1):
             yield text[start:end]

@@ -15,8 +15,7 @@ import numpy as np
 
 from shared.model.target import Target
 
-# Copying a shorter prefix costs more bookkeeping than it saves prefill.
-MIN_COPY: Final = 16
+MIN_COPY: Final = 16  # tokens; copying a shorter prefix takes longer than computing it
 
 
 @dataclass(slots=True, eq=False)
@@ -30,15 +29,12 @@ class Slot:
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
     length = min(len(one), len(other))
     different = np.flatnonzero(np.asarray(one[:length]) != np.asarray(other[:length]))
     return int(different[0]) if different.size else length
 
 
 class Sequences:
-    """The slots of one target."""
-
     def __init__(self, target: Target) -> None:
         self._target = target
         self.slots = [Slot(index) for index in range(target.sequences)]
@@ -83,7 +79,7 @@ class Sequences:
         return shared if shared >= self._target.floor(slot.id) else 0
 
     def _place(self, idle: list[Slot], oldest: Slot, lengths: dict[int, int]) -> tuple[Slot, int]:
-        """Continue in place if that loses little of a resident conversation, else copy its prefix elsewhere."""
+        """The slot to use and its usable prefix: the best match in place if little of it is lost, else a copy of it."""
         if not lengths:
             return oldest, 0
         best = self.slots[max(lengths, key=lambda index: (lengths[index], not self.slots[index].busy))]

@@ -26,27 +26,22 @@ class Target(Protocol):
 
         Raises `LlamaError` and changes nothing if it cannot.
         """
-        ...
 
     def logits(self, row: int) -> Logits:
         """Logits of a row of the last decode that asked for them."""
-        ...
 
     def floor(self, sequence: int) -> int:
         """The least length to which the sequence can be cut and then be continued, beside 0.
 
         0 if all tokens are still there; a model with a sliding window may have lost some.
         """
-        ...
 
     def truncate(self, sequence: int, length: int) -> int:
         """Forget the sequence's tokens from `length` on. Returns how many it holds then: `length`, or 0 below its
         floor."""
-        ...
 
     def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
         """Make `target` hold the first `length` tokens of `source`; it holds those before `start` already.
 
         Returns how many it holds then, as `truncate` does. `start` above 0 needs a target with branches.
         """
-        ...

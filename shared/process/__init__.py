@@ -1,4 +1,1 @@
-"""How a service lives: start, drain and end, logs, traces, keys.
-
-Knows no service by name.
-"""
+"""Start, drain and end of a service, its logs, traces and API keys. Knows no service by name."""

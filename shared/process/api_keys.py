@@ -50,7 +50,6 @@ def read(path: str | Path) -> dict[str, bytes]:
 
 
 def new() -> str:
-    """A new key."""
     return f"{PREFIX}{secrets.token_urlsafe(32)}"
 
 

@@ -1,4 +1,4 @@
-"""How a service lives: it runs until asked to stop, then drains; if one of its loops dies, the process ends.
+"""Runs a service until it is asked to stop, then drains it; if one of its loops dies, the process ends.
 
 A process that lost a loop must not look healthy, so loops run in `Loops`. The first SIGINT or SIGTERM sets `stop`; a
 second one ends the process at once.
@@ -72,7 +72,6 @@ class Loops:
         self._may_end = True
 
     def cancel(self) -> None:
-        """End all loops."""
         self.let_end()
         for task in self._tasks:
             task.cancel()

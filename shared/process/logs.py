@@ -49,7 +49,7 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def tell_exception(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """`exc_info` as `exception`: types and places, outermost first, and only our own messages."""
+    """Replaces `exc_info` by `exception`: types and places, outermost first, and only our own messages."""
     error = event.pop("exc_info", None)
     if error is True:
         error = sys.exc_info()[1]
@@ -82,8 +82,6 @@ def _message(error: BaseException) -> str:
 
 
 class _Libraries(logging.Handler):
-    """Turns libraries' log records into our events."""
-
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()
         first = str(record.msg).partition("\n")[0]  # without arguments: a server's quote the bytes that it got

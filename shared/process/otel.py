@@ -23,8 +23,6 @@ _NOWHERE: Final = api.set_span_in_context(api.INVALID_SPAN)  # no ambient span i
 
 
 class SdkSpan:
-    """A span of the SDK."""
-
     def __init__(self, span: api.Span) -> None:
         self._span = span
         carrier: dict[str, str] = {}

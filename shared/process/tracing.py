@@ -16,7 +16,7 @@ from shared.settings.options import Traces
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?=-|$)")
 
 
-class _Untold:
+class _UnsentSpan:
     def __init__(self, traceparent: str) -> None:
         self.traceparent = traceparent
 
@@ -28,7 +28,7 @@ class NoTracer:
     """Sends nothing; its spans pass on the context that they got."""
 
     def span(self, name: str, parent: str = "", at_ns: int | None = None, *, serves: bool = False) -> Span:
-        return _Untold(parent)
+        return _UnsentSpan(parent)
 
     def __enter__(self) -> Self:
         return self

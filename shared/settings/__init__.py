@@ -1,4 +1,1 @@
-"""Options: their declarations, `draftmesh.toml`, and how a command ends whose options are wrong.
-
-Nothing here serves.
-"""
+"""Options: their declarations, `draftmesh.toml`, and the end of a command with wrong options."""

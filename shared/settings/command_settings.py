@@ -59,7 +59,6 @@ class CommandSettings:
         return dict(_commands(self.root, tuple(self.name.split()[1:])))
 
     def known(self) -> dict[Command, Collection[str]]:
-        """The keys that each command understands."""
         own: dict[Command, Collection[str]] = {path: keys(command) for path, command in self.commands().items()}
         return own | dict(self.elsewhere or {})
 
@@ -180,7 +179,6 @@ def _shown(key: str, value: Any) -> Any:
 
 
 def path_of(context: Any) -> Command:
-    """The words that name the context's command."""
     return tuple(context.command_path.split()[1:])
 
 

@@ -52,7 +52,7 @@ class Traces(StrEnum):
 
 
 class Level(StrEnum):
-    """The least important log lines that are still written."""
+    """The lowest level of log lines that are written."""
 
     DEBUG = "debug"
     INFO = "info"

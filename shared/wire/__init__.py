@@ -1,4 +1,4 @@
-"""What crosses a process border: messages, their bytes, Redis keys and scripts, the durable and the hint plane.
+"""What processes exchange: messages and their bytes, Redis keys and scripts, the durable and the hint plane.
 
 No model and no text.
 """

@@ -28,7 +28,7 @@ class CodecError(ValueError):
 
 
 def encode(message: Job | Chunk | Hint | Reply | Announced) -> bytes:
-    """The message as bytes that any `decode_…` of its plane accepts."""
+    """The message as bytes, which the `decode_…` function of its type reads."""
     return bytes((VERSION,)) + _encoder.encode(message)
 
 
@@ -44,17 +44,14 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T:
 
 
 def decode_job(data: bytes) -> Job:
-    """A `Job`, or `CodecError`."""
     return _decode(_job, data)
 
 
 def decode_chunk(data: bytes) -> Chunk:
-    """A `Chunk`, or `CodecError`."""
     return _decode(_chunk, data)
 
 
 def decode_hint(data: bytes) -> Hint:
-    """`Open`, `Commit` or `Close`, or `CodecError`."""
     return _decode(_hint, data)
 
 
@@ -67,7 +64,6 @@ def decode_reply(data: bytes) -> Reply:
 
 
 def decode_card(data: bytes) -> Announced:
-    """A process's card, or `CodecError`."""
     return _decode(_card, data)
 
 

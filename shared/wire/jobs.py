@@ -7,7 +7,7 @@ idempotent script, so a retry after a lost reply is harmless. Errors are redis-p
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from redis.exceptions import NoScriptError, ResponseError
@@ -19,14 +19,14 @@ from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
-_DEADLINE = codec.encode(Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed."))
+LATE: Final = Chunk(tokens=(), finish=Finish.DEADLINE, detail="The request's deadline passed.")
+_DEADLINE = codec.encode(LATE)
 _POISON = codec.encode(
     Chunk(tokens=(), finish=Finish.ERROR, detail="Several verifiers failed on this request, so it was given up.")
 )
 _UNREADABLE = Chunk(tokens=(), finish=Finish.ERROR, detail="The record of this request in Redis is damaged.")
 _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
 _UNREAD = codec.encode(Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway of this request has stopped."))
-
 
 _REMEMBERED_ENTRIES = 4096
 
@@ -301,7 +301,6 @@ def _group_is_missing(error: ResponseError) -> bool:
 
 
 def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
-    """The script's claim; None if there is no job of that id."""
     try:
         _, epoch, committed, payload, remaining_ms = reply  # Lua ends a reply at the first nil
         job = codec.decode_job(payload or b"")
@@ -312,10 +311,10 @@ def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
 
 
 def _is_of_another_shape(error: ResponseError) -> bool:
-    """Whether a script failed because a job's keys hold something else, not because of the server.
+    """Whether a script failed because a job's keys hold something else, and not because of the server.
 
-    Those have a code before the text (`MISCONF`, `NOREPLICAS`, `BUSY`), which redis-py keeps but for `ERR`, or a class
-    of their own, for which it drops the code (`OOM`, `READONLY`, `NOPERM`).
+    A server's own errors have a code before the text (`MISCONF`, `NOREPLICAS`, `BUSY`), or a class of their own without
+    the code (`OOM`, `READONLY`, `NOPERM`); redis-py drops the code `ERR`.
     """
     code = str(error).partition(" ")[0]
     return type(error) is ResponseError and (code == "WRONGTYPE" or not code.isupper())

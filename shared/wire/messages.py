@@ -1,4 +1,4 @@
-"""Every value that crosses a process border, frozen and typed; `codec` turns them into bytes and back.
+"""Every message between processes, frozen and typed; `codec` turns them into bytes and back.
 
 Two planes share this file but never a key: `Job` and `Chunk` are durable, everything under "hints" may be lost.
 Fields are only ever appended with a default, so that processes of two releases understand each other.
@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from shared.machine.devices import Device
 
-# Ids come from outside: a negative or huge one must fail in the codec, not inside llama.cpp.
+# Ids come from other processes: a negative or huge one must fail in the codec, not inside llama.cpp.
 TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Count = Annotated[int, Meta(ge=0)]
 Rows = Annotated[int, Meta(ge=0, le=1 << 16)]  # code loops over the rows of a decode
@@ -155,13 +155,13 @@ class Close(Struct, frozen=True, array_like=True, kw_only=True, tag="close"):
 
 
 class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal"):
-    """A tree of guesses hung from the prefix that `base` and `prefix_hash` name.
+    """A tree of guesses after the prefix that `base` and `prefix_hash` name.
 
-    `parents` names for each token the earlier one of this proposal that it follows, -1 for the prefix; empty: a chain.
-    Tokens that follow the same one are alternatives, likeliest first. `scores` are the drafter's confidence per token
-    in [0, 1]; the verifier calibrates them per drafter. `step_us` is the time of one more step of the drafter now, in
-    microseconds (0: nothing worth waiting for), and its next message brings `batch` steps. The last `copied` tokens are
-    copies of earlier text that the drafter appended to its own guesses; they are calibrated apart from these.
+    `parents` has for each token the index of the one that it follows, -1 for the prefix; empty: a chain. Tokens that
+    follow the same one are alternatives, likeliest first. `scores` are the drafter's confidence per token in [0, 1];
+    the verifier calibrates them per drafter. `step_us` is the present time of one step of the drafter, in microseconds
+    (0: nothing to wait for), and its next message brings `batch` steps. The last `copied` tokens are copies of earlier
+    text after the drafter's own guesses; they are calibrated separately.
     """
 
     request_id: Name
@@ -223,7 +223,7 @@ class RoundStarts(Struct, frozen=True, array_like=True, kw_only=True):
 class Site(Struct, frozen=True, array_like=True, kw_only=True):
     """Where a process computes, in terms that are the same for all processes of one machine, containers included."""
 
-    machine: str = ""  # from `shared.machine.resources`; empty: it computes nowhere that affects others
+    machine: str = ""  # from `shared.machine.resources`; empty: it does not affect other processes
     quota: str = ""  # the control group whose share of time it uses, if any
     devices: Annotated[tuple[Device, ...], Meta(max_length=256)] = ()  # GPUs
     cores: Annotated[str, Meta(pattern="^[0-9a-f]*$", max_length=4096)] = (
@@ -289,8 +289,7 @@ class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="draft
     sessions: Count
     tokens_per_second: float
     created: Count = 0  # as a verifier's
-    # Of a step with one row, measured at the start; 0: not measured, or no time at all.
-    step_ms: Figure = 0.0
+    step_ms: Figure = 0.0  # time of a step with one row, measured at the start; 0: not measured, or no model
     site: Site = NOWHERE
 
 

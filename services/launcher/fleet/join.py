@@ -20,7 +20,7 @@ from services.launcher.display import Display
 from services.launcher.fleet.child import Child, Program, service_command
 from services.launcher.fleet.supervised_run import SupervisedRun, with_logs
 from services.launcher.fleet.token import USER
-from services.launcher.forecast.helping import News
+from services.launcher.forecast.join_report import JoinReport
 from services.launcher.models import fetching
 from shared.errors import StartError
 from shared.fleet.registry import Registry
@@ -106,14 +106,14 @@ def _asked() -> str:
 
 
 class JoinedDrafter:
-    """This machine's drafter, with the reports about it."""
+    """This machine's drafter, and the lines about it."""
 
     def __init__(self, url: str, drafter: Program, folder: Path, display: Display, round_trip_ms: float) -> None:
         self._url = url
         self._drafter = drafter
         self._folder = folder
         self._display = display
-        self._news = News(socket.gethostname(), round_trip_ms)
+        self._report = JoinReport(socket.gethostname(), round_trip_ms)
 
     async def run(self) -> int:
         """Help until a signal: 0, or the status that a failed drafter demands."""
@@ -143,7 +143,7 @@ class JoinedDrafter:
                 if away:
                     self._display.say("the fleet's Redis answers again")
                 away = False
-                for line in self._news.look(cards, child.pid, time.monotonic()):
+                for line in self._report.lines(cards, child.pid, time.monotonic()):
                     self._display.say(line)
             await asyncio.sleep(_LOOK_S)
 

@@ -29,7 +29,7 @@ KillMode=mixed
 TimeoutStopSec={stop}
 Restart=on-failure
 RestartSec={restart}
-# Wrong options stay wrong.
+# Exit status 2 means wrong options, which a restart does not change.
 RestartPreventExitStatus={bad_option}
 NoNewPrivileges=yes
 LockPersonality=yes

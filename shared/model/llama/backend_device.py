@@ -95,7 +95,6 @@ def _handles() -> Iterator[int]:
 
 
 def _nameplates(kind: str) -> Iterator[_Nameplate]:
-    """The devices of one kind."""
     for handle in _handles():
         name = library.ggml("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)(handle).decode()
         if devices.kind_of(name) == kind:

@@ -41,7 +41,6 @@ class Context:
         cache_type_k: str = "f16",
         cache_type_v: str = "f16",
         flash_attn: bool | None = None,
-        offload_kv: bool = True,
     ) -> None:
         """`n_ctx` is per sequence; the product is allocated. `flash_attn` None lets llama.cpp choose.
 
@@ -70,7 +69,6 @@ class Context:
         params.swa_full = swa_full
         params.flash_attn_type = -1 if flash_attn is None else int(flash_attn)
         params.type_k, params.type_v = CACHE_TYPES[cache_type_k], CACHE_TYPES[cache_type_v]
-        params.offload_kqv = offload_kv
         params.no_perf = True
         library.forget_errors()
         self.handle = C.llama_init_from_model(model.handle, params)

@@ -98,7 +98,7 @@ class Fitness:
         )
 
     def _verdict(self, outcome: SelfTestOutcome) -> SelfTestVerdict | None:
-        """None if the test could not run: then this process trusts llama.cpp, and the next one tries again."""
+        """The verdict; None if the test could not run, so that this process trusts llama.cpp and the next one tests."""
         if outcome.state is State.UNKNOWN:
             logger.warning("self_test_not_run", reason=outcome.what)
             return None

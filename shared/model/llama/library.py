@@ -49,7 +49,6 @@ def reason() -> str:
 
 
 def folder() -> Path:
-    """The folder from which libllama was loaded."""
     return Path(C._lib._name).parent
 
 

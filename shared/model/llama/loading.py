@@ -93,7 +93,6 @@ def _links(path: Path) -> Iterator[Path]:
 
 
 def _refusal(error: str) -> LlamaError:
-    """Why the loader refused."""
     if found := _MISSING.search(error):
         return LlamaError(f"needs {found[1]}, which is not here")
     if found := _UNDEFINED.search(error):

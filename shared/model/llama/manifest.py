@@ -10,14 +10,13 @@ _FILE: Final = "backend.json"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Written once, when the folder is filled."""
+    """The contents of a backend's folder."""
 
     version: str  # of the package
     digests: dict[str, str]  # SHA-256 in hexadecimal, by the name of the file
 
 
 def describe(folder: Path, version: str) -> None:
-    """Write the manifest of the files in `folder`."""
     digests = {path.name: _digest(path) for path in sorted(folder.iterdir())}
     (folder / _FILE).write_bytes(msgspec.json.encode(Manifest(version=version, digests=digests)))
 

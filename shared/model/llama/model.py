@@ -61,19 +61,9 @@ class Model:
         self.vocabulary = Vocabulary(self.handle)
 
     @property
-    def n_ctx_train(self) -> int:
-        return int(C.llama_model_n_ctx_train(self.handle))
-
-    @property
     def size(self) -> int:
         """Bytes of all tensors."""
         return int(C.llama_model_size(self.handle))
-
-    @property
-    def description(self) -> str:
-        buffer = ctypes.create_string_buffer(128)
-        C.llama_model_desc(self.handle, buffer, len(buffer))
-        return buffer.value.decode(errors="replace")
 
     @property
     def can_roll_back(self) -> bool:

@@ -105,7 +105,6 @@ def _decode(model: Model, kind: str, settings: ContextSettings) -> None:
 
 
 def _logits(context: Context, widths: Sequence[int], what: str) -> Logits:
-    """The logits of all rows, decoded in pieces of `widths`."""
     context.truncate(0, 0)
     found = []
     start = 0
@@ -124,7 +123,6 @@ def _logits(context: Context, widths: Sequence[int], what: str) -> Logits:
 
 
 def _difference(found: Logits, reference: Logits) -> float:
-    """The largest difference of a row."""
     return float(np.sqrt(np.square(found - reference).mean(axis=1) / np.square(reference).mean(axis=1)).max())
 
 

@@ -35,7 +35,6 @@ class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attempt(path: Path) -> TrialOutcome:
-    """Try the backend at `path` in a child process."""
     try:
         told = _ask("shared.model.llama.trial", path)
     except LlamaError as error:
@@ -44,7 +43,6 @@ def attempt(path: Path) -> TrialOutcome:
 
 
 def _try(path: Path) -> TrialOutcome:
-    """Try the backend in this process, cheap and safe checks first."""
     if bad := manifest.damaged(path.parent):
         return TrialOutcome(problem=f"is damaged: its {bad} is not what was fetched")
     made_for = ""

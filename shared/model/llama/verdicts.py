@@ -73,7 +73,6 @@ class Verdicts:
 
 
 def _libraries(folder: Path) -> list[tuple[str, int, int]]:
-    """The files of a build, to tell two builds apart."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
 

@@ -102,7 +102,7 @@ class Vocabulary:
                 return buffer.raw[:count].decode(errors="replace")
             size = count + 1
 
-    def chat_template(self, name: str | None = None) -> str | None:
+    def chat_template(self) -> str | None:
         """The model's chat template (Jinja), or None."""
-        text = C.llama_model_chat_template(self._model, name.encode() if name else None)
+        text = C.llama_model_chat_template(self._model, None)
         return text.decode(errors="replace") if text else None

@@ -87,7 +87,7 @@ async def test_a_lost_verifiers_job_comes_before_those_that_wait_when_a_slot_get
     async with asyncio.timeout(HANG_S):
         await store.until(2)
         store.orphaned = ["lost"]
-        one._looked -= ORPHAN_CHECK_S  # both slots were taken for so long
+        one._orphan_check -= ORPHAN_CHECK_S  # both slots were taken for so long
         one.done("w0")
         await store.until(3)
         one.done("w1")

@@ -21,7 +21,7 @@ from shared.wire.jobs import Claim
 from shared.wire.messages import Finish, Job, Sampling, Speculation, ThinkingLimit
 from tests.examples import few
 from tests.toys import EOG, MARK, VOCABULARY, ToyVocabulary, job, logits_after, plain_answer
-from tests.unit.verifier.test_engine import Bench
+from tests.unit.verifier.bench import Bench
 
 TOY = ToyVocabulary()
 GRAMMARS = Grammars(TOY)

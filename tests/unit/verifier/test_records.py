@@ -42,7 +42,8 @@ def served(tracer: Any, *chunks: Chunk, lost: bool = False) -> dict[str, Any]:
         for chunk in chunks:
             clock.now += 10 * MS
             records.saw(generation, chunk)
-        generation.lost = lost
+        if lost:
+            generation.lose()
         clock.now += MS
         records.end(generation)
     [line] = lines

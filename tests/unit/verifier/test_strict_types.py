@@ -37,7 +37,7 @@ class Box:
     ) -> None:
         self.name = self.description = kind
         self.gpus, self.shares = [] if kind == "cpu" else [self], ()
-        self.can_roll_back, self.n_ctx_train, self.extra_buffers = True, 4096, True
+        self.can_roll_back, self.extra_buffers = True, True
         self.open: list[Types] = []
         self.tried: list[Types] = []
         box = self

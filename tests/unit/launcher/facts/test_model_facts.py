@@ -8,10 +8,10 @@ import pytest
 from services.launcher.facts import model_facts
 from services.launcher.facts.model_facts import Facts, Library, shares_vocabulary
 from shared.model import gguf_header
-from shared.model.gguf_header import Header
+from shared.model.gguf_header import Header, NotGGUF
 from shared.model.llama.model import Model
 from shared.model.model_source import resolve
-from shared.model.vocabulary import NotGGUF, fingerprint
+from shared.model.vocabulary import fingerprint
 from tests import tiny_gguf
 
 

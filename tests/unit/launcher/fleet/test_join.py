@@ -11,7 +11,7 @@ from services.launcher.fleet import join
 from services.launcher.fleet.fleet_notice import AnnouncedFleet
 from services.launcher.fleet.join import address, discover
 from services.launcher.fleet.token import join_token
-from services.launcher.forecast.helping import News, expectation, gain
+from services.launcher.forecast.join_report import JoinReport, expectation, gain
 from shared.errors import StartError
 from shared.wire.messages import DrafterCard, DrafterCounts, VerifierCard
 from tests.service.scripted import card
@@ -106,48 +106,48 @@ def test_the_only_fleet_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_drafter_that_waits_for_the_first_verifier_says_so() -> None:
-    news = News("box", 1.0)
-    assert news.look([], PID, 0) == ["no verifier is there yet; waiting for one"]
-    assert news.look([], PID, 1) == []
-    assert news.look([drafter()], PID, 2) == ["drafting with tiny on cpu, 100 tokens/s alone"]
+    report = JoinReport("box", 1.0)
+    assert report.lines([], PID, 0) == ["no verifier is there yet; waiting for one"]
+    assert report.lines([], PID, 1) == []
+    assert report.lines([drafter()], PID, 2) == ["drafting with tiny on cpu, 100 tokens/s alone"]
 
 
 def test_a_drafter_is_told_of_as_it_becomes_known_and_once() -> None:
-    news = News("box", 1.0)
-    assert news.look([verifier()], PID, 0) == []
-    assert news.look([drafter()], PID, 1) == [
+    report = JoinReport("box", 1.0)
+    assert report.lines([verifier()], PID, 0) == []
+    assert report.lines([drafter()], PID, 1) == [
         "drafting with tiny on cpu, 100 tokens/s alone",
         "no verifier is there yet; waiting for one",
     ]
-    assert news.look([drafter(), verifier()], PID, 2) == []
-    lines = news.look([drafter(), verifier(counts())], PID, 3)
+    assert report.lines([drafter(), verifier()], PID, 2) == []
+    lines = report.lines([drafter(), verifier(counts())], PID, 3)
     assert lines[0] == "vocabulary matches big (49,152 tokens)"
     assert lines[1].startswith("should raise big from 10.0 to ")
-    assert news.look([drafter(), verifier(counts())], PID, 4) == []
-    assert news.look([drafter(host="other"), verifier(counts())], PID, 5) == []
+    assert report.lines([drafter(), verifier(counts())], PID, 4) == []
+    assert report.lines([drafter(host="other"), verifier(counts())], PID, 5) == []
 
 
 def test_a_refusal_names_what_differs() -> None:
-    news = News("box", 1.0)
+    report = JoinReport("box", 1.0)
     refused = verifier(refused=(("d", "token 7 is b'a', not b'b'"),))
-    assert news.look([drafter(), refused], PID, 0)[1:] == ["cannot draft for big: token 7 is b'a', not b'b'"]
+    assert report.lines([drafter(), refused], PID, 0)[1:] == ["cannot draft for big: token 7 is b'a', not b'b'"]
 
 
 def test_the_gain_is_told_at_once_and_then_when_it_changed_and_not_often() -> None:
-    news = News("box", 1.0)
-    news.look([drafter(), verifier(counts())], PID, 0)
-    assert news.look([drafter(), verifier(counts(0, 3))], PID, 1) == []
-    assert news.look([drafter(), verifier(counts(6, 3))], PID, 2) == ["big: adds 2.0 tokens per round, x2.6"]
-    assert news.look([drafter(), verifier(counts(9, 3))], PID, 31) == []
-    assert news.look([drafter(), verifier(counts(9, 3))], PID, 32) == ["big: adds 3.0 tokens per round, x3.4"]
-    assert news.look([drafter(), verifier(counts(9, 3))], PID, 99) == []
+    report = JoinReport("box", 1.0)
+    report.lines([drafter(), verifier(counts())], PID, 0)
+    assert report.lines([drafter(), verifier(counts(0, 3))], PID, 1) == []
+    assert report.lines([drafter(), verifier(counts(6, 3))], PID, 2) == ["big: adds 2.0 tokens per round, x2.6"]
+    assert report.lines([drafter(), verifier(counts(9, 3))], PID, 31) == []
+    assert report.lines([drafter(), verifier(counts(9, 3))], PID, 32) == ["big: adds 3.0 tokens per round, x3.4"]
+    assert report.lines([drafter(), verifier(counts(9, 3))], PID, 99) == []
 
 
 def test_a_verifier_that_leaves_and_comes_back_is_met_anew() -> None:
-    news = News("box", 1.0)
-    news.look([drafter(), verifier(counts())], PID, 0)
-    assert news.look([drafter()], PID, 1) == ["big: its verifier left", "no verifier is there yet; waiting for one"]
-    assert news.look([drafter(), verifier(counts(), id="again")], PID, 2)[0].startswith("vocabulary matches")
+    report = JoinReport("box", 1.0)
+    report.lines([drafter(), verifier(counts())], PID, 0)
+    assert report.lines([drafter()], PID, 1) == ["big: its verifier left", "no verifier is there yet; waiting for one"]
+    assert report.lines([drafter(), verifier(counts(), id="again")], PID, 2)[0].startswith("vocabulary matches")
 
 
 def test_what_to_expect_follows_from_rows_steps_and_round_trip() -> None:

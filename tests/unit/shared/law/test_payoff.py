@@ -1,5 +1,6 @@
 """Whether speculation pays: the answer follows from what was measured, and the reason names what is in the way."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,21 @@ def test_cheap_rows_pay_and_dear_rows_do_not() -> None:
     dear = payoff(Measurement(row_ms=DEAR, alpha=0.99))
     assert (dear.width, dear.speedup) == (0, 1.0)
     assert dear.reason == f"{reasons.TOO_DEAR} (8 rows cost 8.0 single steps)"
+
+
+def test_the_costs_of_one_measurement_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[RowCosts] = []
+
+    class Counted(RowCosts):
+        def __init__(self, measured: Mapping[int, float]) -> None:
+            super().__init__(measured)
+            made.append(self)
+
+    monkeypatch.setattr(reasons, "RowCosts", Counted)
+    poor = Measurement(row_ms=((1, 10.0), (2, 16.5), (4, 24.5), (16, 61.0)), alpha=0.3, draft_ms=1.0)
+    assert payoff(poor).reason.startswith(reasons.TOO_POOR)
+    assert sentence(poor)
+    assert len(made) == 1
 
 
 def test_free_rows_pay_up_to_the_limit() -> None:

@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_refused_before_it_is_loaded(
         "verifier": lambda: load(settings(gemma), place),
         "drafter": lambda: drafter(gemma, place),
     }
-    with pytest.raises(StartError, match=r"it needs \d+ MB of memory \(1 MB of weights, .*and 2 MB are free; it takes"):
+    with pytest.raises(StartError, match=r"it needs \d+ MB of memory \(1 MB of weights, .*and 2 MB are free; use"):
         starts[service]()
 
 

@@ -92,7 +92,7 @@ def test_the_cpu_has_no_layers_to_give_away() -> None:
 
 
 def test_what_no_option_can_mend_takes_a_smaller_model() -> None:
-    assert on_cpu(GB // 2).shortage().endswith("; it takes a smaller model")
+    assert on_cpu(GB // 2).shortage().endswith("; use a smaller model")
 
 
 def test_what_a_gpu_leaves_must_fit_the_memory_of_the_cpu() -> None:

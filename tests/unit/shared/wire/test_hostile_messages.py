@@ -16,7 +16,7 @@ from shared.wire.messages import Proposal, Sampling, Speculation
 from tests.examples import few
 from tests.hostile import bodies, wire
 from tests.toys import EOG, VOCABULARY, job, plain_answer
-from tests.unit.verifier.test_engine import CHEAP, Bench
+from tests.unit.verifier.bench import CHEAP, Bench
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
     "job": codec.decode_job,

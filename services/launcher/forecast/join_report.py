@@ -1,4 +1,4 @@
-"""What a machine that joined is worth to the fleet, told from the fleet's cards in lines for people. Pure."""
+"""Lines for people about a drafter that `draftmesh join` started, made from the fleet's cards. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
@@ -7,26 +7,26 @@ from shared.law.payoff import Measurement, payoff
 from shared.law.speedup import RowCosts, alpha_of_counts
 from shared.wire.messages import Card, DrafterCard, DrafterCounts, VerifierCard
 
-REFRESH_S: Final = 30.0  # between two lines about the same
+REFRESH_S: Final = 30.0  # between two lines about the gain at one verifier
 
 
-class News:
-    """What is new about one drafter since the last look."""
+class JoinReport:
+    """Reports what has changed for one drafter since the last report."""
 
     def __init__(self, host: str, round_trip_ms: float) -> None:
-        """The drafter runs on `host`, whose way to the fleet's Redis and back takes `round_trip_ms`."""
+        """The drafter runs on `host`, from which a round trip to the fleet's Redis takes `round_trip_ms`."""
         self._host = host
         self._round_trip_ms = round_trip_ms
-        self._own = ""  # the drafter's id, once it was introduced
-        self._met: dict[str, str] = {}  # verifiers that have judged it, with their models
-        self._alone = False
-        self._told: dict[str, tuple[float, str]] = {}  # by verifier: when and what was said of its gain last
+        self._own = ""  # the drafter's id, once its card was seen
+        self._met: dict[str, str] = {}  # verifiers that accepted or refused it, with their models
+        self._alone = False  # there was no verifier at the last report
+        self._told: dict[str, tuple[float, str]] = {}  # by verifier: time and text of the last line about the gain
 
-    def look(self, cards: Sequence[Card], pid: int, now: float) -> list[str]:
-        """The lines for these cards; the drafter is the process `pid`, and `now` counts seconds from anywhere."""
+    def lines(self, cards: Sequence[Card], pid: int, now: float) -> list[str]:
+        """The new lines for these cards. The drafter is the process `pid`; `now` is in seconds of a steady clock."""
         own = next((c for c in cards if isinstance(c, DrafterCard) and (c.host, c.pid) == (self._host, pid)), None)
         verifiers = [card for card in cards if isinstance(card, VerifierCard)]
-        if own is None:  # it may wait for a verifier's choice of device before it makes its own
+        if own is None:  # a drafter may wait for a verifier to choose its device first
             return list(self._departures(verifiers))
         return [
             *self._introduction(own),
@@ -61,7 +61,7 @@ class News:
                 continue
             refusal = dict(card.refused).get(own.id)
             if refusal is None and all(counts.drafter != own.id for counts in card.drafters):
-                continue  # it has not looked at us yet
+                continue  # this verifier has not read the drafter's card yet
             self._met[card.id] = card.model
             if refusal is not None:
                 yield f"cannot draft for {card.model}: {refusal}"
@@ -83,16 +83,16 @@ class News:
 
 
 def _alike(own: DrafterCard, cards: Sequence[Card]) -> set[str]:
-    """The drafters with the same model."""
+    """The ids of the drafters with the same model."""
     return {
         card.id for card in cards if isinstance(card, DrafterCard) and (card.kind, card.model) == (own.kind, own.model)
     }
 
 
 def expectation(own: DrafterCard, verifier: VerifierCard, round_trip_ms: float, alike: Collection[str] = ()) -> str:
-    """What the drafter should bring to a target, from what both measured when they started.
+    """The speed-up to expect from the drafter, by the measurements of both processes at their start.
 
-    The acceptance is what the verifier saw of the drafters that are `alike`, or else a usual one.
+    The acceptance is what the verifier measured of the drafters `alike`, or else a typical one.
     """
     if not verifier.row_ms or not own.step_ms:
         return f"{verifier.model}: what to expect is not measured yet"
@@ -118,9 +118,9 @@ def expectation(own: DrafterCard, verifier: VerifierCard, round_trip_ms: float, 
 
 
 def gain(verifier: VerifierCard, counts: DrafterCounts) -> str:
-    """What it has brought: tokens that no other drafter guessed, and by how much rounds with them are faster.
+    """The drafter's measured gain: tokens that no other drafter guessed, and how much faster they make rounds.
 
-    Of its rows those count as spent that brought such tokens; the others would have been spent on others' guesses.
+    Only the rows for such tokens count as its cost, because other drafters' guesses would have used the others.
     """
     accepted, added = counts.accepted / counts.rounds, counts.added / counts.rounds
     speedup = (1 + accepted) / (1 + accepted - added)
