@@ -103,7 +103,7 @@ def _process(card: Card) -> ProcessStatus:
             kind = "verifier"
             load = f"{len(card.requests)} of {card.slots} requests" + (", draining" if card.draining else "")
         case DrafterCard():
-            kind = "lookup drafter" if card.kind == "lookup" else "drafter"
+            kind = "drafter" if card.kind == "model" else f"{card.kind} drafter"
             load = f"{card.sessions} of {card.capacity} requests"
     if not isinstance(card, GatewayCard):
         device, model, speed = card.device, card.model, card.tokens_per_second

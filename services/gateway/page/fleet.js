@@ -49,12 +49,11 @@ function exactness(verifier) {
 }
 
 function drafterRow(drafter, fleet, sources) {
-  const name = drafter.kind === "lookup" ? "lookup" : drafter.model;
   const verifier = fleet.verifiers.find(({ id }) => id === drafter.verifier);
   const target = fleet.verifiers.length > 1 && verifier ? ` for ${verifier.model}` : "";
-  const mark = element("span", { class: `mark ${sources.mark(drafter.id)}` }, name);
+  const mark = element("span", { class: `mark ${sources.mark(drafter.id)}` }, drafter.model);
   return [
-    twoLines(mark, drafter.kind === "lookup" ? `drafter without a model${target}` : `drafter${target}`),
+    twoLines(mark, drafter.kind === "model" ? `drafter${target}` : `drafter without a model${target}`),
     twoLines(drafter.device, drafter.host),
     `${drafter.sessions} of ${drafter.capacity}`,
     decimal(drafter.tokens_per_second),

@@ -14,7 +14,7 @@ export class Sources {
   learn(drafters) {
     let learned = false;
     for (const { id, kind, model, device, host } of drafters) {
-      const name = `${kind === "lookup" ? "lookup" : `${model} on ${device}`}, ${host}`;
+      const name = `${kind === "model" ? `${model} on ${device}` : model}, ${host}`;
       const entry = this.#entry(id);
       learned ||= entry.name !== name;
       entry.name = name;
