@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec import structs
@@ -153,7 +154,7 @@ def _verifier(card: VerifierCard, cards: Sequence[Card], waiting: dict[str, int]
         cache_hit_rate=card.counters.get("cached_tokens", 0) / looked_up if looked_up else None,
         row_ms=costs,
         row_cost={rows: round(ms / single, 2) for rows, ms in costs.items()} if single else {},
-        row_source=_row_source(card.counters.get("decodes", 0)),
+        row_source=_row_source(card),
         payoff=_payoff(measured.of_verifier(card, cards)),
         accepted_per_position=tuple(card.accepted_per_position),
         round_starts=tuple(RoundStart(**structs.asdict(start)) for start in card.starts),
@@ -163,9 +164,14 @@ def _verifier(card: VerifierCard, cards: Sequence[Card], waiting: dict[str, int]
     )
 
 
-def _row_source(decodes: int) -> str:
-    """Where the row costs come from: a verifier starts with its calibration, and every decode refines it."""
-    return f"{decodes:,} decodes of the running verifier" if decodes else "calibration, checked at the verifier's start"
+def _row_source(card: VerifierCard) -> str:
+    """Where the row costs come from, and since when: a verifier starts with its calibration, and each decode refines
+    it."""
+    start = (
+        f"{datetime.fromtimestamp(card.created, UTC):%Y-%m-%d %H:%M} UTC" if card.created else "the verifier's start"
+    )
+    decodes = card.counters.get("decodes", 0)
+    return f"{decodes:,} decodes since {start}" if decodes else f"calibration, checked at {start}"
 
 
 def _payoff(measurement: Measurement) -> PayoffStatus:

@@ -96,7 +96,7 @@ class VerifierStatus(_Values, frozen=True, kw_only=True):
     cache_hit_rate: float | None
     row_ms: Annotated[dict[int, float], Meta(description="Decode time in milliseconds by row count")]
     row_cost: Annotated[dict[int, float], Meta(description="The same, relative to one row")]
-    row_source: Annotated[str, Meta(description="Where these figures come from")]
+    row_source: Annotated[str, Meta(description="Where these figures come from, and since when")]
     payoff: PayoffStatus
     accepted_per_position: Annotated[tuple[int, ...], Meta(description="Accepted drafts by their place in the round")]
     round_starts: tuple[RoundStart, ...]

@@ -90,6 +90,13 @@ def test_rows_are_told_in_single_steps() -> None:
     assert describe([VERIFIER]).verifiers[0].row_cost == {1: 1.0, 8: 6.0}
 
 
+def test_the_cost_of_rows_says_where_it_comes_from_and_how_old_it_is() -> None:
+    started = structs.replace(VERIFIER, created=1_790_000_000)
+    decoded = structs.replace(started, counters={"decodes": 12_345})
+    sources = [describe([card]).verifiers[0].row_source for card in (started, decoded)]
+    assert sources == ["calibration, checked at 2026-09-21 14:13 UTC", "12,345 decodes since 2026-09-21 14:13 UTC"]
+
+
 def test_every_kind_of_process_has_its_place_in_the_tables() -> None:
     cards: list[Card] = [
         VERIFIER,
