@@ -8,10 +8,12 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from services.verifier import load
+from services.verifier.calibrate import measure_exactness
 from services.verifier.load import LoadedTarget
 from shared.errors import StartError
 from shared.law.sampling import Logits
 from shared.model.llama.placement import place_target
+from shared.model.row_costs import PROBE_TEXT
 from shared.model.rows import Rows
 from shared.settings.verifier_options import VerifierOptions
 
@@ -20,7 +22,7 @@ _loaded: list[LoadedTarget] = []  # in the far process: the one target
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the verifier would say of its target."""
+    """What the verifier would say of its target, and how far its logits were seen to vary on many rows."""
 
     device: str
     level: str
@@ -75,7 +77,9 @@ def _load(settings: VerifierOptions, device: str) -> Facts:
     except StartError as error:
         raise Refused(str(error)) from None  # a start error does not cross a border between processes
     _loaded.append(loaded)
-    return Facts(loaded.device, loaded.level, loaded.note, loaded.noise, loaded.min_rows)
+    strict = loaded.level == "strict"
+    noise = 0.0 if strict else measure_exactness(loaded.context, loaded.model.vocabulary.tokenize(PROBE_TEXT)).noise
+    return Facts(loaded.device, loaded.level, loaded.note, noise, loaded.min_rows)
 
 
 def _decode(runs: Sequence[Run]) -> list[Logits]:

@@ -175,17 +175,19 @@ async def test_every_drafter_gives_the_plain_answer(
     references: list[Reference],
     make: Callable[[str], tuple[str, Callable[[], object]]],
 ) -> None:
-    """Alone and eight at once, with and without prefix reuse; alone, each set of drafters has a third of the cases."""
+    """Alone and eight at once, with and without prefix reuse. Each set of drafters has a third of the cases alone, and
+    half of them together."""
     assert strict_target.level == "strict"
     expected = [reference.tokens for reference in references]
     kinds = DRAFTERS[drafters]
-    third = slice(list(DRAFTERS).index(drafters) % 3, None, 3)
+    number = list(DRAFTERS).index(drafters)
+    third, half = slice(number % 3, None, 3), slice(number % 2, None, 2)
     async with stack(valkey_url, strict_target, model_path, *map(make, kinds)) as one:
         alone, sources, accepted = await answers(one, cases[third], at_once=1)
-        together, _, _ = await answers(one, cases, at_once=8, cache_prompt=False)
+        together, _, _ = await answers(one, cases[half], at_once=8, cache_prompt=False)
         reused, _, _ = await answers(one, cases[third][::-1], at_once=8, cache_prompt=True)
     assert alone == expected[third]
-    assert together == expected
+    assert together == expected[half]
     assert reused == expected[third][::-1]
     if kinds and kinds != ["random"]:
         assert accepted > 0

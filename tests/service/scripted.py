@@ -166,7 +166,7 @@ async def stack(
     script: Script = lambda _: [],
     *,
     cards: Sequence[VerifierCard] = (card(),),
-    key: str = "",
+    api_key: Sequence[str] = (),
     **changes: Any,
 ) -> AsyncIterator[Stack]:
     async with broker.connect(url) as clients, aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
@@ -177,9 +177,7 @@ async def stack(
         for one in cards:
             await registry.beat(replace(one, vocabulary=keeper.digest))
         stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-        gateway = group.create_task(
-            serve(gateway_settings(url, api_key=[key] if key else [], **changes), stop, started)
-        )
+        gateway = group.create_task(serve(gateway_settings(url, api_key=list(api_key), **changes), stop, started))
         verifier = FakeVerifier(clients, script)
         loop = group.create_task(verifier.run())
         running = Stack(
@@ -189,7 +187,7 @@ async def stack(
             stop=stop,
             session=session,
             registry=registry,
-            key=key or "none",
+            key=next(iter(api_key), "none"),
         )
         gateway.add_done_callback(lambda _: running.stopped.set())
         try:

@@ -10,7 +10,7 @@ import pytest
 from shared.wire import scripts
 from tests.simulation import partners, system
 
-SEEDS = 1000
+SEEDS = 500
 PIECE = 100
 
 

@@ -16,7 +16,7 @@ from shared.wire.messages import Chunk, DrafterCard, Finish, GatewayCard, Job
 from tests.patience import HANG_S
 from tests.ports import free_port
 from tests.service.scripted import HI, MESSAGES, MODEL, Stack, Step, fixed, stack
-from tests.service.test_verifier import ENDLESS, reference
+from tests.service.verifier.test_verifier import ENDLESS, reference
 from tests.stack import Processes, client, verifier
 from tests.toy_loaded import toy
 

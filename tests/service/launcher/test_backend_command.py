@@ -76,7 +76,7 @@ class Machine:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=PIPE,
             stderr=PIPE,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             env={
                 **clean,
                 command.VARIABLE: msgspec.json.encode((self.backend,)).decode(),

@@ -22,7 +22,7 @@ async def probe(s: Stack, path: str) -> tuple[int, dict[str, Any]]:
 async def test_probes_have_the_names_that_orchestrators_use(
     valkey_url: str, vocabulary: bytes, path: str, alias: str
 ) -> None:
-    async with stack(valkey_url, vocabulary, key="secret") as s:
+    async with stack(valkey_url, vocabulary, api_key=["secret"]) as s:
         for name in (path, alias):
             status, body = await probe(s, name)
             assert (status, body["status"]) in ((200, "ok"), (200, "ready"))

@@ -9,7 +9,7 @@ import pytest
 
 from shared.settings import settings_file
 from tests.processes import children
-from tests.service.test_launcher import clean_environment, draftmesh
+from tests.service.launcher.test_launcher import clean_environment, draftmesh
 
 pytestmark = [
     pytest.mark.model,

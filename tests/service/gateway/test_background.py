@@ -8,9 +8,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from shared.model.llama.model import Model
-from shared.process.api_keys import digest
 from shared.wire.scripts import ScriptOutcome
-from tests.service.background import (
+from tests.service.gateway.background import (
     KEY,
     TEXT,
     another_gateway,
@@ -25,7 +24,7 @@ from tests.service.background import (
     texts,
     until,
 )
-from tests.service.responses_events import events, official
+from tests.service.gateway.responses_events import events, official
 from tests.service.scripted import MODEL, speaking, stack
 
 
@@ -185,8 +184,7 @@ async def test_deleting_ends_it_and_forgets_it(valkey_url: str, vocabulary: byte
 
 async def test_only_its_key_can_read_or_end_it(valkey_url: str, vocabulary: bytes, model: Model) -> None:
     halt = asyncio.Event()
-    keyed: dict[str, Any] = {"api_keys": [digest("one"), digest("other")]}
-    async with stack(valkey_url, vocabulary, halting(model, halt), **keyed) as s:
+    async with stack(valkey_url, vocabulary, halting(model, halt), api_key=["one", "other"]) as s:
 
         def client(key: str) -> AsyncOpenAI:
             return AsyncOpenAI(base_url=f"{s.url}/v1", api_key=key, max_retries=0)

@@ -16,7 +16,7 @@ from tests.chaos.fleet import Server
 from tests.patience import HANG_S
 from tests.ports import free_port
 from tests.server import valkey_server
-from tests.service.background import (
+from tests.service.gateway.background import (
     KEY,
     TEXT,
     another_gateway,
@@ -30,7 +30,7 @@ from tests.service.background import (
     texts,
     until,
 )
-from tests.service.responses_events import events
+from tests.service.gateway.responses_events import events
 from tests.service.scripted import MODEL, Stack, fixed, speaking, stack
 from tests.stack import Processes
 

@@ -10,7 +10,7 @@ from services.gateway.dialects.responses.exchange import ResponsesExchange
 from shared.model.llama.model import Model
 from shared.wire.messages import Finish
 from tests.examples import few
-from tests.service.responses_events import events, official
+from tests.service.gateway.responses_events import events, official
 from tests.splitting import answer, collected, splits, streamed, toy_lexicon
 
 ANSWER = st.lists(

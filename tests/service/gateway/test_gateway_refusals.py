@@ -51,7 +51,7 @@ async def test_a_huge_body_is_413(valkey_url: str, vocabulary: bytes) -> None:
 
 
 async def test_keys_are_asked_for_where_they_are_set(valkey_url: str, vocabulary: bytes) -> None:
-    async with stack(valkey_url, vocabulary, key="secret") as s:
+    async with stack(valkey_url, vocabulary, api_key=["secret"]) as s:
         async with s.openai as client:
             assert [model.id async for model in client.models.list()] == [MODEL]
         async with AsyncOpenAI(base_url=f"{s.url}/v1", api_key="wrong", max_retries=0) as client:
@@ -175,7 +175,7 @@ async def test_browsers_may_ask_from_anywhere(valkey_url: str, vocabulary: bytes
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization, x-stainless-os, anthropic-version, x-evil",
     }
-    async with stack(valkey_url, vocabulary, key="secret") as s:
+    async with stack(valkey_url, vocabulary, api_key=["secret"]) as s:
         response = await s.session.options(f"{s.url}/v1/chat/completions", headers=asked)
         assert response.status == 204
         assert response.headers["Access-Control-Allow-Origin"] == "*"

@@ -25,7 +25,7 @@ from tests.fleet_cards import VERIFIER
 from tests.patience import PROCESS_S
 from tests.stack import Processes
 
-DATA: Final = Path(__file__).parents[2] / ".cache/data"
+DATA: Final = Path(__file__).parents[3] / ".cache/data"
 REQUIRED: Final = "DRAFTMESH_TEST_VULKAN"  # set: what these tests need must be there
 
 

@@ -19,7 +19,7 @@ from shared.wire.broker import Broker
 from shared.wire.jobs import parse_entry
 from shared.wire.messages import Finish
 from tests.patience import HANG_S
-from tests.service.test_verifier import until
+from tests.service.verifier.test_verifier import until
 from tests.stack import client, verifier
 from tests.toy_loaded import toy
 from tests.toys import EOG, VOCABULARY

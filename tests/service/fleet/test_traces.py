@@ -11,7 +11,7 @@ from services.gateway.service import GatewaySettings, serve
 from shared.process import tracing
 from shared.settings.gateway_options import GatewayOptions
 from shared.wire.broker import Broker
-from tests.service.test_verifier import until
+from tests.service.verifier.test_verifier import until
 from tests.stack import client, verifier
 from tests.toy_loaded import toy
 from tests.toys import EOG

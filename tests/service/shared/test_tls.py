@@ -6,7 +6,7 @@ import pytest
 
 from services.drafter.lookup_proposer import LookupProposer
 from shared.wire.broker import Broker, BrokerError, connect
-from tests.service.test_verifier import ENDLESS, reference
+from tests.service.verifier.test_verifier import ENDLESS, reference
 from tests.stack import client, drafter, verifier
 from tests.tls import certificates, tls_proxy
 from tests.toy_loaded import toy

@@ -30,7 +30,7 @@ from services.gateway.table import ROUTES
 from shared.model.llama.model import Model
 from tests.examples import few
 from tests.hostile import bodies as hostile
-from tests.service.hosted import hosted
+from tests.service.gateway.hosted import hosted
 from tests.service.scripted import speaking
 
 SCHEMA: Final = schemathesis.openapi.from_dict(document(ROUTES, "0"))
@@ -62,7 +62,7 @@ def session() -> Iterator[requests.Session]:
 
 @pytest.mark.parametrize(("method", "path", "mode"), OPERATIONS)
 @settings(
-    max_examples=few(8),
+    max_examples=few(16),
     deadline=None,
     derandomize=True,
     database=None,

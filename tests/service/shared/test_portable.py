@@ -13,7 +13,7 @@ import pytest
 from install.llama import LIBRARIES, VARIANTS, missing_variants
 from shared.model.llama.self_test import SelfTestOutcome, State, run
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 FOLDER: Final = ROOT / ".cache" / "portable"
 REQUIRED: Final = "DRAFTMESH_TEST_PORTABLE"  # set: the build must be there
 USUAL: Final = (0, 1, 2, 8, 12, 14)  # F32, F16, Q4_0, Q8_0, Q4_K, Q6_K in ggml.h

@@ -11,7 +11,7 @@ from services.gateway.service import serve
 from shared.model.llama.model import Model
 from shared.wire import keys
 from tests.patience import HANG_S
-from tests.service.responses_events import events, official
+from tests.service.gateway.responses_events import events, official
 from tests.service.scripted import EOG, MODEL, Script, Stack, Step, cut, fixed, gateway_settings
 
 TEXT = "The sky is blue, the grass is green and the sea is deep."

@@ -8,9 +8,9 @@ import openai
 import pytest
 
 from shared.model.llama.model import Model
-from tests.service.responses_events import events
+from tests.service.gateway.responses_events import events
+from tests.service.gateway.test_responses import TOOL
 from tests.service.scripted import EOG, MODEL, cut, fixed, speaking, stack
-from tests.service.test_responses import TOOL
 from tests.toy_format import ToyFormat
 
 FORMAT = {"type": "json_schema", "name": "x"}

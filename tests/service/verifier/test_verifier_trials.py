@@ -13,8 +13,8 @@ from shared.wire import keys
 from shared.wire.broker import Broker
 from shared.wire.messages import Finish
 from tests.patience import HANG_S
-from tests.service.test_redis_trials import behind
-from tests.service.test_verifier import ENDLESS, reference
+from tests.service.shared.test_redis_trials import behind
+from tests.service.verifier.test_verifier import ENDLESS, reference
 from tests.stack import client, verifier
 from tests.toy_loaded import toy
 

@@ -82,7 +82,7 @@ async def test_the_json_is_what_the_cards_say(valkey_url: str, vocabulary: bytes
 
 
 async def test_the_facts_need_a_key_and_the_page_does_not(valkey_url: str, vocabulary: bytes) -> None:
-    async with stack(valkey_url, vocabulary, key="secret") as s:
+    async with stack(valkey_url, vocabulary, api_key=["secret"]) as s:
         paths = ["/status", "/status/events", "/", f"/page/{load().version}/main.js"]
         answers = []
         for path in paths:

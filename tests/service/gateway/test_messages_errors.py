@@ -68,7 +68,7 @@ async def test_bodies_that_are_too_large(valkey_url: str, vocabulary: bytes) -> 
 
 
 async def test_keys_in_either_header(valkey_url: str, vocabulary: bytes, model: Model) -> None:
-    async with stack(valkey_url, vocabulary, speaking(model, "Hi"), key="secret") as s:
+    async with stack(valkey_url, vocabulary, speaking(model, "Hi"), api_key=["secret"]) as s:
         assert (await refusal(s, json=asking()))[:2] == (401, "authentication_error")
         accepted: list[dict[str, Any]] = [{"api_key": "secret"}, {"auth_token": "secret"}]
         for credentials in accepted:
@@ -187,7 +187,7 @@ async def test_what_is_left_out_is_told_in_a_header(valkey_url: str, vocabulary:
 
 
 async def test_the_address_itself_answers(valkey_url: str, vocabulary: bytes) -> None:
-    async with stack(valkey_url, vocabulary, key="secret") as s:
+    async with stack(valkey_url, vocabulary, api_key=["secret"]) as s:
         for method in ("HEAD", "GET"):
             async with s.session.request(method, f"{s.url}/") as response:
                 assert response.status == 200

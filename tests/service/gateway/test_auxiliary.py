@@ -161,7 +161,7 @@ async def test_browsers_may_send_what_clients_send(valkey_url: str, vocabulary: 
         "Access-Control-Request-Method": "DELETE",
         "Access-Control-Request-Headers": sent,
     }
-    async with stack(valkey_url, vocabulary, key="secret") as s:
+    async with stack(valkey_url, vocabulary, api_key=["secret"]) as s:
         response = await s.session.options(f"{s.url}/api/delete", headers=asked)
     assert "DELETE" in response.headers["Access-Control-Allow-Methods"]
     assert set(sent.split(", ")) <= set(response.headers["Access-Control-Allow-Headers"].split(", "))

@@ -26,7 +26,7 @@ from tests.patience import LOADING_S, PROCESS_S
 from tests.ports import free_port
 from tests.processes import children, runs
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.verifier.counters import Counters
 from tests.service.scripted import Stack, card, fixed, stack
 
-FAILURES = Path(__file__).parents[2] / "docs" / "failures.md"
+FAILURES = Path(__file__).parents[3] / "docs" / "failures.md"
 SHOWN = {
     "verifier is killed": "draftmesh_takeovers",
     "verifier stops (SIGTERM)": "draftmesh_takeovers",

@@ -13,7 +13,7 @@ from shared.wire import codec
 from shared.wire.broker import Broker
 from tests.patience import PROCESS_S
 from tests.releases import mixed
-from tests.service.test_verifier import ENDLESS, reference
+from tests.service.verifier.test_verifier import ENDLESS, reference
 from tests.stack import Answer, Client, client, drafter, verifier
 from tests.toy_loaded import toy
 from tests.toys import ToyTarget

@@ -20,7 +20,7 @@ from tests.hostile import wire
 from tests.patience import HANG_S, PROCESS_S
 from tests.service.scripted import HI, MODEL, VOCABULARY, Stack, card, speaking
 from tests.service.scripted import stack as scripted
-from tests.service.test_verifier import ENDLESS, reference, stack
+from tests.service.verifier.test_verifier import ENDLESS, reference, stack
 from tests.stack import Client, drafter
 from tests.toy_loaded import toy
 from tests.toys import ToyTarget

@@ -8,11 +8,10 @@ from openai import AsyncOpenAI
 
 from services.gateway.storage import response_store
 from shared.model.llama.model import Model
-from shared.process.api_keys import digest
 from shared.wire import keys
 from shared.wire.messages import Job
+from tests.service.gateway.test_responses import TOOL
 from tests.service.scripted import MODEL, Stack, speaking, stack
-from tests.service.test_responses import TOOL
 from tests.toy_format import ToyFormat
 
 
@@ -104,8 +103,7 @@ async def test_nothing_is_kept_of_what_should_not_be(valkey_url: str, vocabulary
 
 
 async def test_a_response_is_its_key_s_alone(valkey_url: str, vocabulary: bytes, model: Model) -> None:
-    keyed: dict[str, Any] = {"api_keys": [digest("one"), digest("other")]}
-    async with stack(valkey_url, vocabulary, speaking(model, "Blue."), **keyed) as s:
+    async with stack(valkey_url, vocabulary, speaking(model, "Blue."), api_key=["one", "other"]) as s:
 
         def client(key: str) -> AsyncOpenAI:
             return AsyncOpenAI(base_url=f"{s.url}/v1", api_key=key, max_retries=0)

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from shared.model.llama.model import Model
 from shared.wire.messages import Chunk, Finish, Job, TokenLogprob
 from tests import golden
-from tests.service.responses_events import events, kinds, official
+from tests.service.gateway.responses_events import events, kinds, official
 from tests.service.scripted import EOG, MODEL, Step, cut, fixed, speaking, stack
 from tests.toy_format import ToyFormat
 

@@ -1,0 +1,1 @@
+"""The gateway over a real Redis and a scripted verifier."""

@@ -1,0 +1,1 @@
+"""What services share, with real servers, libraries and registries."""

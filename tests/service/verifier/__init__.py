@@ -1,0 +1,1 @@
+"""The verifier over a real Redis and a toy target."""
