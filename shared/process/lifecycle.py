@@ -24,6 +24,7 @@ from shared.wire.messages import Announced
 logger = structlog.get_logger()
 
 DRAIN_S: Final = 20.0  # how long a service finishes running work; orchestrators kill after 30 s
+INSIST_S: Final = 5.0  # after which a task that was cancelled and still runs is cancelled again
 GRACE_S: Final = DRAIN_S + 5.0  # from the request to stop to SIGKILL: the drain, and closing what remains
 
 
@@ -48,6 +49,7 @@ class Loops:
         self._tasks: list[asyncio.Task[None]] = []
         self._owner: asyncio.Task[Any] | None = None
         self._may_end = False
+        self._cancelled = False
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -58,8 +60,20 @@ class Loops:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._may_end = True  # the group cancels the rest
-        await self._group.__aexit__(kind, error, trace)
+            self._may_end = self._cancelled = True  # the group cancels the rest
+        insisting = asyncio.create_task(self._insist())
+        try:
+            await self._group.__aexit__(kind, error, trace)
+        finally:
+            insisting.cancel()
+
+    async def _insist(self) -> None:
+        """Cancel again what is still running: a library may swallow a cancellation, and the service would stay half
+        dead."""
+        while True:
+            await asyncio.sleep(INSIST_S)
+            for task in self._tasks if self._cancelled else ():
+                task.cancel()
 
     def start(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
         """Run a loop. Awaiting the task raises what the loop raises, or `LoopEnded`."""
@@ -73,6 +87,7 @@ class Loops:
 
     def cancel(self) -> None:
         self.let_end()
+        self._cancelled = True
         for task in self._tasks:
             task.cancel()
 

@@ -14,6 +14,7 @@ from shared.machine.devices import Device
 # Ids come from other processes: a negative or huge one must fail in the codec, not inside llama.cpp.
 TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Count = Annotated[int, Meta(ge=0)]
+Moment = Annotated[int, Meta(ge=0, lt=1 << 37)]  # unix seconds that a calendar still has; 0: unknown
 Rows = Annotated[int, Meta(ge=0, le=1 << 16)]  # code loops over the rows of a decode
 Hash64 = Annotated[int, Meta(ge=0)]  # MessagePack itself ends at 64 bits
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -260,7 +261,7 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     refused: tuple[tuple[str, str], ...] = ()  # drafter id, reason
     requests: tuple[RequestStatus, ...] = ()
     draining: bool = False
-    created: Count = 0  # unix seconds, stable for the life of the process
+    created: Moment = 0  # unix seconds, stable for the life of the process
     starts: tuple[RoundStarts, ...] = ()
     aliases: Annotated[tuple[Name, ...], Meta(max_length=MAX_ALIASES)] = ()  # other names that it claims for its model
     plain_tokens_per_second: Figure = 0.0  # what plain decoding would give in the same time for the same requests
@@ -288,7 +289,7 @@ class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="draft
     capacity: Count
     sessions: Count
     tokens_per_second: float
-    created: Count = 0  # as a verifier's
+    created: Moment = 0  # as a verifier's
     step_ms: Figure = 0.0  # time of a step with one row, measured at the start; 0: not measured, or no model
     site: Site = NOWHERE
 
@@ -309,7 +310,7 @@ class GatewayCard(Struct, frozen=True, array_like=True, kw_only=True, tag="gatew
     pid: Count
     url: str
     streams: Count
-    created: Count = 0  # as a verifier's
+    created: Moment = 0  # as a verifier's
     deserted: tuple[Deserted, ...] = ()
     waiting: tuple[tuple[str, Count], ...] = ()  # by model, the requests that no verifier has taken yet
 
@@ -322,7 +323,7 @@ class Arrival(Struct, frozen=True, array_like=True, kw_only=True, tag="arrival")
     pid: Count
     role: Literal["verifier", "drafter"]
     site: Site
-    created: Count = 0  # as a verifier's
+    created: Moment = 0  # as a verifier's
 
 
 Card = VerifierCard | DrafterCard | GatewayCard

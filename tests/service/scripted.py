@@ -21,7 +21,7 @@ from shared.model.vocabulary import vocabulary_gguf
 from shared.settings.gateway_options import GatewayOptions
 from shared.wire import broker, keys
 from shared.wire.jobs import Append, Claim, JobStore, parse_entry
-from shared.wire.messages import Chunk, Finish, Job, Speculation, VerifierCard
+from shared.wire.messages import Announced, Chunk, Finish, Job, Speculation, VerifierCard
 from shared.wire.scripts import ScriptOutcome
 
 Step = Chunk | asyncio.Event
@@ -159,6 +159,14 @@ def gateway_settings(url: str, **changes: Any) -> GatewaySettings:
     return GatewaySettings(GatewayOptions(redis=url, **options | changes), **inner)
 
 
+class LastingRegistry(Registry):
+    """Cards that stay until they are withdrawn: on a busy machine a test may take longer than a card lasts."""
+
+    async def beat(self, card: Announced) -> None:
+        await super().beat(card)
+        await self._redis.pexpire(keys.card(card.id), 600_000)
+
+
 @asynccontextmanager
 async def stack(
     url: str,
@@ -171,7 +179,7 @@ async def stack(
 ) -> AsyncIterator[Stack]:
     async with broker.connect(url) as clients, aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
         await cast(Any, clients.redis).flushall()
-        registry = Registry(clients.redis)
+        registry = LastingRegistry(clients.redis)
         keeper = VocabularyKeeper(registry, keys.vocabulary, lambda: vocabulary)
         await keeper.keep()
         for one in cards:

@@ -112,3 +112,24 @@ def test_a_process_that_lost_a_loop_exits_with_1() -> None:
     assert caught.value.code == 1
     for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
         signal.signal(number, handler)
+
+
+async def test_a_loop_that_swallows_a_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "INSIST_S", 0.01)
+    swallowed = 0
+
+    async def stubborn() -> None:
+        nonlocal swallowed
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if swallowed == 2:
+                    raise
+                swallowed += 1
+
+    async with asyncio.timeout(HANG_S), Loops() as loops:
+        loops.start(stubborn, name="stubborn")
+        await asyncio.sleep(0)
+        loops.cancel()
+    assert swallowed == 2
