@@ -7,13 +7,13 @@ from pydantic import BaseModel, ConfigDict
 class Given(BaseModel):
     """A request's body: unknown fields are ignored."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(frozen=True)
 
 
 class Reply(BaseModel):
     """An answer's body."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def reply(body: BaseModel) -> web.Response:

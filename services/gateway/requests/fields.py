@@ -6,7 +6,7 @@ Unknown fields are ignored, and null means absent.
 import secrets
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, Field, StrictBool, TypeAdapter, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.requests.types import RESERVED, GenerationRequest, Prompt
@@ -22,16 +22,12 @@ MaxTokens = Annotated[int | None, Field(ge=-1)]  # -1: no limit, as llama.cpp an
 class StreamOptions(BaseModel):
     """How a stream is framed."""
 
-    model_config = ConfigDict(extra="ignore")
-
     include_usage: bool = False
     continuous_usage_stats: bool = False  # vLLM's: usage so far in every chunk
 
 
 class GenerationFields(BaseModel):
     """Fields have the names that clients use."""
-
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
     model: str | None = None
     max_tokens: MaxTokens = None

@@ -19,7 +19,9 @@ class ChatAnswer(OpenAIAnswer):
     """Deltas of content, thinking and calls."""
 
     def __init__(self, request: ChatRequest, identity: Identity, usage: UsageTally) -> None:
-        super().__init__(request, identity, usage, "chatcmpl-", "chat.completion", "chat.completion.chunk")
+        super().__init__(
+            request.stream_options, identity, usage, "chatcmpl-", "chat.completion", "chat.completion.chunk"
+        )
         self._request = request
         self._ended: set[tuple[int, int]] = set()  # choice and index of the calls that are complete
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.dialects.tool_call_ids import bare
@@ -15,8 +15,6 @@ _TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "r
 
 class CalledFunction(BaseModel):
     """The function that was called and its arguments, which stay as they are even if they are not JSON."""
-
-    model_config = ConfigDict(extra="ignore")
 
     name: str = Field(min_length=1)
     arguments: str = "{}"
@@ -32,8 +30,6 @@ class CalledFunction(BaseModel):
 class ChatToolCall(BaseModel):
     """A call that the assistant made."""
 
-    model_config = ConfigDict(extra="ignore")
-
     id: str | None = None
     function: CalledFunction
 
@@ -44,8 +40,6 @@ class ChatToolCall(BaseModel):
 
 class ChatMessage(BaseModel):
     """One message of a conversation; content is text by the time it is here."""
-
-    model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str = ""

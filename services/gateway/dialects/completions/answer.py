@@ -17,7 +17,7 @@ class CompletionAnswer(OpenAIAnswer):
     """Raw text, marks of thinking and calls included."""
 
     def __init__(self, request: CompletionRequest, identity: Identity, usage: UsageTally) -> None:
-        super().__init__(request, identity, usage, "cmpl-", "text_completion", "text_completion")
+        super().__init__(request.stream_options, identity, usage, "cmpl-", "text_completion", "text_completion")
         self._request = request
         self._logprobs = [LegacyLogprobs(identity.prepared.lexicon) for _ in identity.prepared.jobs]
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.dialects.tool_call_ids import bare
@@ -15,8 +15,6 @@ _NO_IMAGES = "images are not supported: this gateway takes text only"
 
 class OllamaFunctionCall(BaseModel):
     """A function that was called."""
-
-    model_config = ConfigDict(extra="ignore")
 
     name: str = Field(min_length=1)
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -35,16 +33,12 @@ class OllamaFunctionCall(BaseModel):
 class OllamaToolCall(BaseModel):
     """A call that an earlier answer made."""
 
-    model_config = ConfigDict(extra="ignore")
-
     id: str | None = None
     function: OllamaFunctionCall
 
 
 class OllamaMessage(BaseModel):
     """One message of a conversation."""
-
-    model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str = ""
@@ -90,8 +84,6 @@ class OllamaMessage(BaseModel):
 class OllamaFunction(BaseModel):
     """What a tool is called and takes."""
 
-    model_config = ConfigDict(extra="ignore")
-
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -99,8 +91,6 @@ class OllamaFunction(BaseModel):
 
 class OllamaTool(BaseModel):
     """A tool that may be called."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Literal["function"] = "function"
     function: OllamaFunction

@@ -7,7 +7,7 @@ Ollama's `docs/api.md`.
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.dialects.ollama.messages import OllamaMessage, OllamaTool, linked
@@ -42,8 +42,6 @@ class OllamaOptions(GenerationFields):
 
 class OllamaBody(BaseModel):
     """What chat and generate share."""
-
-    model_config = ConfigDict(extra="ignore")
 
     model: str | None = None
     stream: bool = True

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
 from pydantic_core import PydanticCustomError
 
 from services.gateway.dialects.responses.tools import flat_name
@@ -69,11 +69,7 @@ def _part_text(part: object) -> str:
 Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[Any] | None)]
 
 
-class _Item(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class MessageItem(_Item):
+class MessageItem(BaseModel):
     """A message of the user, the assistant or the system."""
 
     type: Literal["message"] = "message"
@@ -81,7 +77,7 @@ class MessageItem(_Item):
     content: Content
 
 
-class ReasoningItem(_Item):
+class ReasoningItem(BaseModel):
     """The thinking of the assistant."""
 
     type: Literal["reasoning"] = "reasoning"
@@ -99,7 +95,7 @@ def _arguments(value: object) -> object:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value or "{}"
 
 
-class CallItem(_Item):
+class CallItem(BaseModel):
     """A call that the assistant made; one that is `incomplete` was cut off, so it was never made."""
 
     type: Literal["function_call"] = "function_call"
@@ -119,7 +115,7 @@ class CallItem(_Item):
         return {"id": bare(self.call_id), "type": "function", "function": function}
 
 
-class CallOutputItem(_Item):
+class CallOutputItem(BaseModel):
     """The result of a call."""
 
     type: Literal["function_call_output"] = "function_call_output"
@@ -127,14 +123,14 @@ class CallOutputItem(_Item):
     output: Content
 
 
-class ReferenceItem(_Item):
+class ReferenceItem(BaseModel):
     """An item of an earlier, stored response."""
 
     type: Literal["item_reference"] = "item_reference"
     id: str
 
 
-class UnknownItem(_Item):
+class UnknownItem(BaseModel):
     """An item of an unsupported type, which the gateway ignores; `type` is the item's own."""
 
     type: str

@@ -41,7 +41,7 @@ Input = Annotated[list[Item] | None, BeforeValidator(_said, json_schema_input_ty
 class TextFormat(BaseModel):
     """What the answer's text must be."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str = "output"
@@ -52,8 +52,6 @@ class TextFormat(BaseModel):
 
 class TextOptions(BaseModel):
     """The `text` field; `verbosity` has no effect, because models here cannot be told how verbose to be."""
-
-    model_config = ConfigDict(extra="ignore")
 
     format: Annotated[TextFormat, _PRESENT] = TextFormat()
     verbosity: Literal["low", "medium", "high"] | None = None
