@@ -4,8 +4,8 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -66,29 +66,19 @@ class GatewaySettings:
 
 async def serve(settings: GatewaySettings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
     """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
+    options = settings.options
     instance = lifecycle.instance_name("gateway")
-    file = KeysFile(settings.options.api_keys_file) if settings.options.api_keys_file else None
+    file = KeysFile(options.api_keys_file) if options.api_keys_file else None
     guard = _guard(settings, file)
-    with tracing.tracer(settings.options.traces, "gateway", instance) as tracer:
-        await _serve(settings, instance, guard, file, tracer, stop, started)
-
-
-async def _serve(
-    settings: GatewaySettings,
-    instance: str,
-    guard: Guard,
-    file: KeysFile | None,
-    tracer: Tracer,
-    stop: asyncio.Event,
-    started: "asyncio.Future[str] | None",
-) -> None:
-    async with broker.connect(settings.options.redis) as clients:
+    async with AsyncExitStack() as stack:
+        tracer = stack.enter_context(tracing.tracer(options.traces, "gateway", instance))
+        clients = await stack.enter_async_context(broker.connect(options.redis))
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
         gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
-            lost_models = LostModels(gateway.directory, gateway.generator, settings.options.absence_grace)
-            card = _Card(instance, url, gateway, lost_models)
+            lost_models = LostModels(gateway.directory, gateway.generator, options.absence_grace)
+            card = _card(instance, url, gateway, lost_models)
             loops.start(follower.run, name="log follower")
             loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
             loops.start(gateway.loop_health.run, name="loop health")
@@ -201,24 +191,16 @@ async def _listen(settings: GatewaySettings, gateway: Gateway) -> AsyncIterator[
         await runner.cleanup()
 
 
-class _Card:
-    """This gateway's card as it is now."""
-
-    def __init__(self, instance: str, url: str, gateway: Gateway, lost_models: LostModels) -> None:
-        self._instance = instance
-        self._url = url
-        self._gateway = gateway
-        self._created = int(time.time())
-        self._lost_models = lost_models
-
-    def __call__(self) -> GatewayCard:
-        return GatewayCard(
-            id=self._instance,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            url=self._url,
-            streams=self._gateway.activity.running,
-            created=self._created,
-            deserted=self._lost_models.deserted,
-            waiting=tuple(self._gateway.metrics.queue_metrics.waiting.items()),
-        )
+def _card(instance: str, url: str, gateway: Gateway, lost_models: LostModels) -> Callable[[], GatewayCard]:
+    """Makes this gateway's card as it is at each call."""
+    created = int(time.time())
+    return lambda: GatewayCard(
+        id=instance,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        url=url,
+        streams=gateway.activity.running,
+        created=created,
+        deserted=lost_models.deserted,
+        waiting=tuple(gateway.metrics.queue_metrics.waiting.items()),
+    )

@@ -2,12 +2,10 @@
 
 from aiohttp import web
 
-from services.gateway.errors import REDIS_DOWN, unavailable
 from services.gateway.generation.preparation import count_tokens
 from services.gateway.http.answering import read_body
 from services.gateway.http.dialect import Dialect
 from services.gateway.http.gateway import CALLER, GATEWAY
-from shared.wire.broker import DISCONNECTED
 
 
 class TokenCount:
@@ -23,9 +21,6 @@ class TokenCount:
         with gateway.activity.enter():
             exchange = self._dialect.parse(await read_body(request))
             stores = gateway.stores.of(request[CALLER])
-            try:
-                await exchange.resolve(stores)
-                tokens = await count_tokens(exchange.generation(), gateway.directory, stores)
-            except DISCONNECTED as error:
-                raise unavailable(REDIS_DOWN) from error
+            await exchange.resolve(stores)
+            tokens = await count_tokens(exchange.generation(), gateway.directory, stores)
         return web.json_response({**self._head, "input_tokens": tokens})

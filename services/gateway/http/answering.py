@@ -84,14 +84,14 @@ class Endpoint:
         """Answer, whole or streamed. Raises `ApiError` only before headers."""
         gateway = request.app[GATEWAY]
         async with Holdings() as holdings:
-            holdings.enter(gateway.activity.enter())
-            account = holdings.enter(_accounted(request, gateway))
+            holdings.enter_context(gateway.activity.enter())
+            account = holdings.enter_context(_accounted(request, gateway))
             _refuse_resumption(request)
             body = await read_body(request)
             exchange = self._dialect.parse(body)
             content = request.path.encode() + b" " + body
             attempt = gateway.attempts.one(request.headers.get(HEADER), request[CALLER], content, request[ANSWER_ID])
-            await holdings.enter_async(attempt)
+            await holdings.enter_async_context(attempt)
             return await self.deliver(await _admit(request, exchange, account, holdings))
 
     async def deliver(self, admitted: AdmittedExchange) -> web.StreamResponse:
@@ -144,7 +144,7 @@ async def _admit(request: web.Request, exchange: Exchange, account: Account, hol
         request=request,
         exchange=exchange,
         identity=Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared),
-        events=await holdings.enter_async(gateway.generator.run(prepared, request[CALLER])),
+        events=await holdings.enter_async_context(gateway.generator.run(prepared, request[CALLER])),
         usage=UsageTally(prepared),
         account=account,
         stores=stores,

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, Field, field_validator
-from pydantic_core import PydanticCustomError
 
+from services.gateway.dialects.content_parts import as_text
 from services.gateway.dialects.tool_call_ids import bare
 
 # What a content part is called and where its text is; also parts that clients carry over from the Responses API.
 _TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_ONLY: Final = "only 'text': this server reads no images, audio or files"
 
 
 class CalledFunction(BaseModel):
@@ -55,9 +56,7 @@ class ChatMessage(BaseModel):
     @field_validator("content", mode="before")
     @classmethod
     def _text(cls, value: object) -> object:
-        if value is None:
-            return ""
-        return "\n".join(map(_part_text, value)) if isinstance(value, list) else value
+        return as_text(value, _TEXTS, _ONLY)
 
     def variables(self) -> dict[str, object]:
         """The message as a template sees it: the content, and those other fields that the client sent.
@@ -90,22 +89,3 @@ def continued(messages: Sequence[ChatMessage], wanted: bool) -> bool:
 
 def _legacy_id(name: str) -> str:
     return f"function-{name}"
-
-
-def _part_text(part: object) -> str:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, dict):
-        raise PydanticCustomError("part", "a content part must be an object with 'type' and 'text'")
-    kind: Any = part.get("type")
-    field = _TEXTS.get(kind) if isinstance(kind, str) else None
-    if field is None:
-        sentence = (
-            "content parts of type '{kind}' are not supported, only 'text': this server reads no images, audio or files"
-        )
-        raise PydanticCustomError("part", sentence, {"kind": str(kind)[:64]})
-    if not isinstance(part.get(field), str):
-        raise PydanticCustomError(
-            "part", "a content part of type '{kind}' must have a string '{field}'", {"kind": kind, "field": field}
-        )
-    return str(part[field])

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from services.gateway.dialects.ollama.answer import OllamaAnswer, OllamaContent, Shape, as_message, as_response, head
-from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse_chat, parse_generate
+from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse
 from services.gateway.errors import ApiError
 from services.gateway.http.answering import Endpoint, read_body
 from services.gateway.http.dialect import Dialect, StatelessExchange
@@ -32,12 +32,12 @@ class OllamaExchange(StatelessExchange[ChatBody | GenerateBody]):
 
 def chat_exchange(data: bytes) -> OllamaExchange:
     """A chat request. Raises a 400 `ApiError`."""
-    return OllamaExchange(parse_chat(data), as_message)
+    return OllamaExchange(parse(data, ChatBody), as_message)
 
 
 def generate_exchange(data: bytes) -> OllamaExchange:
     """A generate request. Raises a 400 `ApiError`."""
-    return OllamaExchange(parse_generate(data), as_response)
+    return OllamaExchange(parse(data, GenerateBody), as_response)
 
 
 class OllamaEndpoint:

@@ -133,17 +133,8 @@ class GenerateBody(OllamaBody):
 B = TypeVar("B", bound=OllamaBody)
 
 
-def parse_chat(data: bytes) -> ChatBody:
+def parse(data: bytes, kind: type[B]) -> B:
     """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
-    return _parse(data, ChatBody)
-
-
-def parse_generate(data: bytes) -> GenerateBody:
-    """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
-    return _parse(data, GenerateBody)
-
-
-def _parse(data: bytes, kind: type[B]) -> B:
     payload = parse_object(data)
     options = payload.get("options")
     if isinstance(options, dict):

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
-from pydantic_core import PydanticCustomError
 
+from services.gateway.dialects.content_parts import as_text
 from services.gateway.dialects.responses.tools import flat_name
 from services.gateway.dialects.tool_call_ids import bare
 
@@ -41,32 +41,10 @@ def _unseal(sealed: str) -> str:
         return ""
 
 
-def _joined(value: object) -> object:
-    """Content as text: parts one line after the other, null as nothing."""
-    if value is None:
-        return ""
-    return "\n".join(map(_part_text, value)) if isinstance(value, list) else value
-
-
-def _part_text(part: object) -> str:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, dict):
-        raise PydanticCustomError("part", "a content part must be an object with 'type' and 'text'")
-    kind = str(part.get("type"))[:64]
-    field = _TEXTS.get(kind)
-    if field is None:
-        message = "content parts of type '{kind}' are not supported, only text"
-        raise PydanticCustomError("part", message, {"kind": kind})
-    text = part.get(field)
-    if not isinstance(text, str):
-        raise PydanticCustomError(
-            "part", "a content part of type '{kind}' must have a string '{field}'", {"kind": kind, "field": field}
-        )
-    return text
-
-
-Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[Any] | None)]
+Content = Annotated[
+    str,
+    BeforeValidator(lambda value: as_text(value, _TEXTS, "only text"), json_schema_input_type=str | list[Any] | None),
+]
 
 
 class MessageItem(BaseModel):
