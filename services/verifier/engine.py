@@ -84,8 +84,6 @@ class Engine:
         self._speculation = speculation
         self._clock = clock
 
-    # ------------------------------------------------------------ requests
-
     def admit(self, claim: Claim, output: list[int], constraint: Constraint | None = None) -> Generation:
         """Start a claimed request. Needs a free slot.
 
@@ -125,8 +123,6 @@ class Engine:
         now_ms = self._clock() * 1000
         return [generation for generation in self.running if now_ms > generation.deadline_ms and not generation.lost]
 
-    # ------------------------------------------------------------ drafters
-
     def reassign(self) -> tuple[list[Pairing], list[Pairing]]:
         """Assign drafters to all requests again; returns which sessions to open and which to close."""
         return self.assignment.reassign(self.running, self._clock() * 1000)
@@ -151,10 +147,11 @@ class Engine:
     def plan(self, may_wait: bool = True) -> Round:
         return self._planner.plan(self.running, self.drafters, self._clock() * 1000, may_wait)
 
-    # ------------------------------------------------------------ decode and walk: in the target's thread
-
     def run(self, round: Round) -> Decoded:
-        """Decode the rows, walk every request that has logits, and drop rejected rows from the cache."""
+        """Decode the rows, walk every request that has logits, and drop rejected rows from the cache.
+
+        Call it in the target's thread.
+        """
         for entry in round.entries:
             self._branch(entry)
         started = self._clock()
@@ -199,8 +196,6 @@ class Engine:
         for leaf in entry.leaves:
             if leaf != slot.id:
                 self.target.truncate(leaf, 0)
-
-    # ------------------------------------------------------------ finish
 
     def finish(self, decoded: Decoded) -> list[Gain]:
         """Turn a decoded round into chunks, verdicts on guesses, and statistics."""

@@ -155,8 +155,6 @@ class Generation:
         """Output tokens that may still be committed."""
         return min(self.job.max_tokens - self.offset, n_ctx - len(self.context))
 
-    # ------------------------------------------------------------ sessions
-
     def open_session(self, name: str, now_ms: float) -> None:
         """Start a session with a drafter. It reads the prompt first, and no round waits for its first proposal."""
         self.sessions[name] = DrafterSession(name, expected_ms=now_ms)
@@ -166,8 +164,6 @@ class Generation:
     def close_session(self, name: str) -> None:
         del self.sessions[name]
         self.contributions.restart()
-
-    # ------------------------------------------------------------ guesses
 
     def propose(self, proposal: Proposal, drafters: Drafters, n_vocab: int, now_ms: float) -> bool:
         """Add a proposal to the trie, without what does not fit and without ids at or above `n_vocab`.
@@ -236,8 +232,6 @@ class Generation:
         limit = 0 if self.speculation is Speculation.OFF else max(0, self.room(n_ctx) - 1)
         arrival = None if ranking.ended or not limit else self.arrival(ranking, drafters, now_ms)
         return RowCandidate(ready=tuple(ranking.reach), limit=limit, arrival=arrival, tip=ranking.tip_reach)
-
-    # ------------------------------------------------------------ verdicts
 
     def advance(
         self, tokens: list[int], drafters: Drafters, now_ms: float, wanted: Callable[[ExpectedDrafts, int], int]

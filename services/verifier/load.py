@@ -71,14 +71,12 @@ def _tell(line: str) -> None:
     logger.info("model_search", progress=line)
 
 
-def load(
-    options: VerifierOptions, place: Placement, threads: Threads | None = None, say: Callable[[str], None] = _tell
-) -> LoadedTarget:
+def load(options: VerifierOptions, place: Placement, threads: Threads | None = None) -> LoadedTarget:
     """Load the target onto the devices of `place` and measure it.
 
     `threads` None: no other process shares the cores. Raises `StartError` naming the option that cannot be satisfied.
     """
-    path = model_source.resolve(options.target_model, "--target-model", say)
+    path = model_source.resolve(options.target_model, "--target-model", _tell)
     sizes = model_source.sizes(path, options.target_model, "--target-model")
     placed = _offload(options.target, sizes, place)
     if shortage := placed.shortage():

@@ -192,8 +192,6 @@ class Planner:
         bound = max(PATIENCE_MS, PATIENCE_STEPS * self._costs(len(decoding)))
         return min(bound, max(waits, default=0.0) * 1.5)
 
-    # ------------------------------------------------------------ fill
-
     def _add_decoding(
         self, round: Round, generation: Generation, drafts: list[TrieNode], reason: str, widest: int
     ) -> None:

@@ -32,7 +32,6 @@ from shared.law.grammar import Grammars
 from shared.model import model_source
 from shared.process import lifecycle
 from shared.process.spans import Tracer
-from shared.process.tracing import NoTracer
 from shared.wire import codec, drafts
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
 from shared.wire.jobs import LATE, Append, Claim, JobStore, Renewal
@@ -64,6 +63,7 @@ class VerifierWorker:
         `clock` is monotonic, in seconds, and is never compared with another process's.
         """
         self._clock = clock
+        self._news = asyncio.Event()  # wakes the round loop: a claim, a proposal, a lost request, or the drain
         self._redis = broker.redis
         self._loaded = loaded
         self._instance = instance
@@ -84,7 +84,7 @@ class VerifierWorker:
             self._store,
             instance,
             loaded.context.sequences,
-            self._wake,
+            self._news.set,
             partial(constrain, grammars=Grammars(vocabulary)),
             partial(self._engine.counters.add, "poison", 1),
         )
@@ -94,10 +94,9 @@ class VerifierWorker:
         self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
         self._proposals: list[tuple[float, list[Proposal]]] = []  # with the time of arrival
-        self._news = asyncio.Event()  # wakes the round loop: a claim, a proposal, a lost request, or the drain
         self._hello = asyncio.Event()  # wakes the look at the registry
         self._drafters_changed = False  # since the round loop last assigned drafters
-        self._records = Records(tracer or NoTracer())
+        self._records = Records(tracer or Tracer())
         self._draining = False
         self._introduction = introduce(instance, loaded, self._introductions, speculation, aliases)
         self._speed = Speed()
@@ -119,7 +118,7 @@ class VerifierWorker:
             loops.let_end()
             await self._claims.stop(new, orphans)
             self._draining = True
-            self._wake()
+            self._news.set()
             with suppress(TimeoutError, *DISCONNECTED):
                 async with asyncio.timeout(DRAIN_S):
                     await asyncio.shield(rounds)
@@ -131,11 +130,6 @@ class VerifierWorker:
         await self._store.ensure_group()
         await self._introductions.publish()
         await self._inbox.open()
-
-    def _wake(self) -> None:
-        self._news.set()
-
-    # ------------------------------------------------------------ rounds
 
     async def _rounds(self) -> None:
         loop = asyncio.get_running_loop()
@@ -260,7 +254,7 @@ class VerifierWorker:
             if outcome in (ScriptOutcome.STALE, ScriptOutcome.GAP, ScriptOutcome.GONE):
                 self._engine.counters.add(f"lost_{outcome}", 1)
             generation.lose()
-            self._wake()
+            self._news.set()
 
     def _messages(self, gains: list[Gain]) -> Batch:
         """The messages of a finished round: commits, renewals for unfinished prompts, and hints."""
@@ -302,8 +296,6 @@ class VerifierWorker:
         await drafts.send(self._redis, farewells)
         await self._registry.leave(self._instance)
 
-    # ------------------------------------------------------------ hints and cards
-
     def _take_proposals(self) -> None:
         waiting, self._proposals = self._proposals, []
         for arrived_ms, proposals in waiting:
@@ -315,7 +307,7 @@ class VerifierWorker:
             self._proposals.append((self._clock() * 1000, proposals))
             while sum(len(batch) for _, batch in self._proposals) > MAX_WAITING:
                 self._proposals.pop(0)
-            self._wake()
+            self._news.set()
         if len(proposals) < len(replies):
             self._hello.set()
 
@@ -337,7 +329,7 @@ class VerifierWorker:
             if joined or gone:
                 logger.info("drafters_changed", joined=sorted(joined), gone=sorted(gone))
                 self._drafters_changed = True
-                self._wake()
+                self._news.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._hello.wait()

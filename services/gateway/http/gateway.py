@@ -20,7 +20,6 @@ from services.gateway.storage.follow import LogFollower
 from services.gateway.storage.record_follower import RecordFollower
 from services.gateway.storage.stores import Stores
 from shared.process.spans import Tracer
-from shared.process.tracing import NoTracer
 from shared.wire.broker import Broker
 
 
@@ -43,7 +42,7 @@ class Gateway:
     record_follower: RecordFollower
     watch: FleetWatch
     activity: Activity = field(default_factory=Activity)
-    tracer: Tracer = field(default_factory=NoTracer)
+    tracer: Tracer = field(default_factory=Tracer)
     heartbeat_s: float = HEARTBEAT_S
 
     async def beaten(self) -> None:
