@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from services.gateway.errors import invalid
 from services.gateway.formats.parts import PartParser, PlainParser
 from services.gateway.formats.thinking import ThinkingSpan, ThinkingStyle
 from services.gateway.requests.types import Reasoning, Tool, ToolChoice
@@ -51,8 +50,6 @@ class Format:
 
         Raises a 400 `ApiError` for a choice that it cannot enforce.
         """
-        if tools and choice.mode != "none":
-            raise invalid("tools", "This model's chat template knows no tools.", "unsupported_parameter")
         return "start: @output" if output else ""
 
 

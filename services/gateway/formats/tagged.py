@@ -1,6 +1,7 @@
 """The formats of models that write thinking and calls between marks in their text."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,10 +13,17 @@ from services.gateway.formats.sink import NewId, PartSink, random_id
 from services.gateway.formats.syntax import CallSyntax
 from services.gateway.formats.tagged_parser import TaggedParser
 from services.gateway.formats.thinking import ThinkingStyle
-from services.gateway.formats.untaught import instructions
 from services.gateway.requests.types import Tool, ToolChoice
 
 _GAP: Final = r"/\n{0,2}/"  # white space before a call or output: what models write, at most
+# For models whose chat template knows no tools: they are told to write calls in Hermes' form.
+_INSTRUCTIONS: Final = (
+    "You can call these functions:\n<tools>\nLISTED\n</tools>\n\n"
+    "To call one, answer with its name and its arguments in this form, once for each call:\n"
+    '<tool_call>\n{"name": "function name", "arguments": {"parameter": "value"}}\n</tool_call>\n\n'
+    "What it returned is then told to you between <tool_response> and </tool_response>. "
+    "Answer in plain text if no function helps."
+)
 _ID_LENGTH: Final = 9  # the shape that Mistral's templates require
 
 
@@ -46,7 +54,10 @@ class TaggedFormat(Format):
         self._new_id = new_id
 
     def instructions(self, tools: Sequence[Tool]) -> str:
-        return "" if self.takes_tools else instructions(tools)
+        if self.takes_tools or not tools:
+            return ""
+        listed = "\n".join(json.dumps(tool.openai()["function"], ensure_ascii=False) for tool in tools)
+        return _INSTRUCTIONS.replace("LISTED", listed)
 
     def call_id(self, id: str) -> str:
         if not self._short_ids or (len(id) == _ID_LENGTH and id.isascii() and id.isalnum()):

@@ -16,7 +16,7 @@ from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.generation.choice import Event, Finished
 from services.gateway.generation.generator import AnswerEvents
 from services.gateway.generation.merged_events import MergedEvents
-from services.gateway.generation.preparation import Prepared, prepare
+from services.gateway.generation.preparation import prepare
 from services.gateway.generation.usage import UsageTally
 from services.gateway.http.account import Account
 from services.gateway.http.attempts import HEADER
@@ -137,7 +137,12 @@ async def _admit(request: web.Request, exchange: Exchange, account: Account, hol
     """Everything before the first token. Raises `ApiError`."""
     gateway = request.app[GATEWAY]
     stores = gateway.stores.of(request[CALLER])
-    prepared = (await _prepare(exchange, gateway, stores)).traced(account.traceparent)
+    try:
+        await exchange.resolve(stores)
+        prepared = await prepare(exchange.generation(), gateway.directory, stores, gateway.timeout_ms)
+    except DISCONNECTED as error:
+        raise unavailable(REDIS_DOWN) from error
+    prepared = prepared.traced(account.traceparent)
     account.prepare(prepared)
     headers = _warn([*prepared.warnings, *exchange.warnings], request[REQUEST_ID])
     return AdmittedExchange(
@@ -183,14 +188,6 @@ async def read_body(request: web.Request) -> bytes:
     except web.HTTPRequestEntityTooLarge:
         limit = request.client_max_size >> 20
         raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None
-
-
-async def _prepare(exchange: Exchange, gateway: Gateway, stores: Stores) -> Prepared:
-    try:
-        await exchange.resolve(stores)
-        return await prepare(exchange.generation(), gateway.directory, stores, gateway.timeout_ms)
-    except DISCONNECTED as error:
-        raise unavailable(REDIS_DOWN) from error
 
 
 def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:

@@ -1,13 +1,17 @@
 """The devices of this llama.cpp: listed for processes that choose, and opened one by one by processes that compute.
 
-Asking for a device's name costs nothing. Asking for its memory costs a context on a GPU, so only `list_all`, which
-`hardware_child` calls, asks every device; other processes ask only the devices that they open.
+Asking for a device's name costs nothing. Asking for its memory costs a context on a GPU, so only `list_all` asks
+every device, in a process of its own: run as a program, this prints them as JSON. Other processes ask only the devices
+that they open.
 """
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shared.errors import StartError
 from shared.machine import devices
@@ -109,3 +113,7 @@ def _described(handle: int, label: str = "") -> BackendDevice:
         handle=handle,
         label=label,
     )
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(list_all()))

@@ -124,13 +124,7 @@ def _kind(value: Any) -> str:
 
 
 # The tags are no identifiers, so that errors name `input[0].content` and not a class of ours.
-_KINDS: Final = {
-    "a message": MessageItem,
-    "a reasoning": ReasoningItem,
-    "a function_call": CallItem,
-    "a function_call_output": CallOutputItem,
-    "a item_reference": ReferenceItem,
-}
+_KINDS: Final = ("a message", "a reasoning", "a function_call", "a function_call_output", "a item_reference")
 Item = Annotated[
     Annotated[MessageItem, Tag("a message")]
     | Annotated[ReasoningItem, Tag("a reasoning")]
