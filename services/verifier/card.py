@@ -26,7 +26,7 @@ def introduce(
         pid=os.getpid(),
         model=model_source.model_name(loaded.model.path),
         fingerprint=introductions.fingerprint,
-        vocabulary=introductions.vocabulary,
+        vocabulary=introductions.keeper.digest,
         n_vocab=target.n_vocab,
         n_ctx=target.n_ctx,
         slots=target.sequences,

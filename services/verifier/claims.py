@@ -110,12 +110,8 @@ class Claims:
         reconnect = Reconnect("orphans")
         while True:
             await asyncio.sleep(ORPHAN_CHECK_S)
-            try:
-                if len(self._held) < self._slots:
-                    await self._claim_orphans()
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
+            if len(self._held) < self._slots:
+                await reconnect.insist(self._claim_orphans)
 
     async def _claim_orphans(self) -> None:
         self._orphan_check = asyncio.get_running_loop().time()

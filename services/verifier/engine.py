@@ -280,11 +280,11 @@ class Engine:
         accepted = [node for node in result.path if not node.forced]
         for name in entry.generation.contributions.observe([node.guesses.keys() & sessions for node in accepted]):
             if name in self.drafters:
-                self.drafters[name].was_needed()
+                self.drafters[name].count(added=1)
         drafts = [node for node in entry.drafts if not node.forced]
         for name in {name for node in drafts for name in node.guesses if name in self.drafters}:
-            counts = (sum(name in node.guesses for node in nodes) for nodes in (drafts, accepted))
-            self.drafters[name].judged(*counts)
+            guessed, right = (sum(name in node.guesses for node in nodes) for nodes in (drafts, accepted))
+            self.drafters[name].count(rounds=1, drafted=guessed, accepted=right)
 
     def _source(self, node: TrieNode) -> str:
         """The source of an accepted token: the grammar if it forced it, or else the drafter with the highest

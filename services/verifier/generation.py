@@ -59,7 +59,7 @@ class DrafterSession:
         """A proposal came with `attached` useful tokens (None: it was stale). Predicts when the next one comes."""
         step_ms = drafter.observe_step(proposal.step_us)
         if attached is None:
-            drafter.was_stale()
+            drafter.count(stale=1)
             if self.asked_ms is not None:  # it sent this before it received our latest commit
                 self.asked_ms = self.latest_ms
                 self.expected_ms = self.latest_ms + self.hop_ms + self.batch * step_ms
@@ -253,7 +253,7 @@ class Generation:
             if session.drafter not in drafters:
                 continue
             drafter = drafters[session.drafter]
-            drafter.was_asked()
+            drafter.count(asked=1)
             if session.drafter in alive:
                 session.goes_on(drafter.step_ms, now_ms)
                 continue

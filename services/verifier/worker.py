@@ -35,7 +35,7 @@ from shared.process.spans import Tracer
 from shared.wire import codec, drafts
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
 from shared.wire.jobs import LATE, Append, Claim, JobStore, Renewal
-from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
+from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation
 from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
@@ -128,7 +128,7 @@ class VerifierWorker:
 
     async def _enter(self) -> None:
         await self._store.ensure_group()
-        await self._introductions.publish()
+        await self._introductions.keeper.keep()
         await self._inbox.open()
 
     async def _rounds(self) -> None:
@@ -315,17 +315,7 @@ class VerifierWorker:
         """Publish the card and look for drafters, every few seconds and whenever a drafter says hello."""
         reconnect = Reconnect("registry")
         while True:
-            try:
-                card = self._card()
-                await self._registry.beat(card)
-                await self._registry.remember(card)
-                await self._store.ensure_group()
-                await self._introductions.publish()
-                joined, gone = await self._introductions.meet(self._engine.drafters)
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
-                continue
+            joined, gone = await reconnect.insist(self._look)
             if joined or gone:
                 logger.info("drafters_changed", joined=sorted(joined), gone=sorted(gone))
                 self._drafters_changed = True
@@ -336,5 +326,11 @@ class VerifierWorker:
             await asyncio.sleep(LOOK_S)
             self._hello.clear()
 
-    def _card(self) -> VerifierCard:
-        return at_work(self._introduction, self._engine, self._speed, self._clock(), self._draining)
+    async def _look(self) -> tuple[set[str], set[str]]:
+        """Publish what others should know, and return the ids of the drafters that joined and of those that left."""
+        card = at_work(self._introduction, self._engine, self._speed, self._clock(), self._draining)
+        await self._registry.beat(card)
+        await self._registry.remember(card)
+        await self._store.ensure_group()
+        await self._introductions.keeper.keep()
+        return await self._introductions.meet(self._engine.drafters)

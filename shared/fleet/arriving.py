@@ -143,12 +143,7 @@ class Arriving:
     async def _stay(self) -> None:
         reconnect = Reconnect("arriving")
         while True:
-            try:
-                await self._beat()
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
-                continue
+            await reconnect.insist(self._beat)
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _others(self) -> Sequence[Announced]:

@@ -8,11 +8,11 @@ On Python 3.11 a cancelled read with a socket timeout can hang, so blocking clie
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import structlog
@@ -46,6 +46,8 @@ DISCONNECTED = (
     OSError,
     TimeoutError,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +180,14 @@ class Reconnect:
             logger.warning("redis_disconnected", reader=self._what, error=type(error).__name__)
         self._failures += 1
         await asyncio.sleep(random.uniform(0.1, min(5.0, 0.1 * 2.0**self._failures)))
+
+    async def insist(self, action: Callable[[], Awaitable[T]]) -> T:
+        """What `action` returns, which is tried again while Redis is away."""
+        while True:
+            try:
+                result = await action()
+            except DISCONNECTED as error:
+                await self.failed(error)
+            else:
+                self.succeeded()
+                return result

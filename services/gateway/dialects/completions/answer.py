@@ -43,7 +43,6 @@ class CompletionAnswer(OpenAIAnswer):
 
 
 def _echoed(prompt: Text, lexicon: Lexicon) -> str:
-    """The prompt as text."""
     if isinstance(prompt, str):
         return prompt
     detokenizer = Detokenizer(lexicon.piece)
