@@ -1,5 +1,6 @@
-"""The content of a message: text, or a list of parts, as its text. Pure."""
+"""What clients send in several forms, as text: the content of a message, and the arguments of a call. Pure."""
 
+import json
 from collections.abc import Mapping
 from functools import partial
 
@@ -31,3 +32,8 @@ def _part_text(part: object, fields: Mapping[str, str], only: str) -> str:
         sentence = "a content part of type '{kind}' must have a string '{field}'"
         raise PydanticCustomError("part", sentence, {"kind": kind, "field": field})
     return text
+
+
+def as_arguments(value: object) -> object:
+    """Arguments as JSON text; some clients send the object, or none."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value or "{}"

@@ -5,8 +5,8 @@ from typing import Any, Final
 from aiohttp import web
 from pydantic import RootModel
 
+from services.gateway.http.bodies import Reply, reply
 from services.gateway.http.gateway import GATEWAY
-from services.gateway.http.reply import Reply, reply
 from services.gateway.models.directory import serving
 from shared.wire.messages import RequestStatus, Speculation, VerifierCard
 
@@ -114,21 +114,16 @@ def _slots(card: VerifierCard) -> list[SlotView]:
 
 
 def _slot(card: VerifierCard, index: int, request: RequestStatus | None) -> SlotView:
-    empty = SlotView(
+    return SlotView(
         id=index,
         verifier=card.id,
         model=card.model,
         n_ctx=card.n_ctx,
         speculative=card.speculation is not Speculation.OFF,
         is_processing=request is not None,
+        id_task=request.request_id if request else None,
+        n_decoded=request.offset if request else None,
+        tokens_per_round=request.tokens_per_round if request else None,
+        drafters=list(request.drafters) if request else None,
+        reason=request.reason if request else None,
     )
-    if request is None:
-        return empty
-    told = {
-        "id_task": request.request_id,
-        "n_decoded": request.offset,
-        "tokens_per_round": request.tokens_per_round,
-        "drafters": list(request.drafters),
-        "reason": request.reason,
-    }
-    return empty.model_copy(update=told)

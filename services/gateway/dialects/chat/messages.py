@@ -1,12 +1,11 @@
 """A chat's messages as clients send them, and as templates want them: text, and calls whose arguments are JSON text."""
 
-import json
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
-from services.gateway.dialects.content_parts import as_text
+from services.gateway.dialects.content_parts import as_arguments, as_text
 from services.gateway.dialects.tool_call_ids import bare
 
 # What a content part is called and where its text is; also parts that clients carry over from the Responses API.
@@ -18,14 +17,7 @@ class CalledFunction(BaseModel):
     """The function that was called and its arguments, which stay as they are even if they are not JSON."""
 
     name: str = Field(min_length=1)
-    arguments: str = "{}"
-
-    @field_validator("arguments", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> object:
-        if isinstance(value, dict):
-            return json.dumps(value, ensure_ascii=False)
-        return value or "{}"
+    arguments: Annotated[str, BeforeValidator(as_arguments)] = "{}"
 
 
 class ChatToolCall(BaseModel):
@@ -43,7 +35,7 @@ class ChatMessage(BaseModel):
     """One message of a conversation; content is text by the time it is here."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str = ""
+    content: Annotated[str, BeforeValidator(lambda value: as_text(value, _TEXTS, _ONLY))] = ""
     name: str | None = None
     refusal: str | None = None
     tool_calls: list[ChatToolCall] | None = None
@@ -52,11 +44,6 @@ class ChatMessage(BaseModel):
     reasoning_content: str | None = None
     reasoning: str | None = None
     prefix: bool | None = None  # the answer continues this message, as in Mistral's and DeepSeek's APIs
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> object:
-        return as_text(value, _TEXTS, _ONLY)
 
     def variables(self) -> dict[str, object]:
         """The message as a template sees it: the content, and those other fields that the client sent.

@@ -8,7 +8,7 @@ conversations that those servers keep, with the error on which the client sends 
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field
 
 from services.gateway.dialects.messages.blocks import Message, TextContent
 from services.gateway.dialects.messages.conversation import conversation
@@ -67,11 +67,6 @@ class MessagesRequest(GenerationFields, OutputFields):
     container: Any = None
     thread: Any = None
     stream: bool = False
-
-    @field_validator("stop_sequences", mode="before")
-    @classmethod
-    def _sequences(cls, value: object) -> object:
-        return cls._stops(value)
 
     @property
     def warnings(self) -> list[str]:

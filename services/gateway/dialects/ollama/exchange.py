@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from services.gateway.dialects.ollama.answer import OllamaAnswer, OllamaContent, Shape, as_message, as_response, head
+from services.gateway.dialects.ollama.answer import OllamaAnswer, Shape, as_message, as_response, head
 from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse
 from services.gateway.errors import ApiError
 from services.gateway.http.answering import Endpoint, read_body
@@ -61,5 +61,5 @@ async def _loaded(request: web.Request, exchange: OllamaExchange) -> web.Respons
     """Says that the model is loaded: a served model always is, whatever `keep_alive` asks for."""
     model = await request.app[GATEWAY].directory.find(exchange.body.model)
     reason = "unload" if exchange.body.keep_alive in (0, "0", "0s") else "load"
-    body = {**head(model.name), **exchange.shape(OllamaContent()), "done": True, "done_reason": reason}
+    body = {**head(model.name), **exchange.shape({}), "done": True, "done_reason": reason}
     return web.Response(body=msgspec.json.encode(body) + b"\n", content_type=NDJSON if exchange.streaming else JSON)

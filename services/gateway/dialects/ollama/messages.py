@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.dialects.tool_call_ids import bare
@@ -41,17 +41,12 @@ class OllamaMessage(BaseModel):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str = ""
+    content: Annotated[str, BeforeValidator(lambda value: "" if value is None else value)] = ""
     thinking: str | None = None
     images: list[Any] | None = None
     tool_calls: list[OllamaToolCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> object:
-        return "" if value is None else value
 
     @field_validator("images")
     @classmethod

@@ -9,9 +9,8 @@ from services.gateway.dialects.ollama.exchange import NDJSON
 from services.gateway.dialects.ollama.models import RunningModel, TaggedModel, listed, running, shown
 from services.gateway.errors import ApiError, invalid
 from services.gateway.http.answering import read_body
-from services.gateway.http.bodies import checked, parse_object
+from services.gateway.http.bodies import Given, Reply, checked, parse_object, reply
 from services.gateway.http.gateway import GATEWAY
-from services.gateway.http.reply import Given, Reply, reply
 from services.gateway.models.model_info import ModelInfo, describe
 from services.gateway.models.served_model import ServedModel
 

@@ -5,13 +5,12 @@ Items are finer than messages: several items (thinking, text, calls) may be one 
 
 import base64
 import binascii
-import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
 
-from services.gateway.dialects.content_parts import as_text
+from services.gateway.dialects.content_parts import as_arguments, as_text
 from services.gateway.dialects.responses.tools import flat_name
 from services.gateway.dialects.tool_call_ids import bare
 
@@ -68,11 +67,6 @@ class ReasoningItem(BaseModel):
         return self.content or _unseal(self.encrypted_content or "") or self.summary
 
 
-def _arguments(value: object) -> object:
-    """Arguments as JSON text; some clients send the object."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value or "{}"
-
-
 class CallItem(BaseModel):
     """A call that the assistant made; one that is `incomplete` was cut off, so it was never made."""
 
@@ -80,7 +74,7 @@ class CallItem(BaseModel):
     call_id: str
     name: str
     namespace: str | None = None
-    arguments: Annotated[str, BeforeValidator(_arguments, json_schema_input_type=str | dict[str, Any])] = "{}"
+    arguments: Annotated[str, BeforeValidator(as_arguments, json_schema_input_type=str | dict[str, Any])] = "{}"
     status: str | None = None
 
     @property
