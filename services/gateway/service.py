@@ -27,7 +27,7 @@ from services.gateway.http.guard import Guard
 from services.gateway.http.keys_file import KeysFile, watch
 from services.gateway.http.sse import HEARTBEAT_S, event
 from services.gateway.models.directory import ModelDirectory
-from services.gateway.monitoring.loop_health import Contact, LoopHealth
+from services.gateway.monitoring.loop_health import LoopHealth
 from services.gateway.monitoring.metrics import Metrics
 from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.storage.follow import LogFollower
@@ -123,7 +123,7 @@ def _assemble(
 ) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
-    loop_health, contact = LoopHealth(), Contact()
+    loop_health = LoopHealth()
     metrics = Metrics(lambda: directory.last, lambda: activity.running)
     metrics.watch("draftmesh_draining", "Whether this gateway is shutting down: 1 or 0.", lambda: activity.draining)
     metrics.watch(
@@ -137,12 +137,23 @@ def _assemble(
         follower.silence,
     )
     metrics.watch(
-        "draftmesh_heartbeat_age_seconds", "Time since Redis last took a heartbeat of this gateway.", contact.age
+        "draftmesh_heartbeat_age_seconds",
+        "Time since Redis last took a heartbeat of this gateway.",
+        loop_health.heartbeat_age,
     )
     return Gateway(
         broker=clients,
         directory=directory,
-        generator=Generator(clients, follower, instance, _limits(settings)),
+        generator=Generator(
+            clients,
+            follower,
+            instance,
+            Limits(
+                requests=settings.options.max_requests,
+                per_caller=settings.options.max_requests_per_key,
+                tokens=settings.options.max_live_tokens,
+            ),
+        ),
         guard=guard,
         metrics=metrics,
         stores=Stores(
@@ -153,7 +164,6 @@ def _assemble(
         timeout_ms=int(settings.options.request_timeout * 1000),
         follower=follower,
         loop_health=loop_health,
-        contact=contact,
         attempts=Attempts(clients.redis),
         background=Background(instance),
         record_follower=RecordFollower(follower),
@@ -161,14 +171,6 @@ def _assemble(
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,
-    )
-
-
-def _limits(settings: GatewaySettings) -> Limits:
-    return Limits(
-        requests=settings.options.max_requests,
-        per_caller=settings.options.max_requests_per_key,
-        tokens=settings.options.max_live_tokens,
     )
 
 

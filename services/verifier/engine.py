@@ -14,9 +14,9 @@ from services.verifier.constraint import DEAD_END, Constraint
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
-from services.verifier.pace import Pace
 from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, RoundEntry
 from services.verifier.scheduler import ExpectedDrafts
+from services.verifier.speed import Pace
 from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk, walk
 from shared.law.payoff import MAX_WIDTH

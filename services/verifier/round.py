@@ -11,9 +11,9 @@ from typing import Final
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
-from services.verifier.pace import Pace
 from services.verifier.pieces import Pieces
 from services.verifier.scheduler import ExpectedDrafts, RowAllocation, RowCandidate, choose
+from services.verifier.speed import Pace
 from services.verifier.tree import sequences
 from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk

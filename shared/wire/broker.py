@@ -65,31 +65,11 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
     Raises `BrokerError` if `url` is not an address, or if the server does not answer now.
     """
     check(url)
-    redis = Client(
-        connection_pool=BlockingConnectionPool.from_url(
-            url,
-            protocol=2,
-            max_connections=16,
-            timeout=2,
-            socket_timeout=2,
-            socket_connect_timeout=2,
-            retry=Retry(ExponentialWithJitterBackoff(), 3),
-        )
-    )
+    redis = _client(url, 16, socket_timeout=2, retry=Retry(ExponentialWithJitterBackoff(), 3))
     pool: Any = redis.connection_pool
     pool.connection_class = type("CancellableConnection", (_Cancellable, pool.connection_class), {})
-    blocking = Client(
-        connection_pool=BlockingConnectionPool.from_url(
-            url,
-            protocol=2,
-            max_connections=blocking_connections,
-            timeout=2,
-            socket_timeout=None,
-            socket_connect_timeout=2,
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 0),
-        )
-    )
+    never = Retry(NoBackoff(), 0)
+    blocking = _client(url, blocking_connections, socket_timeout=None, socket_keepalive=True, retry=never)
     try:
         try:
             await redis.ping()
@@ -103,6 +83,11 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
             await blocking.aclose()
         await redis.connection_pool.disconnect()
         await blocking.connection_pool.disconnect()
+
+
+def _client(url: str, connections: int, **options: Any) -> Client:
+    common = {"protocol": 2, "max_connections": connections, "timeout": 2, "socket_connect_timeout": 2}
+    return Client(connection_pool=BlockingConnectionPool.from_url(url, **common, **options))
 
 
 def check(url: str) -> None:

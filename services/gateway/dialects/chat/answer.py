@@ -8,7 +8,7 @@ from services.gateway.dialects.chat.request import ChatRequest
 from services.gateway.dialects.joining import joined
 from services.gateway.dialects.openai_answer import Chunk, OpenAIAnswer
 from services.gateway.dialects.tokens import entries, traces
-from services.gateway.dialects.tool_call_ids import OPENAI
+from services.gateway.dialects.tool_calls import OPENAI
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
 from services.gateway.generation.choice import Delta
 from services.gateway.generation.usage import UsageTally

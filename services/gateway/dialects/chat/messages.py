@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from services.gateway.dialects.content_parts import as_arguments, as_text
-from services.gateway.dialects.tool_call_ids import bare
+from services.gateway.dialects.tool_calls import bare, for_template
 
 # What a content part is called and where its text is; also parts that clients carry over from the Responses API.
 _TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -28,7 +28,7 @@ class ChatToolCall(BaseModel):
 
     def variables(self) -> dict[str, object]:
         """As a template sees it."""
-        return {"id": bare(self.id or ""), "type": "function", "function": self.function.model_dump()}
+        return for_template(self.id or "", self.function.name, self.function.arguments)
 
 
 class ChatMessage(BaseModel):

@@ -12,7 +12,7 @@ from typing import Any
 from services.gateway.dialects.joining import joined
 from services.gateway.dialects.ollama.request import ChatBody, GenerateBody
 from services.gateway.dialects.tokens import entries
-from services.gateway.dialects.tool_call_ids import OPENAI
+from services.gateway.dialects.tool_calls import OPENAI
 from services.gateway.errors import ApiError
 from services.gateway.formats.parts import CallEnd, Part, Text, Thought
 from services.gateway.generation.choice import Event, Finished

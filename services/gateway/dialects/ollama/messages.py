@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from services.gateway.dialects.tool_call_ids import bare
+from services.gateway.dialects.tool_calls import bare, for_template
 from services.gateway.requests.types import Tool
 
 _NO_IMAGES = "images are not supported: this gateway takes text only"
@@ -61,14 +61,7 @@ class OllamaMessage(BaseModel):
             message["reasoning_content"] = self.thinking
         if self.tool_calls:
             message["tool_calls"] = [
-                {
-                    "id": id,
-                    "type": "function",
-                    "function": {
-                        "name": call.function.name,
-                        "arguments": json.dumps(call.function.arguments, ensure_ascii=False),
-                    },
-                }
+                for_template(id, call.function.name, json.dumps(call.function.arguments, ensure_ascii=False))
                 for id, call in zip(ids, self.tool_calls, strict=True)
             ]
         if self.tool_name:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
 
 from services.gateway.dialects.content_parts import as_arguments, as_text
 from services.gateway.dialects.responses.tools import flat_name
-from services.gateway.dialects.tool_call_ids import bare
+from services.gateway.dialects.tool_calls import bare, for_template
 
 _TEXTS: Final = {
     "text": "text",
@@ -83,8 +83,7 @@ class CallItem(BaseModel):
 
     def openai(self) -> dict[str, object]:
         """As chat templates expect it."""
-        function = {"name": flat_name(self.namespace, self.name), "arguments": self.arguments}
-        return {"id": bare(self.call_id), "type": "function", "function": function}
+        return for_template(self.call_id, flat_name(self.namespace, self.name), self.arguments)
 
 
 class CallOutputItem(BaseModel):
