@@ -37,7 +37,7 @@ def present(value: object) -> object:
     return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 
-MaxTokens = Annotated[int | None, Field(ge=-1), AfterValidator(_some)]  # -1: no limit, as llama.cpp has it
+MaxTokens = Annotated[int | None, Field(ge=-1), AfterValidator(_some)]  # -1: no limit, as in llama.cpp and LM Studio
 PRESENT: Final = BeforeValidator(present)
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from services.gateway.dialects.ollama.answer import OllamaAnswer, Shape, as_message, as_response, head
 from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse
 from services.gateway.errors import ApiError
-from services.gateway.http.answering import Endpoint, read_body
+from services.gateway.http.answering import Endpoint, Handler, read_body
 from services.gateway.http.dialect import Dialect, StatelessExchange
 from services.gateway.http.gateway import GATEWAY
 
@@ -40,21 +40,20 @@ def generate_exchange(data: bytes) -> OllamaExchange:
     return OllamaExchange(parse(data, GenerateBody), as_response)
 
 
-class OllamaEndpoint:
+def ollama_endpoint(exchange_of: Callable[[bytes], OllamaExchange]) -> Handler:
     """The handler of one of the two routes."""
 
-    def __init__(self, parse: Callable[[bytes], OllamaExchange]) -> None:
-        self._parse = parse
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
+    async def handle(request: web.Request) -> web.StreamResponse:
         """Answer. Raises `ApiError` only before headers."""
         try:
-            exchange = self._parse(await read_body(request))
+            exchange = exchange_of(await read_body(request))
         except ApiError:
-            return await Endpoint(Dialect(self._parse)).handle(request)  # refuses it in the same way, and counts it
+            return await Endpoint(Dialect(exchange_of)).handle(request)  # refuses it in the same way, and counts it
         if exchange.body.empty:
             return await _loaded(request, exchange)
         return await Endpoint(Dialect(lambda _: exchange, NDJSON)).handle(request)
+
+    return handle
 
 
 async def _loaded(request: web.Request, exchange: OllamaExchange) -> web.Response:
