@@ -8,10 +8,7 @@ from pathlib import Path
 def cache_folder() -> Path:
     """`DRAFTMESH_CACHE`, or `draftmesh` in the user's cache folder (XDG base directories). Not created here."""
     chosen = os.environ.get("DRAFTMESH_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "draftmesh"
+    return Path(chosen or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/draftmesh").expanduser()
 
 
 def state_folder() -> Path:

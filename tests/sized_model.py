@@ -1,12 +1,12 @@
 """A model of which only the sizes matter: what it takes of a device's memory."""
 
-from dataclasses import dataclass
+from shared.model.model_sizes import ModelSizes
 
 
-@dataclass(frozen=True)
-class Sized:
+class Sized(ModelSizes, frozen=True, kw_only=True):
     """An 8B model in 4 bits: 32 layers, 4.9 GB, 128 KiB of cache per token."""
 
+    architecture: str = "llama"
     context: int = 131072
     embedding: int = 4096
     layers: tuple[int, ...] = (130_000_000,) * 32

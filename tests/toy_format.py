@@ -7,8 +7,9 @@ It lets dialects be tested with any parts on any vocabulary. Give it to a gatewa
 import secrets
 from collections.abc import Mapping, Sequence
 
-from services.gateway.formats.format import ThinkingSpan
+from services.gateway.formats.format import Format
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, PartParser, Text, Thought
+from services.gateway.formats.thinking import ThinkingSpan
 from services.gateway.requests.types import Reasoning, Tool, ToolChoice
 
 _THINK, _THOUGHT, _CALL, _NAMED, _CALLED = "<think>", "</think>", "<call ", ">", "</call>"
@@ -62,7 +63,7 @@ def _overlap(text: str, mark: str) -> int:
     return next((length for length in range(len(mark) - 1, 0, -1) if text.endswith(mark[:length])), 0)
 
 
-class ToyFormat:
+class ToyFormat(Format):
     """Knows tools and thinking, and constrains nothing but a required output."""
 
     name = "toy"

@@ -124,8 +124,6 @@ class Copier:
         said = found[0].voters[0].tokens[0]
         return chains(found[0], next((other for other in found if other.voters[0].tokens[0] != said), None))
 
-    # ------------------------------------------------------------ places
-
     def _resumed(self, cursor: _Cursor | None, tail: list[int], most: int, guesses: Sequence[int]) -> list[Hypothesis]:
         """The cursor's place, or the place where its copy may continue after an edit."""
         if cursor is None:

@@ -20,6 +20,9 @@ class _Session:
 class LookupProposer:
     """The sessions of the lookup drafter, and a bounded store per model of the text of other requests."""
 
+    step_us = 0
+    burst = 1
+
     def __init__(self, capacity: int = 256) -> None:
         """At most `capacity` sessions, of about fifty bytes per token; `open` ignores more."""
         self.capacity = capacity
@@ -30,14 +33,6 @@ class LookupProposer:
     @property
     def busy(self) -> bool:
         return bool(self._waiting)
-
-    @property
-    def step_us(self) -> int:
-        return 0
-
-    @property
-    def burst(self) -> int:
-        return 1
 
     @property
     def sessions(self) -> int:

@@ -65,8 +65,6 @@ class DraftSession:
         """The number of tokens to read before the next guess; 1 while drafting."""
         return max(1, len(self.view) - len(self.slot.tokens))
 
-    # ------------------------------------------------------------ what to draw next
-
     def best(self, count: int = 1) -> list[DraftNode]:
         """Up to `count` nodes to draw in one step, the best first; none if there is nothing to do.
 
@@ -131,8 +129,6 @@ class DraftSession:
         self._target.copy(source.id, lane.id, len(self.view) + length)
         self._lanes.append(lane)
         return lane
-
-    # ------------------------------------------------------------ verdicts
 
     def commit(self, base: int, tokens: Sequence[int]) -> list[DraftNode] | None:
         """The target decided `tokens` after `base`. Returns the tree's new roots, or None, as `DraftTree.commit`."""

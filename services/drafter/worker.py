@@ -115,8 +115,6 @@ class DrafterWorker:
         self._hints += hints
         self._news.set()
 
-    # ------------------------------------------------------------ drafting
-
     async def _draft(self) -> None:
         loop = asyncio.get_running_loop()
         reconnect = Reconnect("draft")

@@ -4,6 +4,7 @@ Dialects give it their own shape. Imports no HTTP library.
 """
 
 import random
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from shared.fleet.model_names import LATEST
@@ -18,26 +19,20 @@ NOT_SERVED: Final = "model_not_served"
 _SHOWN: Final = 200  # characters shown of a name that a client sent
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """A request that cannot be served; `param` names the field at fault, `code` is for programs."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        kind: str = INVALID,
-        code: str | None = None,
-        param: str | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.kind = kind
-        self.code = code
-        self.param = param
-        self.retry_after_s = retry_after_s
+    status: int
+    message: str
+    _: KW_ONLY
+    kind: str = INVALID
+    code: str | None = None
+    param: str | None = None
+    retry_after_s: float | None = None
+
+    def __str__(self) -> str:
+        return self.message
 
     def body(self) -> dict[str, object]:
         """OpenAI's error object."""

@@ -4,8 +4,8 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -27,7 +27,7 @@ from services.gateway.http.guard import Guard
 from services.gateway.http.keys_file import KeysFile, watch
 from services.gateway.http.sse import HEARTBEAT_S, event
 from services.gateway.models.directory import ModelDirectory
-from services.gateway.monitoring.loop_health import Contact, LoopHealth
+from services.gateway.monitoring.loop_health import LoopHealth
 from services.gateway.monitoring.metrics import Metrics
 from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.storage.follow import LogFollower
@@ -66,29 +66,19 @@ class GatewaySettings:
 
 async def serve(settings: GatewaySettings, stop: asyncio.Event, started: "asyncio.Future[str] | None" = None) -> None:
     """Serve until `stop` is set; `started` gets the URL. Raises `StartError` or `BrokerError` if it cannot start."""
+    options = settings.options
     instance = lifecycle.instance_name("gateway")
-    file = KeysFile(settings.options.api_keys_file) if settings.options.api_keys_file else None
+    file = KeysFile(options.api_keys_file) if options.api_keys_file else None
     guard = _guard(settings, file)
-    with tracing.tracer(settings.options.traces, "gateway", instance) as tracer:
-        await _serve(settings, instance, guard, file, tracer, stop, started)
-
-
-async def _serve(
-    settings: GatewaySettings,
-    instance: str,
-    guard: Guard,
-    file: KeysFile | None,
-    tracer: Tracer,
-    stop: asyncio.Event,
-    started: "asyncio.Future[str] | None",
-) -> None:
-    async with broker.connect(settings.options.redis) as clients:
+    async with AsyncExitStack() as stack:
+        tracer = stack.enter_context(tracing.tracer(options.traces, "gateway", instance))
+        clients = await stack.enter_async_context(broker.connect(options.redis))
         registry = Registry(clients.redis)
         follower = LogFollower(clients.redis, clients.blocking, instance)
         gateway = _assemble(settings, instance, guard, tracer, clients, registry, follower)
         async with _listen(settings, gateway) as url, lifecycle.Loops() as loops:
-            lost_models = LostModels(gateway.directory, gateway.generator, settings.options.absence_grace)
-            card = _Card(instance, url, gateway, lost_models)
+            lost_models = LostModels(gateway.directory, gateway.generator, options.absence_grace)
+            card = _card(instance, url, gateway, lost_models)
             loops.start(follower.run, name="log follower")
             loops.start(partial(lifecycle.heartbeat, registry, card, gateway.beaten), name="heartbeat")
             loops.start(gateway.loop_health.run, name="loop health")
@@ -133,7 +123,7 @@ def _assemble(
 ) -> Gateway:
     directory = ModelDirectory(registry)
     activity = Activity()
-    loop_health, contact = LoopHealth(), Contact()
+    loop_health = LoopHealth()
     metrics = Metrics(lambda: directory.last, lambda: activity.running)
     metrics.watch("draftmesh_draining", "Whether this gateway is shutting down: 1 or 0.", lambda: activity.draining)
     metrics.watch(
@@ -147,12 +137,23 @@ def _assemble(
         follower.silence,
     )
     metrics.watch(
-        "draftmesh_heartbeat_age_seconds", "Time since Redis last took a heartbeat of this gateway.", contact.age
+        "draftmesh_heartbeat_age_seconds",
+        "Time since Redis last took a heartbeat of this gateway.",
+        loop_health.heartbeat_age,
     )
     return Gateway(
         broker=clients,
         directory=directory,
-        generator=Generator(clients, follower, instance, _limits(settings)),
+        generator=Generator(
+            clients,
+            follower,
+            instance,
+            Limits(
+                requests=settings.options.max_requests,
+                per_caller=settings.options.max_requests_per_key,
+                tokens=settings.options.max_live_tokens,
+            ),
+        ),
         guard=guard,
         metrics=metrics,
         stores=Stores(
@@ -163,7 +164,6 @@ def _assemble(
         timeout_ms=int(settings.options.request_timeout * 1000),
         follower=follower,
         loop_health=loop_health,
-        contact=contact,
         attempts=Attempts(clients.redis),
         background=Background(instance),
         record_follower=RecordFollower(follower),
@@ -171,14 +171,6 @@ def _assemble(
         activity=activity,
         tracer=tracer,
         heartbeat_s=settings.heartbeat_s,
-    )
-
-
-def _limits(settings: GatewaySettings) -> Limits:
-    return Limits(
-        requests=settings.options.max_requests,
-        per_caller=settings.options.max_requests_per_key,
-        tokens=settings.options.max_live_tokens,
     )
 
 
@@ -201,24 +193,16 @@ async def _listen(settings: GatewaySettings, gateway: Gateway) -> AsyncIterator[
         await runner.cleanup()
 
 
-class _Card:
-    """This gateway's card as it is now."""
-
-    def __init__(self, instance: str, url: str, gateway: Gateway, lost_models: LostModels) -> None:
-        self._instance = instance
-        self._url = url
-        self._gateway = gateway
-        self._created = int(time.time())
-        self._lost_models = lost_models
-
-    def __call__(self) -> GatewayCard:
-        return GatewayCard(
-            id=self._instance,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            url=self._url,
-            streams=self._gateway.activity.running,
-            created=self._created,
-            deserted=self._lost_models.deserted,
-            waiting=tuple(self._gateway.metrics.queue_metrics.waiting.items()),
-        )
+def _card(instance: str, url: str, gateway: Gateway, lost_models: LostModels) -> Callable[[], GatewayCard]:
+    """Makes this gateway's card as it is at each call."""
+    created = int(time.time())
+    return lambda: GatewayCard(
+        id=instance,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        url=url,
+        streams=gateway.activity.running,
+        created=created,
+        deserted=lost_models.deserted,
+        waiting=tuple(gateway.metrics.queue_metrics.waiting.items()),
+    )

@@ -6,11 +6,11 @@ from services.gateway.dialects.chat.answer import ChatAnswer
 from services.gateway.dialects.chat.request import ChatRequest, parse_chat
 from services.gateway.dialects.completions.answer import CompletionAnswer
 from services.gateway.dialects.completions.request import CompletionRequest, parse_completion
-from services.gateway.dialects.counting import TokenCount
+from services.gateway.dialects.counting import token_count
 from services.gateway.dialects.messages.answer import messages_exchange
 from services.gateway.dialects.messages.request import MessagesRequest
 from services.gateway.dialects.ollama import routes as ollama_routes
-from services.gateway.dialects.ollama.exchange import NDJSON, OllamaEndpoint, chat_exchange, generate_exchange
+from services.gateway.dialects.ollama.exchange import NDJSON, chat_exchange, generate_exchange, ollama_endpoint
 from services.gateway.dialects.ollama.models import ShownModel
 from services.gateway.dialects.ollama.request import ChatBody, GenerateBody
 from services.gateway.dialects.responses import routes as response_routes
@@ -43,19 +43,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         endpoint=ResponsesEndpoint,
     ),
     generates(MESSAGES, MessagesRequest, "Anthropic's Messages API", *both("/messages")),
-    post(OllamaEndpoint(chat_exchange).handle, ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
-    post(
-        OllamaEndpoint(generate_exchange).handle, GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM
-    ),
+    post(ollama_endpoint(chat_exchange), ChatBody, "Ollama's chat", "/api/chat", **_OLLAMA_STREAM),
+    post(ollama_endpoint(generate_exchange), GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM),
     # What prompts would take, and stored responses
     post(
-        TokenCount(MESSAGES).handle,
+        token_count(MESSAGES),
         MessagesRequest,
         "How many tokens the prompt of a Messages request has",
         *both("/messages/count_tokens"),
     ),
     post(
-        TokenCount(Dialect(ResponsesExchange), object="response.input_tokens").handle,
+        token_count(Dialect(ResponsesExchange), object="response.input_tokens"),
         ResponsesRequest,
         "How many tokens the prompt of a Responses request has",
         *both("/responses/input_tokens"),

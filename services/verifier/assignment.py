@@ -76,8 +76,6 @@ class Assignment:
         self._terms.pop(generation, None)
         self.due = True
 
-    # ------------------------------------------------------------ sessions
-
     def _start(self, generation: Generation, name: str, now_ms: float) -> None:
         self._drafters[name].was_assigned()
         generation.open_session(name, now_ms)
@@ -94,8 +92,6 @@ class Assignment:
         if gone and not self._models(generation):
             # A barred drafter added nothing beside one that is gone now; alone it may help.
             self._terms[generation].barred.clear()
-
-    # ------------------------------------------------------------ rules
 
     def _choose(self, generation: Generation) -> list[str]:
         """The drafters that a request should gain: the least loaded, and none like those that it has or released."""

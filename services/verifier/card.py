@@ -26,7 +26,7 @@ def introduce(
         pid=os.getpid(),
         model=model_source.model_name(loaded.model.path),
         fingerprint=introductions.fingerprint,
-        vocabulary=introductions.vocabulary,
+        vocabulary=introductions.keeper.digest,
         n_vocab=target.n_vocab,
         n_ctx=target.n_ctx,
         slots=target.sequences,
@@ -45,7 +45,7 @@ def introduce(
 
 def at_work(card: VerifierCard, engine: Engine, speed: Speed, now_s: float, draining: bool) -> VerifierCard:
     """The card with the figures at `now_s` of the engine's clock."""
-    rates = speed.rates(now_s)
+    tokens_per_second, plain = speed.rates(now_s)
     return replace(
         card,
         row_ms=engine.costs.table,
@@ -56,8 +56,8 @@ def at_work(card: VerifierCard, engine: Engine, speed: Speed, now_s: float, drai
         refused=tuple(engine.drafters.refused.items()),
         requests=tuple(generation.status(now_s * 1000) for generation in engine.running),
         draining=draining,
-        tokens_per_second=rates.tokens,
-        plain_tokens_per_second=rates.plain,
+        tokens_per_second=tokens_per_second,
+        plain_tokens_per_second=plain,
         speedup=speed.speedup,
         tokens_per_round=speed.tokens_per_round,
         cells_used=engine.sequences.held,

@@ -110,12 +110,8 @@ class Claims:
         reconnect = Reconnect("orphans")
         while True:
             await asyncio.sleep(ORPHAN_CHECK_S)
-            try:
-                if len(self._held) < self._slots:
-                    await self._claim_orphans()
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
+            if len(self._held) < self._slots:
+                await reconnect.insist(self._claim_orphans)
 
     async def _claim_orphans(self) -> None:
         self._orphan_check = asyncio.get_running_loop().time()
@@ -131,38 +127,35 @@ class Claims:
 
     async def _claim(self, request_id: str) -> None:
         async with self._claiming:
-            await self._claim_alone(request_id)
-
-    async def _claim_alone(self, request_id: str) -> None:
-        if len(self._held) >= self._slots or request_id in self._held or request_id in self._ending:
-            return  # the other loop took the last slot meanwhile; a later orphan check finds the job again
-        self._held.add(request_id)
-        claimed = False
-        try:
-            claim = await self._store.claim(request_id, self._instance)
-            if isinstance(claim, ScriptOutcome):
-                logger.debug("claim_refused", request=request_id, outcome=claim)
-                if claim is ScriptOutcome.POISON:
+            if len(self._held) >= self._slots or request_id in self._held or request_id in self._ending:
+                return  # the other loop took the last slot meanwhile; a later orphan check finds the job again
+            self._held.add(request_id)
+            claimed = False
+            try:
+                claim = await self._store.claim(request_id, self._instance)
+                if isinstance(claim, ScriptOutcome):
+                    logger.debug("claim_refused", request=request_id, outcome=claim)
+                    if claim is ScriptOutcome.POISON:
+                        self._gave_up()
+                    return
+                at_ns = time.time_ns()
+                output = await self._committed(claim)
+                if output is None:
+                    await self._store.give_up(request_id, claim.epoch, claim.committed)
                     self._gave_up()
-                return
-            at_ns = time.time_ns()
-            output = await self._committed(claim)
-            if output is None:
-                await self._store.give_up(request_id, claim.epoch, claim.committed)
-                self._gave_up()
-                return
-            constraint, refusal = None, ""
-            if claim.job.grammar or claim.job.thinking is not None:
-                try:
-                    constraint = await asyncio.to_thread(self._constrain, claim.job, output)
-                except GrammarError as error:
-                    refusal = str(error)
-            claimed = True
-            self._ready.append(Claimed(claim, output, constraint, refusal, at_ns))
-            self._arrived()
-        finally:
-            if not claimed:
-                self.done(request_id)
+                    return
+                constraint, refusal = None, ""
+                if claim.job.grammar or claim.job.thinking is not None:
+                    try:
+                        constraint = await asyncio.to_thread(self._constrain, claim.job, output)
+                    except GrammarError as error:
+                        refusal = str(error)
+                claimed = True
+                self._ready.append(Claimed(claim, output, constraint, refusal, at_ns))
+                self._arrived()
+            finally:
+                if not claimed:
+                    self.done(request_id)
 
     async def _committed(self, claim: Claim) -> list[int] | None:
         """The tokens that earlier claims committed; None if the log cannot be read or lacks some."""

@@ -11,6 +11,7 @@ import structlog
 
 from services.verifier.thinking import ThinkingBudget
 from services.verifier.trie import Admissibility, TrieNode
+from services.verifier.walk import Rule
 from shared.law.grammar import GrammarError, Grammars, Matcher
 from shared.law.sampling import Mask
 from shared.wire.messages import Job
@@ -21,7 +22,7 @@ DOES_NOT_COMPILE: Final = "The grammar of this request cannot be used with this 
 DEAD_END: Final = "The grammar of this request leaves no token to go on with."
 
 
-class Constraint:
+class Constraint(Rule):
     """The constraint of one answer. All calls come from one thread at a time."""
 
     def __init__(self, grammar: Matcher | None, thinking: ThinkingBudget | None) -> None:
@@ -30,8 +31,6 @@ class Constraint:
         self._thinking = thinking
         self._committed: list[int] = []
         self._beyond: list[int] = []  # tokens from the committed prefix to the position
-
-    # ------------------------------------------------------------ the position
 
     def push(self, token: int) -> bool:
         """Step over a token; False if it is not allowed here."""
@@ -78,8 +77,6 @@ class Constraint:
             self._grammar = self._origin.copy()
             for token in (*self._committed, *self._beyond):
                 self._grammar.push(token)
-
-    # ------------------------------------------------------------ what may come next
 
     @property
     def complete(self) -> bool:

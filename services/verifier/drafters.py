@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from msgspec.structs import replace
+
 from shared.law.acceptance import Acceptance
 from shared.wire.messages import DrafterCard, DrafterCounts
 
@@ -24,15 +26,9 @@ class Drafter:
     """One drafter. Counts only this verifier's rounds. Only this module writes the fields."""
 
     card: DrafterCard
+    counts: DrafterCounts
     acceptance: Acceptance = field(default_factory=Acceptance)
     step_ms: float = 0.0
-    drafted: int = 0
-    accepted: int = 0
-    rounds: int = 0
-    stale: int = 0
-    added: int = 0  # accepted tokens that no other drafter of the request had guessed
-    round_trip_ms: float = 0.0  # the latest measurement of any request
-    asked: int = 0  # rounds of the requests that it drafts for
     requests: int = 0  # requests that it drafts for now
 
     def was_assigned(self) -> None:
@@ -43,27 +39,13 @@ class Drafter:
         """It drafts for one request fewer."""
         self.requests -= 1
 
-    def judged(self, drafted: int, accepted: int) -> None:
-        """A round verified `drafted` of its guesses and accepted `accepted` of them."""
-        self.rounds += 1
-        self.drafted += drafted
-        self.accepted += accepted
-
-    def was_stale(self) -> None:
-        """It sent a proposal for a place where the target had already decided otherwise."""
-        self.stale += 1
-
-    def was_needed(self) -> None:
-        """The target accepted a token that no other drafter of the request had guessed."""
-        self.added += 1
-
-    def was_asked(self) -> None:
-        """A request that it drafts for had a round."""
-        self.asked += 1
+    def count(self, **more: int) -> None:
+        """Add to the counts of these names."""
+        self.counts = replace(self.counts, **{name: getattr(self.counts, name) + one for name, one in more.items()})
 
     def observe_hop(self, hop_ms: float) -> None:
         """A request measured again how long a message to it and back takes."""
-        self.round_trip_ms = hop_ms
+        self.counts = replace(self.counts, round_trip_ms=hop_ms)
 
     def observe_step(self, step_us: int) -> float:
         """Smooth in a step time that the drafter reported; returns the smoothed time in milliseconds."""
@@ -78,19 +60,6 @@ class Drafter:
     @property
     def has_room(self) -> bool:
         return self.requests < self.card.capacity
-
-    @property
-    def counts(self) -> DrafterCounts:
-        return DrafterCounts(
-            drafter=self.card.id,
-            drafted=self.drafted,
-            accepted=self.accepted,
-            rounds=self.rounds,
-            stale=self.stale,
-            added=self.added,
-            round_trip_ms=self.round_trip_ms,
-            asked=self.asked,
-        )
 
 
 def worth(card: DrafterCard, host: str, device: str) -> float:
@@ -133,5 +102,5 @@ class Drafters:
             if name in self._known:
                 self._known[name].card = card
             else:
-                self._known[name] = Drafter(card)
+                self._known[name] = Drafter(card, DrafterCounts(drafter=name, drafted=0, accepted=0, rounds=0, stale=0))
         return joined, gone

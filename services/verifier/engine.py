@@ -14,9 +14,9 @@ from services.verifier.constraint import DEAD_END, Constraint
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
-from services.verifier.pace import Pace
 from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, RoundEntry
 from services.verifier.scheduler import ExpectedDrafts
+from services.verifier.speed import Pace
 from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk, walk
 from shared.law.payoff import MAX_WIDTH
@@ -84,8 +84,6 @@ class Engine:
         self._speculation = speculation
         self._clock = clock
 
-    # ------------------------------------------------------------ requests
-
     def admit(self, claim: Claim, output: list[int], constraint: Constraint | None = None) -> Generation:
         """Start a claimed request. Needs a free slot.
 
@@ -125,8 +123,6 @@ class Engine:
         now_ms = self._clock() * 1000
         return [generation for generation in self.running if now_ms > generation.deadline_ms and not generation.lost]
 
-    # ------------------------------------------------------------ drafters
-
     def reassign(self) -> tuple[list[Pairing], list[Pairing]]:
         """Assign drafters to all requests again; returns which sessions to open and which to close."""
         return self.assignment.reassign(self.running, self._clock() * 1000)
@@ -151,10 +147,11 @@ class Engine:
     def plan(self, may_wait: bool = True) -> Round:
         return self._planner.plan(self.running, self.drafters, self._clock() * 1000, may_wait)
 
-    # ------------------------------------------------------------ decode and walk: in the target's thread
-
     def run(self, round: Round) -> Decoded:
-        """Decode the rows, walk every request that has logits, and drop rejected rows from the cache."""
+        """Decode the rows, walk every request that has logits, and drop rejected rows from the cache.
+
+        Call it in the target's thread.
+        """
         for entry in round.entries:
             self._branch(entry)
         started = self._clock()
@@ -199,8 +196,6 @@ class Engine:
         for leaf in entry.leaves:
             if leaf != slot.id:
                 self.target.truncate(leaf, 0)
-
-    # ------------------------------------------------------------ finish
 
     def finish(self, decoded: Decoded) -> list[Gain]:
         """Turn a decoded round into chunks, verdicts on guesses, and statistics."""
@@ -285,11 +280,11 @@ class Engine:
         accepted = [node for node in result.path if not node.forced]
         for name in entry.generation.contributions.observe([node.guesses.keys() & sessions for node in accepted]):
             if name in self.drafters:
-                self.drafters[name].was_needed()
+                self.drafters[name].count(added=1)
         drafts = [node for node in entry.drafts if not node.forced]
         for name in {name for node in drafts for name in node.guesses if name in self.drafters}:
-            counts = (sum(name in node.guesses for node in nodes) for nodes in (drafts, accepted))
-            self.drafters[name].judged(*counts)
+            guessed, right = (sum(name in node.guesses for node in nodes) for nodes in (drafts, accepted))
+            self.drafters[name].count(rounds=1, drafted=guessed, accepted=right)
 
     def _source(self, node: TrieNode) -> str:
         """The source of an accepted token: the grammar if it forced it, or else the drafter with the highest

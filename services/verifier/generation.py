@@ -59,7 +59,7 @@ class DrafterSession:
         """A proposal came with `attached` useful tokens (None: it was stale). Predicts when the next one comes."""
         step_ms = drafter.observe_step(proposal.step_us)
         if attached is None:
-            drafter.was_stale()
+            drafter.count(stale=1)
             if self.asked_ms is not None:  # it sent this before it received our latest commit
                 self.asked_ms = self.latest_ms
                 self.expected_ms = self.latest_ms + self.hop_ms + self.batch * step_ms
@@ -155,8 +155,6 @@ class Generation:
         """Output tokens that may still be committed."""
         return min(self.job.max_tokens - self.offset, n_ctx - len(self.context))
 
-    # ------------------------------------------------------------ sessions
-
     def open_session(self, name: str, now_ms: float) -> None:
         """Start a session with a drafter. It reads the prompt first, and no round waits for its first proposal."""
         self.sessions[name] = DrafterSession(name, expected_ms=now_ms)
@@ -166,8 +164,6 @@ class Generation:
     def close_session(self, name: str) -> None:
         del self.sessions[name]
         self.contributions.restart()
-
-    # ------------------------------------------------------------ guesses
 
     def propose(self, proposal: Proposal, drafters: Drafters, n_vocab: int, now_ms: float) -> bool:
         """Add a proposal to the trie, without what does not fit and without ids at or above `n_vocab`.
@@ -237,8 +233,6 @@ class Generation:
         arrival = None if ranking.ended or not limit else self.arrival(ranking, drafters, now_ms)
         return RowCandidate(ready=tuple(ranking.reach), limit=limit, arrival=arrival, tip=ranking.tip_reach)
 
-    # ------------------------------------------------------------ verdicts
-
     def advance(
         self, tokens: list[int], drafters: Drafters, now_ms: float, wanted: Callable[[ExpectedDrafts, int], int]
     ) -> None:
@@ -259,7 +253,7 @@ class Generation:
             if session.drafter not in drafters:
                 continue
             drafter = drafters[session.drafter]
-            drafter.was_asked()
+            drafter.count(asked=1)
             if session.drafter in alive:
                 session.goes_on(drafter.step_ms, now_ms)
                 continue

@@ -22,18 +22,9 @@ class Introductions:
     def __init__(self, registry: Registry, vocabulary: Vocabulary, path: Path) -> None:
         self._registry = registry
         self._texts = vocabulary.texts()
-        self._keeper = target_keeper(registry, path)
+        self.keeper = target_keeper(registry, path)  # of the target's vocabulary, for gateways without the model
         self.fingerprint = fingerprint(self._texts)
         self._verdicts: dict[str, str] = {self.fingerprint: "", "": ""}  # fingerprint to reason; empty: accepted
-
-    @property
-    def vocabulary(self) -> str:
-        """The digest under which the target's vocabulary is stored in Redis."""
-        return self._keeper.digest
-
-    async def publish(self) -> None:
-        """Keep the target's vocabulary in Redis, for gateways that have no copy of the model."""
-        await self._keeper.keep()
 
     async def meet(self, drafters: Drafters) -> tuple[set[str], set[str]]:
         """Bring `drafters` up to date with the registry; returns the ids that joined and those that left."""

@@ -71,14 +71,12 @@ def _tell(line: str) -> None:
     logger.info("model_search", progress=line)
 
 
-def load(
-    options: VerifierOptions, place: Placement, threads: Threads | None = None, say: Callable[[str], None] = _tell
-) -> LoadedTarget:
+def load(options: VerifierOptions, place: Placement, threads: Threads | None = None) -> LoadedTarget:
     """Load the target onto the devices of `place` and measure it.
 
     `threads` None: no other process shares the cores. Raises `StartError` naming the option that cannot be satisfied.
     """
-    path = model_source.resolve(options.target_model, "--target-model", say)
+    path = model_source.resolve(options.target_model, "--target-model", _tell)
     sizes = model_source.sizes(path, options.target_model, "--target-model")
     placed = _offload(options.target, sizes, place)
     if shortage := placed.shortage():
@@ -95,7 +93,8 @@ def load(
         )
     except LlamaError as error:
         raise StartError("--target-model", options.target_model, placed.failure(str(error))) from None
-    return _Loader(options.target, path, model, place, placed, threads or alone(options.target.threads)).load()
+    site = (threads or alone(options.target.threads))(placed.computes_here)
+    return _Loader(options.target, path, model, place, placed, site).load()
 
 
 def _offload(options: TargetOptions, sizes: ModelSizes, place: Placement) -> Offload:
@@ -132,28 +131,20 @@ class _Progress:
             logger.info("model_loading", percent=int(100 * fraction))
 
 
+@dataclass(frozen=True, slots=True)
 class _Loader:
-    def __init__(
-        self,
-        options: TargetOptions,
-        path: Path,
-        model: Model,
-        place: Placement,
-        placed: Offload,
-        threads: Threads,
-    ) -> None:
-        self._options = options
-        self._path = path
-        self._model = model
-        self._place = place
-        self._placed = placed
-        self._site = threads(placed.computes_here)
+    options: TargetOptions
+    path: Path
+    model: Model
+    place: Placement
+    placed: Offload
+    site: Site
 
     def load(self) -> LoadedTarget:
-        wanted = self._options.exactness
-        if not self._model.can_roll_back:
+        wanted = self.options.exactness
+        if not self.model.can_roll_back:
             return self._without_rollback(wanted)
-        if not self._placed.layout.swa_full:
+        if not self.placed.layout.swa_full:
             return self._law("; for lack of memory only sliding windows are kept, which is not bit-exact")
         if wanted is not Exactness.LAW:
             context, rows, exactness = self._strict()
@@ -188,7 +179,7 @@ class _Loader:
 
     def _strict(self) -> tuple[Context, dict[int, float], LogitDifferences]:
         """A context in streams with the first types of keys and values that are bit-exact, or else with the last."""
-        wanted = _STRICT_TYPES if not self._place.gpus else _STRICT_TYPES[-1:]
+        wanted = _STRICT_TYPES if not self.place.gpus else _STRICT_TYPES[-1:]
         *others, last = dict.fromkeys(map(self._types, wanted))
         for types in others:
             context = self._context(types, strict=True)
@@ -201,25 +192,25 @@ class _Loader:
 
     def _types(self, default: tuple[str, str]) -> tuple[str, str]:
         """The types of keys and values: from the options, or else the default."""
-        given = (self._options.cache_type_k, self._options.cache_type_v)
+        given = (self.options.cache_type_k, self.options.cache_type_v)
         key, value = (
             usual if option is CacheType.AUTO else option for option, usual in zip(given, default, strict=True)
         )
         return key, value
 
     def _context(self, types: tuple[str, str], *, strict: bool) -> Context:
-        options = self._options
+        options = self.options
         flash = {Switch.ON: True, Switch.OFF: False}.get(options.flash_attn, True if strict else None)
         key, value = types
-        layout = self._placed.layout
+        layout = self.placed.layout
         try:
             return Context(
-                self._model,
+                self.model,
                 n_ctx=layout.context,
                 sequences=options.parallel,
                 unified=not strict,
                 branches=0 if strict else MAX_LEAVES - 1,
-                threads=self._site.threads,
+                threads=self.site.threads,
                 max_outputs=layout.outputs,
                 swa_full=layout.swa_full,
                 cache_type_k=key,
@@ -227,27 +218,27 @@ class _Loader:
                 flash_attn=flash,
             )
         except LlamaError as error:
-            raise StartError("--ctx", layout.context, self._placed.failure(str(error))) from None
+            raise StartError("--ctx", layout.context, self.placed.failure(str(error))) from None
 
     def _measure(
         self, context: Context, layout: str, types: tuple[str, str]
     ) -> tuple[dict[int, float], LogitDifferences]:
-        options = self._options
+        options = self.options
         cache = Cache(
             cache_folder() / "calibration",
-            self._path,
-            device=self._place.description,
+            self.path,
+            device=self.place.description,
             build=build_info(),
             layout=layout,
-            threads=self._site.threads,
+            threads=self.site.threads,
             cache_types=(*types, options.flash_attn),
-            gpu_layers=self._placed.layers,
-            swa_full=self._placed.layout.swa_full,
-            tensor_split=",".join(f"{share:g}" for share in self._place.shares),
-            extra_buffers=self._model.extra_buffers,
+            gpu_layers=self.placed.layers,
+            swa_full=self.placed.layout.swa_full,
+            tensor_split=",".join(f"{share:g}" for share in self.place.shares),
+            extra_buffers=self.model.extra_buffers,
             sequences=min(options.parallel, 2),
         )
-        tokens = self._model.vocabulary.tokenize(row_costs.PROBE_TEXT)
+        tokens = self.model.vocabulary.tokenize(row_costs.PROBE_TEXT)
         found = cache.load()
         if found is not None and still_holds(context, tokens, found[0]):
             return found
@@ -261,5 +252,5 @@ class _Loader:
     def _loaded(
         self, context: Context, rows: dict[int, float], level: str, note: str, noise: float, min_rows: int
     ) -> LoadedTarget:
-        costs, device = RowCosts(rows), self._place.name
-        return LoadedTarget(self._model, context, costs, device, level, note, noise, min_rows, self._site)
+        costs, device = RowCosts(rows), self.place.name
+        return LoadedTarget(self.model, context, costs, device, level, note, noise, min_rows, self.site)

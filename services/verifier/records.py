@@ -73,12 +73,7 @@ class Records:
         record = self._open.pop(job.request_id)
         now = self._clock()
         outcome = record.finish.value or (_LOST if generation.lost else _RELEASED)
-        counts = {
-            "rounds": record.rounds,
-            "tokens": record.tokens,
-            "drafted": record.drafted,
-            "accepted": record.accepted,
-        }
+        counts = {name: getattr(record, name) for name in ("rounds", "tokens", "drafted", "accepted")}
         attributes: dict[str, str | int] = {f"draftmesh.{name}": count for name, count in counts.items()}
         record.span.end(now, {**attributes, "draftmesh.outcome": outcome}, failed=record.finish is Finish.ERROR)
         first_ns = now if record.first_ns is None else record.first_ns

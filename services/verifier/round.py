@@ -11,9 +11,9 @@ from typing import Final
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
-from services.verifier.pace import Pace
 from services.verifier.pieces import Pieces
 from services.verifier.scheduler import ExpectedDrafts, RowAllocation, RowCandidate, choose
+from services.verifier.speed import Pace
 from services.verifier.tree import sequences
 from services.verifier.trie import TrieNode
 from services.verifier.walk import Walk
@@ -191,8 +191,6 @@ class Planner:
         ]
         bound = max(PATIENCE_MS, PATIENCE_STEPS * self._costs(len(decoding)))
         return min(bound, max(waits, default=0.0) * 1.5)
-
-    # ------------------------------------------------------------ fill
 
     def _add_decoding(
         self, round: Round, generation: Generation, drafts: list[TrieNode], reason: str, widest: int

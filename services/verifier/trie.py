@@ -74,10 +74,6 @@ class Trie:
         """Committed output tokens; the offset of the next one."""
         return len(self._committed)
 
-    @property
-    def prefix_hash(self) -> int:
-        return self._hashes[-1]
-
     def attach(
         self,
         base: int,

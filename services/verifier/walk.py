@@ -6,46 +6,35 @@ logits for the next draw are already computed. Method: SpecExec (Svirschevski et
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from services.verifier.trie import TrieNode
 from shared.law import sampling
 from shared.wire.messages import Sampling, TokenLogprob
 
 
-class Rule(Protocol):
-    """What may come next in an answer. It has a position, which moves along with the walk."""
+class Rule:
+    """What may come next in an answer: by itself anything. It has a position, which moves along with the walk."""
 
     @property
     def complete(self) -> bool:
         """Nothing but an end may follow."""
+        return False
 
     def forced(self) -> Sequence[int]:
         """The tokens that must come next, the first for certain; empty: there is a choice."""
-
-    def mask(self) -> sampling.Mask | None:
-        """The tokens that may come next if there is a choice; None: any. All false: a dead end."""
-
-    def push(self, token: int) -> bool:
-        """Step over a token; False if it is not allowed."""
-
-
-class Anything:
-    """The rule of a request without a constraint."""
-
-    complete = False
-
-    def forced(self) -> Sequence[int]:
         return ()
 
     def mask(self) -> sampling.Mask | None:
+        """The tokens that may come next if there is a choice; None: any. All false: a dead end."""
         return None
 
     def push(self, token: int) -> bool:
+        """Step over a token; False if it is not allowed."""
         return True
 
 
-ANYTHING: Final = Anything()
+ANYTHING: Final = Rule()
 
 
 @dataclass(slots=True)

@@ -32,11 +32,10 @@ from shared.law.grammar import Grammars
 from shared.model import model_source
 from shared.process import lifecycle
 from shared.process.spans import Tracer
-from shared.process.tracing import NoTracer
 from shared.wire import codec, drafts
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
 from shared.wire.jobs import LATE, Append, Claim, JobStore, Renewal
-from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation, VerifierCard
+from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation
 from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
@@ -64,6 +63,7 @@ class VerifierWorker:
         `clock` is monotonic, in seconds, and is never compared with another process's.
         """
         self._clock = clock
+        self._news = asyncio.Event()  # wakes the round loop: a claim, a proposal, a lost request, or the drain
         self._redis = broker.redis
         self._loaded = loaded
         self._instance = instance
@@ -84,7 +84,7 @@ class VerifierWorker:
             self._store,
             instance,
             loaded.context.sequences,
-            self._wake,
+            self._news.set,
             partial(constrain, grammars=Grammars(vocabulary)),
             partial(self._engine.counters.add, "poison", 1),
         )
@@ -94,10 +94,9 @@ class VerifierWorker:
         self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
         self._proposals: list[tuple[float, list[Proposal]]] = []  # with the time of arrival
-        self._news = asyncio.Event()  # wakes the round loop: a claim, a proposal, a lost request, or the drain
         self._hello = asyncio.Event()  # wakes the look at the registry
         self._drafters_changed = False  # since the round loop last assigned drafters
-        self._records = Records(tracer or NoTracer())
+        self._records = Records(tracer or Tracer())
         self._draining = False
         self._introduction = introduce(instance, loaded, self._introductions, speculation, aliases)
         self._speed = Speed()
@@ -119,7 +118,7 @@ class VerifierWorker:
             loops.let_end()
             await self._claims.stop(new, orphans)
             self._draining = True
-            self._wake()
+            self._news.set()
             with suppress(TimeoutError, *DISCONNECTED):
                 async with asyncio.timeout(DRAIN_S):
                     await asyncio.shield(rounds)
@@ -129,13 +128,8 @@ class VerifierWorker:
 
     async def _enter(self) -> None:
         await self._store.ensure_group()
-        await self._introductions.publish()
+        await self._introductions.keeper.keep()
         await self._inbox.open()
-
-    def _wake(self) -> None:
-        self._news.set()
-
-    # ------------------------------------------------------------ rounds
 
     async def _rounds(self) -> None:
         loop = asyncio.get_running_loop()
@@ -260,7 +254,7 @@ class VerifierWorker:
             if outcome in (ScriptOutcome.STALE, ScriptOutcome.GAP, ScriptOutcome.GONE):
                 self._engine.counters.add(f"lost_{outcome}", 1)
             generation.lose()
-            self._wake()
+            self._news.set()
 
     def _messages(self, gains: list[Gain]) -> Batch:
         """The messages of a finished round: commits, renewals for unfinished prompts, and hints."""
@@ -302,8 +296,6 @@ class VerifierWorker:
         await drafts.send(self._redis, farewells)
         await self._registry.leave(self._instance)
 
-    # ------------------------------------------------------------ hints and cards
-
     def _take_proposals(self) -> None:
         waiting, self._proposals = self._proposals, []
         for arrived_ms, proposals in waiting:
@@ -315,7 +307,7 @@ class VerifierWorker:
             self._proposals.append((self._clock() * 1000, proposals))
             while sum(len(batch) for _, batch in self._proposals) > MAX_WAITING:
                 self._proposals.pop(0)
-            self._wake()
+            self._news.set()
         if len(proposals) < len(replies):
             self._hello.set()
 
@@ -323,26 +315,22 @@ class VerifierWorker:
         """Publish the card and look for drafters, every few seconds and whenever a drafter says hello."""
         reconnect = Reconnect("registry")
         while True:
-            try:
-                card = self._card()
-                await self._registry.beat(card)
-                await self._registry.remember(card)
-                await self._store.ensure_group()
-                await self._introductions.publish()
-                joined, gone = await self._introductions.meet(self._engine.drafters)
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
-                continue
+            joined, gone = await reconnect.insist(self._look)
             if joined or gone:
                 logger.info("drafters_changed", joined=sorted(joined), gone=sorted(gone))
                 self._drafters_changed = True
-                self._wake()
+                self._news.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._hello.wait()
             await asyncio.sleep(LOOK_S)
             self._hello.clear()
 
-    def _card(self) -> VerifierCard:
-        return at_work(self._introduction, self._engine, self._speed, self._clock(), self._draining)
+    async def _look(self) -> tuple[set[str], set[str]]:
+        """Publish what others should know, and return the ids of the drafters that joined and of those that left."""
+        card = at_work(self._introduction, self._engine, self._speed, self._clock(), self._draining)
+        await self._registry.beat(card)
+        await self._registry.remember(card)
+        await self._store.ensure_group()
+        await self._introductions.keeper.keep()
+        return await self._introductions.meet(self._engine.drafters)

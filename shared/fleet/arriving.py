@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Literal, Self
 
 import structlog
 from msgspec.structs import replace
@@ -28,19 +28,13 @@ _LOOK_S: Final = 0.25  # time between two reads of the others' cards
 _LATE_MS: Final = int(2.5 * HEARTBEAT_S * 1000)  # longest time since the last heartbeat of a living process
 
 
-class Threads(Protocol):
-    """Chooses the number of a model's threads, once its device is known and whether the CPU computes any of it."""
-
-    def __call__(self, on_cpu: bool) -> Site: ...
+# Chooses the number of a model's threads, once its device is known and whether the CPU computes any of it.
+Threads = Callable[[bool], Site]
 
 
 def alone(threads: int) -> Threads:
     """For a process that knows of no others: the requested threads (0: all cores)."""
-
-    def take(on_cpu: bool) -> Site:
-        return Site(threads=threads or (resources.available_cores() if on_cpu else 1))
-
-    return take
+    return lambda on_cpu: Site(threads=threads or (resources.available_cores() if on_cpu else 1))
 
 
 class Arriving:
@@ -149,12 +143,7 @@ class Arriving:
     async def _stay(self) -> None:
         reconnect = Reconnect("arriving")
         while True:
-            try:
-                await self._beat()
-                reconnect.succeeded()
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
-                continue
+            await reconnect.insist(self._beat)
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _others(self) -> Sequence[Announced]:

@@ -105,12 +105,12 @@ def resolve(cards: Iterable[VerifierCard]) -> Names:
     )
 
 
-def check_aliases(aliases: Iterable[str], option: str = "--alias") -> tuple[str, ...]:
+def check_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
     """The aliases, each once. Raises `StartError` for a name that no client could request."""
     found = tuple(dict.fromkeys(aliases))
     for alias in found:
         if not 0 < len(alias) <= MAX_NAME or not alias.isprintable() or any(one in " =" for one in alias):
-            raise StartError(option, alias, f"up to {MAX_NAME} characters without spaces and '='")
+            raise StartError("--alias", alias, f"up to {MAX_NAME} characters without spaces and '='")
     if len(found) > MAX_ALIASES:
-        raise StartError(option, len(found), f"at most {MAX_ALIASES} names for one model")
+        raise StartError("--alias", len(found), f"at most {MAX_ALIASES} names for one model")
     return found

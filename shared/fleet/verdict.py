@@ -10,7 +10,7 @@ def verdict(fleet: FleetStatus) -> str:
     if not fleet.verifiers:
         return "Nothing is served: no verifier is connected."
     helping = {row.id for row in fleet.drafters if row.refused is None}
-    who = _count(len(helping), "drafter")
+    who = f"{len(helping)} drafter{'' if len(helping) == 1 else 's'}"
     speedup = fleet.totals.speedup
     if speedup is None:
         lack = "" if helping else f" Answers will be decoded plainly: {_missing(fleet)}."
@@ -34,7 +34,3 @@ def _reason(fleet: FleetStatus, helping: set[str]) -> str:
 def _missing(fleet: FleetStatus) -> str:
     refused = [row.refused for row in fleet.drafters if row.refused is not None]
     return f"the verifier refuses every drafter ({refused[0]})" if refused else NO_DRAFTER
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

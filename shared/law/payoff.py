@@ -4,6 +4,7 @@ Callers measure, `payoff` judges, `sentence` explains. The measured speed-up of 
 otherwise the formulas of `shared/law/speedup.py` do.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -153,12 +154,11 @@ def _obstacle(measured: Measurement) -> str:
 
 def _needed_acceptance(measured: Measurement) -> float:
     """The lowest acceptance, in steps of 0.01, at which drafts that are always ready pay; 1 if none does."""
-    low, high = 0, 100
-    while low < high:
-        middle = (low + high) // 2
-        pays = best(ready(replace(measured, alpha=middle / 100, draft_ms=0.0))).width
-        low, high = (low, middle) if pays else (middle + 1, high)
-    return low / 100
+
+    def pays(percent: int) -> bool:
+        return best(ready(replace(measured, alpha=percent / 100, draft_ms=0.0))).width > 0
+
+    return bisect_left(range(100), True, key=pays) / 100
 
 
 def row_price(measured: Measurement) -> str:

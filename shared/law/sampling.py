@@ -47,14 +47,6 @@ class Law:
     lump_logp: float = -math.inf
     weights: Logits | None = None
 
-    def dense(self, n_vocab: int) -> Floats:
-        """Every id's probability, float64 of shape [n_vocab]."""
-        if self.weights is not None:
-            return np.asarray(self.weights / self.weights.sum(dtype=np.float64), np.float64)
-        probabilities = np.zeros(n_vocab)
-        probabilities[self.ids] = np.exp(self.logp)
-        return probabilities
-
 
 @dataclass(frozen=True, slots=True)
 class Draw:
@@ -167,7 +159,7 @@ def _within(logits: Logits, top: float, nats: float) -> Ids:
     return np.flatnonzero(logits >= top - nats)
 
 
-def _best(logits: Logits, pool: Ids, k: int) -> Ids:
+def _best(logits: Logits | Floats, pool: Ids, k: int) -> Ids:
     """The k best ids of `pool`, best first, lower ids first on a tie; partitions before it sorts."""
     values = logits[pool]
     if k < pool.size:
@@ -273,20 +265,13 @@ def ranked(
     found = law(logits, sampling, history)
     key = _key(sampling.seed, offset)
     scores = found.logp + _gumbel(key, found.ids)
-    best = _best_scores(scores, count)
+    best = _best(scores, np.arange(scores.size), count)
     tokens = [(int(found.ids[index]), float(scores[index])) for index in best]
     if found.lump_logp > -math.inf:
         lump = found.lump_logp + float(_gumbel(key, _LUMP)[0])
         if lump > tokens[0][1]:
             tokens = [(_inside_lump(found, key), lump), *tokens[: count - 1]]
     return tokens
-
-
-def _best_scores(scores: Floats, count: int) -> Ids:
-    if scores.size > count:
-        best = np.argpartition(scores, scores.size - count)[scores.size - count :]
-        return np.asarray(best[np.argsort(-scores[best], kind="stable")], np.int64)
-    return np.asarray(np.argsort(-scores, kind="stable"), np.int64)
 
 
 def log_probabilities(logits: Logits, token: int, top: int) -> tuple[float, tuple[tuple[int, float], ...]]:

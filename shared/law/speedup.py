@@ -6,7 +6,7 @@ the decode time by row count in units of one row. If drafting and verifying take
 steps and a round trip; a drafter that works ahead costs this time only after a miss.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 
 
@@ -99,13 +99,7 @@ class RowCosts:
 
     def rows_within(self, ms: float) -> int:
         """The most rows that one decode computes in `ms` milliseconds; at least 1."""
-        low, high = 1, 2
-        while self(high) <= ms and high < 1 << 20:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self(middle) <= ms else (low, middle)
-        return low
+        return max(1, bisect_right(range(1, 1 << 20), ms, key=self))
 
     def observe(self, rows: int, ms: float) -> None:
         """Move the entries next to `rows` towards a decode that took `ms` milliseconds, as if within a factor of 2."""

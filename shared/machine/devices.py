@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from shared.errors import StartError
 
@@ -35,16 +35,7 @@ class Device:
     id: str = ""  # the card's PCI address; empty if the backend does not know it
 
 
-class NamedDevice(Protocol):
-    """The parts of a device from which we make its name."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-
-
-N = TypeVar("N", bound=NamedDevice)
+N = TypeVar("N", bound=Device)
 
 _ADDABLE: Final = ("cuda", "vulkan")  # kinds whose backend can be downloaded
 _RANK: Final = {"gpu": 0, "igpu": 1}  # an integrated GPU reports the machine's whole memory as its own
@@ -105,9 +96,6 @@ def memory(device: Device) -> str:
     return f"{device.memory_free / 1e9:.1f} of {device.memory_total / 1e9:.1f} GB free"
 
 
-# ---------------------------------------------------------------- one card, several devices
-
-
 def same_card(one: Device, other: Device) -> bool:
     """Whether two devices, as any processes of one machine list them, are one card.
 
@@ -151,9 +139,6 @@ def for_a_split(devices: Sequence[Device]) -> list[Device]:
     return [device for device in devices if any(device is gpu for gpu in gpus if gpu.kind == gpus[0].kind)]
 
 
-# ---------------------------------------------------------------- choosing
-
-
 def choose(name: str, devices: Sequence[Device], option: str = TARGET_OPTION) -> Device:
     """The device that `name` means; `auto` is the GPU with most memory free, discrete before integrated, else the CPU.
 
@@ -178,7 +163,7 @@ def refuse(name: str, devices: Sequence[Device], option: str, broken: Mapping[st
     raise StartError(option, name, "; ".join(["no such device", *reasons, here, *ways]))
 
 
-def parse_target(name: str, split: str, option: str = TARGET_OPTION) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def parse_target(name: str, split: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """The names in `cuda:0,cuda:1` and their shares from `3,1`; no shares leave the division to llama.cpp.
 
     Raises `StartError` for what is wrong on any machine: not one share per name, a list with the CPU or `auto`, a name
@@ -187,20 +172,20 @@ def parse_target(name: str, split: str, option: str = TARGET_OPTION) -> tuple[tu
     names = tuple(part.strip().lower() for part in name.split(","))
     shares = parse_tensor_split(split)
     if len(names) > 1 and not {AUTO, CPU}.isdisjoint(names):
-        raise StartError(option, name, "a list names GPUs only; --gpu-layers leaves the other layers to the CPU")
+        raise StartError(TARGET_OPTION, name, "a list names GPUs only; --gpu-layers leaves the other layers to the CPU")
     if len(set(names)) < len(names):
-        raise StartError(option, name, "names a device twice")
+        raise StartError(TARGET_OPTION, name, "names a device twice")
     if len(names) > MAX_DEVICES:
-        raise StartError(option, name, f"llama.cpp divides a model over at most {MAX_DEVICES} devices")
+        raise StartError(TARGET_OPTION, name, f"llama.cpp divides a model over at most {MAX_DEVICES} devices")
     if shares and names == (CPU,):
-        raise StartError(SPLIT_OPTION, split, f"divides GPUs, and {option} is cpu")
+        raise StartError(SPLIT_OPTION, split, f"divides GPUs, and {TARGET_OPTION} is cpu")
     if shares and names != (AUTO,) and len(shares) != len(names):
-        raise StartError(SPLIT_OPTION, split, f"one share per device, and {option} names {', '.join(names)}")
+        raise StartError(SPLIT_OPTION, split, f"one share per device, and {TARGET_OPTION} names {', '.join(names)}")
     return names, shares
 
 
 def choose_target(
-    name: str, split: str, devices: Sequence[Device], beside: Sequence[Device] = (), option: str = TARGET_OPTION
+    name: str, split: str, devices: Sequence[Device], beside: Sequence[Device] = ()
 ) -> tuple[Device, ...]:
     """The devices of a target; `beside` are the devices of other targets.
 
@@ -208,19 +193,21 @@ def choose_target(
     Raises `StartError` as `choose` and `parse_target` do, and if the names or shares do not match the cards of this
     machine.
     """
-    names, shares = parse_target(name, split, option)
+    names, shares = parse_target(name, split)
     if names == (AUTO,) and shares:
         cards = for_a_split(devices)
         if len(cards) != len(shares):
             here = names_of(cards, devices) or "none"
-            raise StartError(SPLIT_OPTION, split, f"one share per GPU, and here: {here}; or name some by {option}")
+            raise StartError(
+                SPLIT_OPTION, split, f"one share per GPU, and here: {here}; or name some by {TARGET_OPTION}"
+            )
         return tuple(cards)
     if names == (AUTO,):
-        gpus = by_preference(devices) or [choose(CPU, devices, option)]
+        gpus = by_preference(devices) or [choose(CPU, devices)]
         return (min(gpus, key=lambda device: sum(same_card(device, other) for other in beside)),)
-    chosen = tuple(choose(one, devices, option) for one in names)
+    chosen = tuple(choose(one, devices) for one in names)
     if any(among(device, chosen[:index]) for index, device in enumerate(chosen)):
-        raise StartError(option, name, "names a card twice")
+        raise StartError(TARGET_OPTION, name, "names a card twice")
     return chosen
 
 
@@ -229,7 +216,6 @@ def choose_draft(
     devices: Sequence[Device],
     targets: Sequence[Device],
     drafts: Sequence[Device] = (),
-    option: str = DRAFT_OPTION,
 ) -> Device:
     """A drafter's device beside the devices of `targets` and of other `drafts`.
 
@@ -237,14 +223,14 @@ def choose_draft(
     the target's decodes. Raises `StartError` as `choose` does.
     """
     if name.strip().lower() != AUTO:
-        return choose(name, devices, option)
+        return choose(name, devices, DRAFT_OPTION)
     others = [gpu for gpu in by_preference(devices) if not among(gpu, targets)]
     if not others:
-        return choose(CPU, devices, option)
+        return choose(CPU, devices, DRAFT_OPTION)
     return min(others, key=lambda device: sum(same_card(device, other) for other in drafts))
 
 
-def parse_tensor_split(text: str, option: str = SPLIT_OPTION) -> tuple[float, ...]:
+def parse_tensor_split(text: str) -> tuple[float, ...]:
     """Shares per GPU from `3,1`; empty text means no split. Raises `StartError` for anything else."""
     if not text.strip():
         return ()
@@ -253,7 +239,7 @@ def parse_tensor_split(text: str, option: str = SPLIT_OPTION) -> tuple[float, ..
     except ValueError:
         shares = ()
     if not shares or not all(math.isfinite(share) and share >= 0 for share in shares) or sum(shares) <= 0:
-        raise StartError(option, text, "numbers of at least 0 and not all 0, such as 3,1")
+        raise StartError(SPLIT_OPTION, text, "numbers of at least 0 and not all 0, such as 3,1")
     if len(shares) > MAX_DEVICES:
-        raise StartError(option, text, f"llama.cpp divides a model over at most {MAX_DEVICES} devices")
+        raise StartError(SPLIT_OPTION, text, f"llama.cpp divides a model over at most {MAX_DEVICES} devices")
     return shares

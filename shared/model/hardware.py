@@ -31,7 +31,7 @@ def look() -> Hardware:
     """List the devices in a child process. Raises `StartError` if llama.cpp cannot be loaded."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "shared.model.llama.hardware_child"],
+            [sys.executable, "-P", "-m", "shared.model.llama.backend_device"],
             capture_output=True,
             timeout=_TIMEOUT_S,
             check=True,

@@ -6,8 +6,9 @@ as llama.cpp lays them out (`llama-kv-cache.cpp`, `llama-context.cpp`); llama.cp
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
+from shared.model.model_sizes import ModelSizes
 from shared.model.rows import BRANCH_CELLS, MAX_LEAVES
 
 NUMBER_BYTES: Final = 2.0  # of keys and values in 16 bits, our default in every exactness
@@ -20,31 +21,6 @@ _MASK_BYTES: Final = 2  # bytes of the mask that says whether a row sees a cell
 _WINDOW_STEP: Final = 256  # a window's cells are rounded up to a multiple of this
 
 
-class Sizes(Protocol):
-    """What the arithmetic needs of a model, such as a `shared.model.model_sizes.ModelSizes`."""
-
-    @property
-    def context(self) -> int: ...
-    @property
-    def embedding(self) -> int: ...
-    @property
-    def layers(self) -> tuple[int, ...]: ...
-    @property
-    def output(self) -> int: ...
-    @property
-    def input(self) -> int: ...
-    @property
-    def tied(self) -> bool: ...
-    @property
-    def cache(self) -> tuple[int, ...]: ...
-    @property
-    def window(self) -> int: ...
-    @property
-    def windowed(self) -> tuple[bool, ...]: ...
-    @property
-    def n_tokens(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """How a context is made: the arguments of `shared.model.llama.context.Context`, and what they mean there."""
@@ -54,7 +30,6 @@ class Layout:
     unified: bool = True
     branches: int = MAX_LEAVES - 1
     swa_full: bool = True
-    rows: int = ROWS
     outputs: int = ROWS
     number_bytes: float = NUMBER_BYTES
 
@@ -68,7 +43,7 @@ class Layout:
         if self.swa_full:
             return self.cells
         streams = 1 if self.unified else self.parallel
-        least = window * (self.parallel // streams) + self.rows
+        least = window * (self.parallel // streams) + ROWS
         return min(self.cells, -(-least // _WINDOW_STEP) * _WINDOW_STEP * streams)
 
 
@@ -115,12 +90,12 @@ def gb(amount: float) -> str:
     return f"{amount / 1e9:.1f} GB" if amount >= 5e7 else f"{amount / 1e6:.0f} MB"
 
 
-def number_of_layers(model: Sizes) -> int:
+def number_of_layers(model: ModelSizes) -> int:
     """The number of layers, as `--gpu-layers` counts them."""
     return len(model.layers) + 1
 
 
-def cache_bytes(model: Sizes, layout: Layout, layers: int) -> int:
+def cache_bytes(model: ModelSizes, layout: Layout, layers: int) -> int:
     """Keys and values of the last `layers` layers."""
     first = max(0, len(model.layers) - layers)
     numbers = sum(
@@ -130,15 +105,15 @@ def cache_bytes(model: Sizes, layout: Layout, layers: int) -> int:
     return int(numbers * layout.number_bytes)
 
 
-def compute_bytes(model: Sizes, layout: Layout) -> int:
+def compute_bytes(model: ModelSizes, layout: Layout) -> int:
     """The work space of one decode: the vectors of all rows and their masks, and then the logits."""
     streams = 1 if layout.unified else layout.parallel
     seen = layout.cells + (layout.window_cells(model.window) if any(model.windowed) else 0)
-    vectors = layout.rows * (_VECTORS * model.embedding * 4 + seen // streams * _MASK_BYTES)
-    return max(vectors, (layout.outputs * model.n_tokens + layout.rows * model.embedding) * 4)
+    vectors = ROWS * (_VECTORS * model.embedding * 4 + seen // streams * _MASK_BYTES)
+    return max(vectors, (layout.outputs * model.n_tokens + ROWS * model.embedding) * 4)
 
 
-def need(model: Sizes, layout: Layout, layers: int, *, on_cpu: bool) -> Need:
+def need(model: ModelSizes, layout: Layout, layers: int, *, on_cpu: bool) -> Need:
     """The memory of a device that computes `layers` layers, as `--gpu-layers` counts them.
 
     The input embeddings stay with the CPU. If they are also the output's weights, a GPU with these has a second copy.
@@ -151,7 +126,7 @@ def need(model: Sizes, layout: Layout, layers: int, *, on_cpu: bool) -> Need:
     return Need(weights, cache_bytes(model, layout, layers - 1), compute_bytes(model, layout))
 
 
-def need_of_rest(model: Sizes, layout: Layout, layers: int) -> Need:
+def need_of_rest(model: ModelSizes, layout: Layout, layers: int) -> Need:
     """The CPU's memory beside a GPU that computes `layers` layers; almost nothing beside one that computes all."""
     first = number_of_layers(model) - layers
     if first <= 0:
@@ -161,13 +136,13 @@ def need_of_rest(model: Sizes, layout: Layout, layers: int) -> Need:
     return Need(weights, cache, compute_bytes(model, layout))
 
 
-def layers_within(model: Sizes, layout: Layout, free: int) -> int:
+def layers_within(model: ModelSizes, layout: Layout, free: int) -> int:
     """How many of the last layers a GPU with `free` bytes holds with their cache."""
     counts = range(1, number_of_layers(model) + 1)
     return bisect_right(counts, free - RESERVE, key=lambda count: need(model, layout, count, on_cpu=False).total)
 
 
-def context_within(model: Sizes, layout: Layout, free: int, layers: int, *, on_cpu: bool) -> int:
+def context_within(model: ModelSizes, layout: Layout, free: int, layers: int, *, on_cpu: bool) -> int:
     """How many tokens each request of `layout` may have in `free` bytes, at most what the model was trained for."""
     trained = model.context or USUAL_CONTEXT
     sizes = range(1, trained + 1)
@@ -178,7 +153,7 @@ def context_within(model: Sizes, layout: Layout, free: int, layers: int, *, on_c
     )
 
 
-def fit(model: Sizes, free: int, *, on_cpu: bool, parallel: int) -> Fit:
+def fit(model: ModelSizes, free: int, *, on_cpu: bool, parallel: int) -> Fit:
     """How much of `model` fits in `free` bytes for `parallel` requests at once.
 
     Part of the layers may stay off a GPU (`--gpu-layers`), but the CPU holds all or none. Of a model with sliding
@@ -204,6 +179,6 @@ def windows_alone(layout: Layout) -> Layout:
     return replace(layout, swa_full=False, branches=0)
 
 
-def bytes_per_token(model: Sizes) -> int:
+def bytes_per_token(model: ModelSizes) -> int:
     """Keys and values of one token in all layers."""
     return int(sum(model.cache) * NUMBER_BYTES)

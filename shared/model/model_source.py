@@ -48,7 +48,7 @@ def resolve(
     `progress` gets a line for every tenth. Raises `StartError` naming `option`, also for a model that writes no text.
     """
     name, pinned, digest = spec.partition("#sha256=")
-    say = progress or _silent
+    say = progress or (lambda line: None)
     remote = on_hub(name)
     if name == DEFAULT:
         path = _default(option)
@@ -120,10 +120,6 @@ def _check_digest(path: Path, wanted: str, spec: str, option: str, progress: Say
         raise StartError(option, spec, f"cannot be read ({error.strerror})") from None
     if found != wanted:
         raise StartError(option, spec, f"the file's SHA-256 is {found}: it is not the model that was pinned")
-
-
-def _silent(_: str) -> None:
-    pass
 
 
 def _check_gguf(path: Path, spec: str, option: str) -> None:

@@ -7,7 +7,8 @@ from typing import Final
 
 from shared.machine.devices import CPU, Device
 from shared.model import memory
-from shared.model.memory import LEAST_CONTEXT, RESERVE, Layout, Need, Sizes, gb
+from shared.model.memory import LEAST_CONTEXT, RESERVE, Layout, Need, gb
+from shared.model.model_sizes import ModelSizes
 
 AUTO: Final = "auto"
 ALL: Final = "all"
@@ -28,7 +29,7 @@ class Offload:
     `free` and `free_here` are the bytes that the device and the CPU's memory have left.
     """
 
-    model: Sizes
+    model: ModelSizes
     layout: Layout
     name: str
     layers: int
@@ -112,7 +113,7 @@ def room(devices: Sequence[Device]) -> int:
     return sum(device.memory_free if device.memory_total else _UNKNOWN for device in devices)
 
 
-def place(model: Sizes, layout: Layout, wanted: str, name: str, free: int, free_here: int) -> Offload:
+def place(model: ModelSizes, layout: Layout, wanted: str, name: str, free: int, free_here: int) -> Offload:
     """Where the layers of `model` go if `--gpu-layers` is `wanted` and the device `name` has `free` bytes left.
 
     `auto` puts as many layers on a GPU as fit with their cache and work space. `free_here` is the CPU's memory.
@@ -125,7 +126,7 @@ def place(model: Sizes, layout: Layout, wanted: str, name: str, free: int, free_
     return Offload(model=model, layout=layout, name=name, layers=layers, free=free, free_here=free_here)
 
 
-def windows_or_all(model: Sizes, layout: Layout, name: str, free: int) -> Layout:
+def windows_or_all(model: ModelSizes, layout: Layout, name: str, free: int) -> Layout:
     """`layout`, or if the device cannot hold all of it, the layout that keeps only sliding windows.
 
     Tokens outside a window help only requests that start from earlier points, and trees.

@@ -167,13 +167,12 @@ async def heartbeat(
     registry: Registry, card: Callable[[], Announced], besides: Callable[[], Awaitable[None]] = nothing
 ) -> None:
     """Publish `card()` and call `besides`, for ever; survives the absence of Redis and logs it once."""
+
+    async def beat() -> None:
+        await registry.beat(card())
+        await besides()
+
     reconnect = Reconnect("heartbeat")
     while True:
-        try:
-            await registry.beat(card())
-            await besides()
-            reconnect.succeeded()
-        except DISCONNECTED as error:
-            await reconnect.failed(error)
-            continue
+        await reconnect.insist(beat)
         await asyncio.sleep(HEARTBEAT_S)

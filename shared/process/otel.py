@@ -4,8 +4,7 @@ Endpoint, headers, sampling and further resource attributes are taken from OpenT
 """
 
 import sys
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from opentelemetry import trace as api
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
@@ -13,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.process.spans import Attributes
+from shared.process.spans import NO_ATTRIBUTES, Attributes, Span, Tracer
 from shared.settings.options import Traces
 
 _CONTEXT: Final = TraceContextTextMapPropagator()
@@ -22,21 +21,21 @@ _CLOSE_MS: Final = 3000  # of the time between a service's drain and its SIGKILL
 _NOWHERE: Final = api.set_span_in_context(api.INVALID_SPAN)  # no ambient span is a parent here
 
 
-class SdkSpan:
+class SdkSpan(Span):
     def __init__(self, span: api.Span) -> None:
         self._span = span
         carrier: dict[str, str] = {}
         _CONTEXT.inject(carrier, api.set_span_in_context(span))
-        self.traceparent = carrier.get(_FIELD, "")
+        super().__init__(carrier.get(_FIELD, ""))
 
-    def end(self, at_ns: int | None = None, attributes: Attributes | None = None, *, failed: bool = False) -> None:
-        self._span.set_attributes(attributes or {})
+    def end(self, at_ns: int | None = None, attributes: Attributes = NO_ATTRIBUTES, *, failed: bool = False) -> None:
+        self._span.set_attributes(attributes)
         if failed:
             self._span.set_status(api.StatusCode.ERROR)
         self._span.end(at_ns)
 
 
-class SdkTracer:
+class SdkTracer(Tracer):
     """Sends spans to a provider of the SDK, and shuts it down at the end."""
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -48,12 +47,7 @@ class SdkTracer:
         kind = api.SpanKind.SERVER if serves else api.SpanKind.INTERNAL
         return SdkSpan(self._tracer.start_span(name, context, kind, start_time=at_ns))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._provider.force_flush(_CLOSE_MS)
         self._provider.shutdown()
 

@@ -5,44 +5,20 @@ With traces off, a client's `traceparent` is still passed on, so that tracing se
 """
 
 import re
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from shared.errors import StartError
-from shared.process.spans import NO_ATTRIBUTES, Attributes, Span, Tracer
+from shared.process.spans import Tracer
 from shared.settings.options import Traces
 
 # Later versions may append fields; we drop them, as the specification allows.
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?=-|$)")
 
 
-class _UnsentSpan:
-    def __init__(self, traceparent: str) -> None:
-        self.traceparent = traceparent
-
-    def end(self, at_ns: int | None = None, attributes: Attributes = NO_ATTRIBUTES, *, failed: bool = False) -> None:
-        pass
-
-
-class NoTracer:
-    """Sends nothing; its spans pass on the context that they got."""
-
-    def span(self, name: str, parent: str = "", at_ns: int | None = None, *, serves: bool = False) -> Span:
-        return _UnsentSpan(parent)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-
 def tracer(traces: Traces, service: str, instance: str) -> Tracer:
     """The tracer of a service's process. Raises `StartError` if traces are on and OpenTelemetry is not installed."""
     if traces is Traces.OFF:
-        return NoTracer()
+        return Tracer()
     try:
         from shared.process import otel
 

@@ -8,11 +8,11 @@ On Python 3.11 a cancelled read with a socket timeout can hang, so blocking clie
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import structlog
@@ -47,6 +47,8 @@ DISCONNECTED = (
     TimeoutError,
 )
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Broker:
@@ -63,31 +65,11 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
     Raises `BrokerError` if `url` is not an address, or if the server does not answer now.
     """
     check(url)
-    redis = Client(
-        connection_pool=BlockingConnectionPool.from_url(
-            url,
-            protocol=2,
-            max_connections=16,
-            timeout=2,
-            socket_timeout=2,
-            socket_connect_timeout=2,
-            retry=Retry(ExponentialWithJitterBackoff(), 3),
-        )
-    )
+    redis = _client(url, 16, socket_timeout=2, retry=Retry(ExponentialWithJitterBackoff(), 3))
     pool: Any = redis.connection_pool
     pool.connection_class = type("CancellableConnection", (_Cancellable, pool.connection_class), {})
-    blocking = Client(
-        connection_pool=BlockingConnectionPool.from_url(
-            url,
-            protocol=2,
-            max_connections=blocking_connections,
-            timeout=2,
-            socket_timeout=None,
-            socket_connect_timeout=2,
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 0),
-        )
-    )
+    never = Retry(NoBackoff(), 0)
+    blocking = _client(url, blocking_connections, socket_timeout=None, socket_keepalive=True, retry=never)
     try:
         try:
             await redis.ping()
@@ -101,6 +83,11 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
             await blocking.aclose()
         await redis.connection_pool.disconnect()
         await blocking.connection_pool.disconnect()
+
+
+def _client(url: str, connections: int, **options: Any) -> Client:
+    common = {"protocol": 2, "max_connections": connections, "timeout": 2, "socket_connect_timeout": 2}
+    return Client(connection_pool=BlockingConnectionPool.from_url(url, **common, **options))
 
 
 def check(url: str) -> None:
@@ -178,3 +165,14 @@ class Reconnect:
             logger.warning("redis_disconnected", reader=self._what, error=type(error).__name__)
         self._failures += 1
         await asyncio.sleep(random.uniform(0.1, min(5.0, 0.1 * 2.0**self._failures)))
+
+    async def insist(self, action: Callable[[], Awaitable[T]]) -> T:
+        """What `action` returns, which is tried again while Redis is away."""
+        while True:
+            try:
+                result = await action()
+            except DISCONNECTED as error:
+                await self.failed(error)
+            else:
+                self.succeeded()
+                return result

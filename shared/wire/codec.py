@@ -3,6 +3,7 @@
 Anything that is not exactly such a message raises `CodecError`; nothing is executed, guessed or repaired.
 """
 
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,11 +17,6 @@ MAX_BYTES: Final = 8 << 20
 T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder()
-_job = msgspec.msgpack.Decoder(Job)
-_chunk = msgspec.msgpack.Decoder(Chunk)
-_hint = msgspec.msgpack.Decoder(Hint)
-_reply = msgspec.msgpack.Decoder(Reply)
-_card = msgspec.msgpack.Decoder(Announced)
 
 
 class CodecError(ValueError):
@@ -43,16 +39,11 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T:
         raise CodecError(str(error)) from error
 
 
-def decode_job(data: bytes) -> Job:
-    return _decode(_job, data)
-
-
-def decode_chunk(data: bytes) -> Chunk:
-    return _decode(_chunk, data)
-
-
-def decode_hint(data: bytes) -> Hint:
-    return _decode(_hint, data)
+decode_job = partial(_decode, msgspec.msgpack.Decoder(Job))
+decode_chunk = partial(_decode, msgspec.msgpack.Decoder(Chunk))
+decode_hint = partial(_decode, msgspec.msgpack.Decoder(Hint))
+decode_card = partial(_decode, msgspec.msgpack.Decoder(Announced))
+_reply = msgspec.msgpack.Decoder(Reply)
 
 
 def decode_reply(data: bytes) -> Reply:
@@ -61,10 +52,6 @@ def decode_reply(data: bytes) -> Reply:
     if isinstance(reply, Proposal):
         _check_tree(reply)
     return reply
-
-
-def decode_card(data: bytes) -> Announced:
-    return _decode(_card, data)
 
 
 def _check_tree(proposal: Proposal) -> None:

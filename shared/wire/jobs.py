@@ -90,8 +90,6 @@ class JobStore:
         self._orphan_cursor = "0-0"
         self._entries: dict[str, bytes] = {}  # request ids that were delivered, with their stream entries
 
-    # ------------------------------------------------------------ gateway
-
     async def submit(self, job: Job, limit: int, reader: str = "", admission: Admission | None = None) -> ScriptOutcome:
         """Admit and queue a job: `OK`, or `DUPLICATE` if its id was submitted before.
 
@@ -119,8 +117,6 @@ class JobStore:
         """The queue now. It does not count the jobs of a verifier that died, because they were taken once."""
         waiting, oldest_ms = await scripts.QUEUE.run(self._redis, [keys.lanes(self._model)], [])
         return Queue(int(waiting), int(oldest_ms))
-
-    # ------------------------------------------------------------ verifier
 
     async def next_job(self, owner: str, block_ms: int) -> str | None:
         """The id of a job that no verifier was given yet, waiting up to `block_ms` for one."""

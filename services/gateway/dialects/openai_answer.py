@@ -1,7 +1,7 @@
 """What the answers of OpenAI's two older APIs share: the chunks of a stream, and the object that they add up to."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -19,13 +19,6 @@ _OURS: Final = ("speculative", "token_ids", "trace")  # members of a choice that
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class OpenAIRequest(Protocol):
-    """A request that may be streamed."""
-
-    @property
-    def stream_options(self) -> StreamOptions: ...
-
-
 class OpenAIAnswer:
     """A stream in the order that every client expects: beginning, pieces, finish chunks, usage if asked for, end mark.
 
@@ -33,11 +26,11 @@ class OpenAIAnswer:
     """
 
     def __init__(
-        self, request: OpenAIRequest, identity: Identity, usage: UsageTally, prefix: str, kind: str, chunk_kind: str
+        self, options: StreamOptions, identity: Identity, usage: UsageTally, prefix: str, kind: str, chunk_kind: str
     ) -> None:
         model = identity.prepared.model
-        self._counts_at_end = request.stream_options.include_usage
-        self._counts_always = request.stream_options.continuous_usage_stats
+        self._counts_at_end = options.include_usage
+        self._counts_always = options.continuous_usage_stats
         self._prepared = identity.prepared
         self._usage = usage
         self._head = {

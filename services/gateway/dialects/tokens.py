@@ -2,28 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from services.gateway.formats.parts import Part, PartParser, Text
 from services.gateway.generation.choice import CommittedToken
 from services.gateway.generation.text import Detokenizer
 from services.gateway.models.served_model import Lexicon
+from services.gateway.requests.fields import GenerationFields
 from shared.wire.messages import TokenLogprob
 
 # JSON has no infinity; this is what OpenAI documents for "as good as impossible".
 _LOWEST: Final = -9999.0
 
 
-class Traceable(Protocol):
-    """A request that may ask for the tokens beside the text."""
-
-    @property
-    def return_token_ids(self) -> bool: ...
-    @property
-    def speculative_trace(self) -> bool: ...
-
-
-def traces(request: Traceable, pieces: Sequence[CommittedToken]) -> dict[str, Any]:
+def traces(request: GenerationFields, pieces: Sequence[CommittedToken]) -> dict[str, Any]:
     """The tokens' ids and sources, if the request asked for them."""
     asked: dict[str, Any] = {}
     if request.return_token_ids:

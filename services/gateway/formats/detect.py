@@ -1,6 +1,6 @@
 """Finds the format that a model writes from its chat template."""
 
-from services.gateway.formats.format import Format, PlainFormat
+from services.gateway.formats.format import Format
 from services.gateway.formats.harmony import CHANNEL, MESSAGE, HarmonyFormat
 from services.gateway.formats.hermes import Hermes
 from services.gateway.formats.lark import TokenOf
@@ -17,7 +17,7 @@ def detect(template: str | None, token: TokenOf, tools: bool) -> Format:
     in a format without a parser here, the format explains the tools itself. `token` finds the control token with
     exactly that text."""
     if template is None:
-        return PlainFormat()
+        return Format()
     thinking = thinking_style(template)
     if CHANNEL in template and MESSAGE in template:
         return HarmonyFormat(thinking, token)

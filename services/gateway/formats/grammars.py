@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from services.gateway.errors import ApiError, invalid
+from services.gateway.errors import invalid
 from services.gateway.formats.schema_faults import Fault, find_fault, one_line
 from services.gateway.requests.types import Output
 from shared.law.grammar import GrammarError, Grammars, bounded, check_size, lark_of_gbnf, lark_of_regex, refusal
@@ -48,8 +48,9 @@ class Composer:
             own = _definition(output) if output is not None else None
             grammar = _composed(lark, own)
             if grammar not in self._good:
-                if output is not None and own is not None:
-                    _check(output, own)
+                fault = schema_fault(own["json_schema"]) if own is not None and "json_schema" in own else None
+                if fault is not None:
+                    raise invalid(param, f"{'.'.join((param, *fault.path))}: {fault.reason}.", CODE)
                 self._grammars.compile(grammar)
         except GrammarError as error:
             raise invalid(param, f"'{param}' cannot be enforced: {one_line(str(error))}.", CODE) from None
@@ -66,27 +67,12 @@ def _composed(lark: str, output: Mapping[str, Any] | None) -> str:
 def _definition(output: Output) -> dict[str, Any]:
     """An output as a separate grammar, so that its names cannot clash."""
     if not isinstance(output.source, str):
-        return {"json_schema": {**output.source, "x-guidance": {**SPACING, **_style(output.source)}}}
+        own = output.source.get("x-guidance")
+        style = {**SPACING, **(own if isinstance(own, Mapping) else {})}
+        return {"json_schema": {**output.source, "x-guidance": style}}
     if output.kind == "regex":
         return {"lark_grammar": lark_of_regex(output.source)}
     return {"lark_grammar": lark_of_gbnf(output.source) if output.kind == "gbnf" else output.source}
-
-
-def _style(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    style = schema.get("x-guidance")
-    return style if isinstance(style, Mapping) else {}
-
-
-def _check(output: Output, own: Mapping[str, Any]) -> None:
-    if isinstance(output.source, str):
-        return
-    fault = schema_fault(own["json_schema"])
-    if fault is not None:
-        raise _refused(output.param, fault)
-
-
-def _refused(param: str, fault: Fault) -> ApiError:
-    return invalid(param, f"{'.'.join((param, *fault.path))}: {fault.reason}.", CODE)
 
 
 def schema_fault(schema: Mapping[str, Any]) -> Fault | None:

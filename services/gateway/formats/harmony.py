@@ -6,19 +6,19 @@ The answer begins behind `<|start|>assistant`:
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from services.gateway.formats.enforcing import enforceable_tools
-from services.gateway.formats.format import ThinkingSpan, callable_tools
+from services.gateway.formats.format import Format, callable_tools
 from services.gateway.formats.json_call import pass_object
 from services.gateway.formats.lark import Lark, TokenOf, json_value, literal
 from services.gateway.formats.parts import PartParser
 from services.gateway.formats.reader import SoughtMarks, Steps
 from services.gateway.formats.sink import NewId, PartSink, random_id
 from services.gateway.formats.step_parser import StepParser
-from services.gateway.formats.thinking import ThinkingStyle
-from services.gateway.requests.types import Reasoning, Tool, ToolChoice
+from services.gateway.formats.thinking import ThinkingSpan, ThinkingStyle
+from services.gateway.requests.types import Tool, ToolChoice
 
 START: Final = "<|start|>"
 CHANNEL: Final = "<|channel|>"
@@ -35,7 +35,7 @@ _BODY_END: Final = SoughtMarks(_ENDS)
 _RECIPIENT: Final = re.compile(r"to=(?:functions\.)?([^\s<]+)")
 
 
-class HarmonyFormat:
+class HarmonyFormat(Format):
     """An answer's last message is `final` or one call: its end mark ends the generation."""
 
     name = "harmony"
@@ -43,22 +43,10 @@ class HarmonyFormat:
     takes_tools = True
 
     def __init__(self, thinking: ThinkingStyle, token: TokenOf, new_id: NewId = random_id) -> None:
-        self._thinking = thinking
+        super().__init__(thinking)
         self._token = token
         self._new_id = new_id
         self.span = ThinkingSpan(f"{CHANNEL}analysis{MESSAGE}", END, END)
-
-    def instructions(self, tools: Sequence[Tool]) -> str:
-        return ""
-
-    def call_id(self, id: str) -> str:
-        return id
-
-    def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
-        return self._thinking.variables(reasoning)
-
-    def budget(self, reasoning: Reasoning) -> int | None:
-        return self._thinking.budget(reasoning)
 
     def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
         sink = PartSink(callable_tools(tools, choice), parallel=choice.parallel, new_id=self._new_id)

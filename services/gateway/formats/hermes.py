@@ -8,7 +8,7 @@ from services.gateway.formats.json_call import JsonCall
 from services.gateway.formats.lark import Lark, call_object, literal
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import PartSink
-from services.gateway.formats.syntax import OpenedCalls
+from services.gateway.formats.syntax import CallSyntax
 from services.gateway.requests.types import Tool
 
 _OPEN: Final = "<tool_call>"
@@ -16,12 +16,10 @@ _CLOSE: Final = "</tool_call>"
 _LINE: Final = literal("\n")
 
 
-class Hermes(OpenedCalls):
+class Hermes(CallSyntax):
     name = "hermes"
     openers = (_OPEN,)
-    bare = ""
     marks = (_OPEN, _CLOSE)
-    opener = _OPEN
     separator = _LINE
 
     def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:

@@ -8,13 +8,14 @@ from services.gateway.formats.json_call import JsonCall
 from services.gateway.formats.lark import Lark, call_object
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import PartSink
+from services.gateway.formats.syntax import CallSyntax
 from services.gateway.requests.types import Tool
 
 _TAG: Final = "<|python_tag|>"
 _BARE: Final = r"\{\s*\"name\""  # an answer may be JSON, but one that begins like a call must be a call
 
 
-class Llama3:
+class Llama3(CallSyntax):
     name = "llama3"
     openers = (_TAG,)
     bare = "{"

@@ -9,7 +9,7 @@ from services.gateway.formats.json_call import JsonCall, pass_object
 from services.gateway.formats.lark import Lark, call_object, json_value, literal
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import PartSink
-from services.gateway.formats.syntax import OpenedCalls
+from services.gateway.formats.syntax import CallSyntax
 from services.gateway.requests.types import Tool
 
 _OPEN: Final = "[TOOL_CALLS]"
@@ -18,16 +18,12 @@ _ID: Final = "[CALL_ID]"
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:/-]+")
 
 
-class Mistral(OpenedCalls):
+class Mistral(CallSyntax):
     """`lists`: the model writes the older form. The parser reads both forms."""
 
     name = "mistral"
     openers = (_OPEN,)
-    bare = ""
     marks = (_OPEN, _ARGUMENTS, _ID)
-
-    opener = _OPEN
-    separator = ""
 
     def __init__(self, *, lists: bool) -> None:
         self.lists = lists

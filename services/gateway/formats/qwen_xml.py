@@ -12,7 +12,7 @@ from services.gateway.formats.lark import Lark, json_value, literal
 from services.gateway.formats.reader import Reader, SoughtMarks, Steps
 from services.gateway.formats.schema_types import kinds, typed
 from services.gateway.formats.sink import PartSink
-from services.gateway.formats.syntax import OpenedCalls
+from services.gateway.formats.syntax import CallSyntax
 from services.gateway.requests.types import Tool
 
 _FUNCTION: Final = "<function="
@@ -24,10 +24,9 @@ _TAG_END: Final = SoughtMarks((">", "\n"))
 _VALUE_END: Final = SoughtMarks((_END,))
 
 
-class QwenXml(OpenedCalls):
+class QwenXml(CallSyntax):
     """`prefix` stands before the tag's name: Seed-OSS has `seed:`."""
 
-    bare = ""
     separator = _LINE
 
     def __init__(self, prefix: str = "") -> None:
@@ -35,7 +34,6 @@ class QwenXml(OpenedCalls):
         self.open, self.close = f"<{prefix}tool_call>", f"</{prefix}tool_call>"
         self.openers = (self.open, _FUNCTION)  # models sometimes forget the outer tag
         self.marks = (self.open, self.close)
-        self.opener = self.open
 
     def body(self, lark: Lark, tools: Sequence[Tool]) -> str:
         function = lark.rule("function", " | ".join(_function(lark, tool) for tool in tools))

@@ -64,8 +64,8 @@ class _Search:
 
     def _parts(self, node: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
         target = _target(node)
-        found = self._resolve(target) if target else None
-        if target and found is not None:
+        found = resolve(self._root, target) if target else None
+        if target and isinstance(found, Mapping):
             yield target, found
         for keyword, value in node.items():
             parts: list[tuple[Path, object]] = []
@@ -76,14 +76,6 @@ class _Search:
             elif keyword in _SINGLES:
                 parts = [((keyword,), value)]
             yield from (((*path, *steps), part) for steps, part in parts if isinstance(part, Mapping))
-
-    def _resolve(self, path: Path) -> Mapping[str, Any] | None:
-        node: Any = self._root
-        for step in path:
-            if not isinstance(node, Mapping) or step not in node:
-                return None
-            node = node[step]
-        return node if isinstance(node, Mapping) else None
 
     def _try(self, part: Mapping[str, Any]) -> str:
         """Why a part cannot be enforced; keeps its references resolvable."""
@@ -111,7 +103,20 @@ def _target(node: Mapping[str, Any]) -> Path | None:
     reference = node.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
-    return tuple(step.replace("~1", "/").replace("~0", "~") for step in reference[1:].split("/")[1:])
+    return pointer(reference)
+
+
+def pointer(reference: str) -> Path:
+    """The steps of a reference such as `#/$defs/node` (RFC 6901)."""
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in reference.removeprefix("#").split("/")[1:])
+
+
+def resolve(root: Mapping[str, Any], path: Path) -> Any:
+    """What `path` leads to; None if it leads to nothing."""
+    at: Any = root
+    for step in path:
+        at = at.get(step) if isinstance(at, Mapping) else None
+    return at
 
 
 def _sentence(reason: str, keyword: str) -> str:

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from services.gateway.formats.schema_faults import pointer, resolve
+
 _ALL: Final = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 _DEPTH: Final = 16  # nesting of references and alternatives; a schema may refer to itself
 _WORDS: Final = {"True": "true", "False": "false", "None": "null"}  # models that think in Python
@@ -34,15 +36,9 @@ def _kinds(schema: Any, root: Mapping[str, Any], depth: int) -> frozenset[str]:
     for part in schema.get("allOf") or ():
         allowed &= _kinds(part, root, depth - 1)
     if isinstance(reference := schema.get("$ref"), str):
-        allowed &= _kinds(_resolve(root, reference), root, depth - 1)
+        within = reference == "#" or reference.startswith("#/")
+        allowed &= _kinds(resolve(root, pointer(reference)) if within else None, root, depth - 1)
     return allowed or _ALL
-
-
-def _resolve(root: Mapping[str, Any], reference: str) -> Any:
-    at: Any = root
-    for step in reference.removeprefix("#").strip("/").split("/") if reference != "#" else ():
-        at = at.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(at, Mapping) else None
-    return at
 
 
 def _kind(value: Any) -> str:

@@ -57,7 +57,6 @@ class PartSink:
         return name in self._names
 
     def begin(self, name: str) -> None:
-        """Begin a call."""
         self.separate()
         self._last = None
         self._calls += 1

@@ -1,25 +1,33 @@
 """The formats of models that write thinking and calls between marks in their text."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from typing import Final
 
 from services.gateway.formats.enforcing import enforceable_tools
-from services.gateway.formats.format import ThinkingSpan, callable_tools
+from services.gateway.formats.format import Format, callable_tools
 from services.gateway.formats.lark import Lark, TokenOf, expression
 from services.gateway.formats.parts import PartParser, PlainParser
 from services.gateway.formats.sink import NewId, PartSink, random_id
 from services.gateway.formats.syntax import CallSyntax
 from services.gateway.formats.tagged_parser import TaggedParser
 from services.gateway.formats.thinking import ThinkingStyle
-from services.gateway.formats.untaught import instructions
-from services.gateway.requests.types import Reasoning, Tool, ToolChoice
+from services.gateway.requests.types import Tool, ToolChoice
 
 _GAP: Final = r"/\n{0,2}/"  # white space before a call or output: what models write, at most
+# For models whose chat template knows no tools: they are told to write calls in Hermes' form.
+_INSTRUCTIONS: Final = (
+    "You can call these functions:\n<tools>\nLISTED\n</tools>\n\n"
+    "To call one, answer with its name and its arguments in this form, once for each call:\n"
+    '<tool_call>\n{"name": "function name", "arguments": {"parameter": "value"}}\n</tool_call>\n\n'
+    "What it returned is then told to you between <tool_response> and </tool_response>. "
+    "Answer in plain text if no function helps."
+)
 _ID_LENGTH: Final = 9  # the shape that Mistral's templates require
 
 
-class TaggedFormat:
+class TaggedFormat(Format):
     """Thinking as `thinking` has it, then text with calls as `syntax` has them.
 
     `takes_tools`: the chat template explains tools. Without it the calls must be Hermes'.
@@ -35,29 +43,26 @@ class TaggedFormat:
         short_ids: bool = False,
         new_id: NewId = random_id,
     ) -> None:
+        super().__init__(thinking)
         self.name = syntax.name
-        self.span: ThinkingSpan | None = thinking.span
+        self.span = thinking.span
         self.marks = (*syntax.marks, *((self.span.start, self.span.end) if self.span is not None else ()))
         self.takes_tools = takes_tools
         self._syntax = syntax
-        self._thinking = thinking
         self._token = token
         self._short_ids = short_ids
         self._new_id = new_id
 
     def instructions(self, tools: Sequence[Tool]) -> str:
-        return "" if self.takes_tools else instructions(tools)
+        if self.takes_tools or not tools:
+            return ""
+        listed = "\n".join(json.dumps(tool.openai()["function"], ensure_ascii=False) for tool in tools)
+        return _INSTRUCTIONS.replace("LISTED", listed)
 
     def call_id(self, id: str) -> str:
         if not self._short_ids or (len(id) == _ID_LENGTH and id.isascii() and id.isalnum()):
             return id
         return hashlib.sha256(id.encode()).hexdigest()[:_ID_LENGTH]
-
-    def variables(self, reasoning: Reasoning) -> Mapping[str, object]:
-        return self._thinking.variables(reasoning)
-
-    def budget(self, reasoning: Reasoning) -> int | None:
-        return self._thinking.budget(reasoning)
 
     def parser(self, tools: Sequence[Tool], choice: ToolChoice, *, opened: bool) -> PartParser:
         allowed = callable_tools(tools, choice)

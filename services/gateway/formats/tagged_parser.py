@@ -1,27 +1,13 @@
 """The parser of models that write thinking and calls between marks in their text."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
-from services.gateway.formats.format import ThinkingSpan
-from services.gateway.formats.reader import Reader, SoughtMarks, Steps
+from services.gateway.formats.reader import SoughtMarks, Steps
 from services.gateway.formats.sink import PartSink
 from services.gateway.formats.step_parser import StepParser
+from services.gateway.formats.syntax import CallSyntax
+from services.gateway.formats.thinking import ThinkingSpan
 from services.gateway.requests.types import Tool
-
-
-class CallReader(Protocol):
-    """How to find and read calls. `openers` begin one anywhere, `bare` only where nothing else has begun."""
-
-    @property
-    def openers(self) -> tuple[str, ...]: ...
-    @property
-    def bare(self) -> str: ...
-    def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
-        """Read from after the opener; False if there is no complete call. The opener `bare` has not been read.
-
-        Releases `reader` once it is certain that a call begins.
-        """
 
 
 class TaggedParser(StepParser):
@@ -34,7 +20,7 @@ class TaggedParser(StepParser):
         self,
         sink: PartSink,
         span: ThinkingSpan | None,
-        syntax: CallReader | None,
+        syntax: CallSyntax | None,
         tools: Mapping[str, Tool],
         *,
         opened: bool,

@@ -4,8 +4,17 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from services.gateway.formats.format import ThinkingSpan
 from services.gateway.requests.types import Reasoning
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingSpan:
+    """The texts around a model's thinking, and what to write to make it stop (it ends with `end`)."""
+
+    start: str
+    end: str
+    close: str
+
 
 # A model that is told to stop thinking ends its line first, as it would by itself.
 SPANS: Final = (

@@ -26,8 +26,8 @@ class DraftStatistics:
         self.accepted = 0
         self.rounds = 0
         self.tokens = 0
-        self._verified_at: list[int] = []
-        self._accepted_at: list[int] = []
+        self._verified_at: Counter[int] = Counter()  # drafts that were compared, by offset
+        self._accepted_at: Counter[int] = Counter()
         self._sources: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._lengths: Counter[int] = Counter()  # of rounds that verified drafts, by how many were accepted
@@ -44,14 +44,10 @@ class DraftStatistics:
             self._lengths[chunk.accepted] += 1
         if chunk.reason:
             self._reasons[chunk.reason] += 1
-        for source in chunk.sources:
-            if source:
-                self._sources[source] += 1
+        self._sources.update(filter(None, chunk.sources))
         # The walk stops at the first refusal: rows behind it were decoded but say nothing about their offset.
-        self._grow(chunk.tried)
-        for offset in range(chunk.tried):
-            self._verified_at[offset] += 1
-            self._accepted_at[offset] += offset < chunk.accepted
+        self._verified_at.update(range(chunk.tried))
+        self._accepted_at.update(range(min(chunk.tried, chunk.accepted)))
 
     def merge(self, other: "DraftStatistics") -> None:
         """Add another answer's sums."""
@@ -62,22 +58,21 @@ class DraftStatistics:
         self._sources.update(other._sources)
         self._reasons.update(other._reasons)
         self._lengths.update(other._lengths)
-        self._grow(len(other._verified_at))
-        for offset, (verified, accepted) in enumerate(zip(other._verified_at, other._accepted_at, strict=True)):
-            self._verified_at[offset] += verified
-            self._accepted_at[offset] += accepted
+        self._verified_at.update(other._verified_at)
+        self._accepted_at.update(other._accepted_at)
 
     def report(self) -> dict[str, object]:
         """The `speculative` object of an answer. Rates are 0 where nothing was drafted."""
         commonest = self._reasons.most_common(1)
-        rates = zip(self._accepted_at, self._verified_at, strict=True)
         return {
             "drafted": self.drafted,
             "accepted": self.accepted,
             "rounds": self.rounds,
             "tokens_per_round": round(self.tokens / self.rounds, 4) if self.rounds else 0.0,
             "acceptance_rate": round(self.accepted / self.drafted, 4) if self.drafted else 0.0,
-            "acceptance_per_offset": [round(accepted / verified, 4) for accepted, verified in rates],
+            "acceptance_per_offset": [
+                round(self._accepted_at[offset] / verified, 4) for offset, verified in sorted(self._verified_at.items())
+            ],
             "reason": commonest[0][0] if commonest and not self.drafted else None,
             "by_source": dict(sorted(self._sources.items())),
         }
@@ -94,8 +89,3 @@ class DraftStatistics:
             "num_draft_tokens": self.drafted,
             "num_accepted_tokens": self.accepted,
         }
-
-    def _grow(self, length: int) -> None:
-        missing = length - len(self._verified_at)
-        self._verified_at += [0] * missing
-        self._accepted_at += [0] * missing

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from services.gateway.errors import invalid
-from services.gateway.formats.format import Format, PlainFormat
+from services.gateway.formats.format import Format
 from services.gateway.formats.parts import PartParser, PlainParser
 from services.gateway.models.directory import ModelDirectory
 from services.gateway.models.served_model import Lexicon, ServedModel
@@ -64,7 +64,7 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
     model, lexicon, prompts = await read(request, directory, stores)
     # A document is only text, and so is its continuation: neither thinking nor calls.
     converses = request.converses
-    format: Format = lexicon.format if converses else PlainFormat()
+    format = lexicon.format if converses else Format()
     opened = converses and lexicon.opens(prompts[0])
     grammar = await _grammar(request, lexicon, format, opened)
     thinking = lexicon.thinking(format.budget(request.reasoning), opened) if converses else None

@@ -24,7 +24,6 @@ class UsageTally:
         self._finished: dict[int, Finished] = {}
 
     def saw(self, event: Event) -> None:
-        """Count one event."""
         if isinstance(event, Delta):
             self._first = self._clock() if self._first is None else self._first
             self.tokens += len(event.pieces)

@@ -92,11 +92,7 @@ class Account:
             self._metrics.prompt_tokens.labels(model).inc(prompt_tokens)
             self._metrics.generation_tokens.labels(model).inc(self._tokens)
             self._metrics.duration.labels(model).observe(now - self._started)
-        counts = {
-            "rounds": self._statistics.rounds,
-            "drafted": self._statistics.drafted,
-            "accepted": self._statistics.accepted,
-        }
+        counts = {name: getattr(self._statistics, name) for name in ("rounds", "drafted", "accepted")}
         logger.info(
             "request_finished",
             request_id=self._request_id,

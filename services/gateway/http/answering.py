@@ -16,7 +16,7 @@ from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
 from services.gateway.generation.choice import Event, Finished
 from services.gateway.generation.generator import AnswerEvents
 from services.gateway.generation.merged_events import MergedEvents
-from services.gateway.generation.preparation import Prepared, prepare
+from services.gateway.generation.preparation import prepare
 from services.gateway.generation.usage import UsageTally
 from services.gateway.http.account import Account
 from services.gateway.http.attempts import HEADER
@@ -84,14 +84,14 @@ class Endpoint:
         """Answer, whole or streamed. Raises `ApiError` only before headers."""
         gateway = request.app[GATEWAY]
         async with Holdings() as holdings:
-            holdings.enter(gateway.activity.enter())
-            account = holdings.enter(_accounted(request, gateway))
+            holdings.enter_context(gateway.activity.enter())
+            account = holdings.enter_context(_accounted(request, gateway))
             _refuse_resumption(request)
             body = await read_body(request)
             exchange = self._dialect.parse(body)
             content = request.path.encode() + b" " + body
             attempt = gateway.attempts.one(request.headers.get(HEADER), request[CALLER], content, request[ANSWER_ID])
-            await holdings.enter_async(attempt)
+            await holdings.enter_async_context(attempt)
             return await self.deliver(await _admit(request, exchange, account, holdings))
 
     async def deliver(self, admitted: AdmittedExchange) -> web.StreamResponse:
@@ -137,14 +137,19 @@ async def _admit(request: web.Request, exchange: Exchange, account: Account, hol
     """Everything before the first token. Raises `ApiError`."""
     gateway = request.app[GATEWAY]
     stores = gateway.stores.of(request[CALLER])
-    prepared = (await _prepare(exchange, gateway, stores)).traced(account.traceparent)
+    try:
+        await exchange.resolve(stores)
+        prepared = await prepare(exchange.generation(), gateway.directory, stores, gateway.timeout_ms)
+    except DISCONNECTED as error:
+        raise unavailable(REDIS_DOWN) from error
+    prepared = prepared.traced(account.traceparent)
     account.prepare(prepared)
     headers = _warn([*prepared.warnings, *exchange.warnings], request[REQUEST_ID])
     return AdmittedExchange(
         request=request,
         exchange=exchange,
         identity=Identity(id=request[ANSWER_ID], created=int(time.time()), prepared=prepared),
-        events=await holdings.enter_async(gateway.generator.run(prepared, request[CALLER])),
+        events=await holdings.enter_async_context(gateway.generator.run(prepared, request[CALLER])),
         usage=UsageTally(prepared),
         account=account,
         stores=stores,
@@ -183,14 +188,6 @@ async def read_body(request: web.Request) -> bytes:
     except web.HTTPRequestEntityTooLarge:
         limit = request.client_max_size >> 20
         raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None
-
-
-async def _prepare(exchange: Exchange, gateway: Gateway, stores: Stores) -> Prepared:
-    try:
-        await exchange.resolve(stores)
-        return await prepare(exchange.generation(), gateway.directory, stores, gateway.timeout_ms)
-    except DISCONNECTED as error:
-        raise unavailable(REDIS_DOWN) from error
 
 
 def _warn(warnings: Sequence[str], request_id: str) -> dict[str, str]:

@@ -1,15 +1,35 @@
-"""A request's body as checked fields: JSON to an object, an object to a model, and a validation error to one clear
-line."""
+"""JSON bodies as pydantic models, which check requests, build answers and describe both in the OpenAPI document.
+
+JSON to an object, an object to a model, a validation error to one clear line; and a model to an answer.
+"""
 
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from services.gateway.errors import ApiError, invalid
 from services.gateway.requests.bounds import check_shape
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class Given(BaseModel):
+    """A request's body: unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Reply(BaseModel):
+    """An answer's body."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def reply(body: BaseModel) -> web.Response:
+    """The answer; fields that are None are left out."""
+    return web.Response(body=body.model_dump_json(exclude_none=True).encode(), content_type="application/json")
 
 
 def parse_object(data: bytes) -> dict[str, Any]:

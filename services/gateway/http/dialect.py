@@ -46,18 +46,21 @@ def whole(answer: Answer[Told], events: Sequence[Event]) -> dict[str, object]:
     return answer.whole(told)
 
 
-class Exchange(Protocol):
-    """A checked request of some dialect, and its answer."""
+class Exchange:
+    """A checked request of some dialect, and its answer. Refers to nothing and stores nothing, unless a dialect does.
 
-    @property
-    def streaming(self) -> bool: ...
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What the request asks for and the answer will lack, one line each."""
+    `warnings` say what the request asks for and the answer will lack, one line each.
+    """
 
-    def generation(self) -> GenerationRequest: ...
+    streaming: bool
+    warnings: Sequence[str] = ()
+
+    def generation(self) -> GenerationRequest:
+        raise NotImplementedError
+
     def answer(self, identity: Identity, usage: UsageTally) -> Answer[Any]:
         """`usage` has counted every event before the answer takes it."""
+        raise NotImplementedError
 
     async def resolve(self, stores: Stores) -> None:
         """Fetch what the request refers to. Call it before `generation`. Raises `ApiError`."""
@@ -77,31 +80,22 @@ class RequestBody(Protocol):
 B = TypeVar("B", bound=RequestBody)
 
 
-class StatelessExchange(Generic[B]):
-    """An exchange that refers to nothing and stores nothing."""
+class StatelessExchange(Exchange, Generic[B]):
+    """An exchange that its body describes."""
 
     def __init__(
         self, body: B, answer: Callable[[B, Identity, UsageTally], Answer[Any]], warnings: Sequence[str] = ()
     ) -> None:
         self.body = body
+        self.streaming = body.stream
         self.warnings = warnings
         self._answer = answer
-
-    @property
-    def streaming(self) -> bool:
-        return self.body.stream
 
     def generation(self) -> GenerationRequest:
         return self.body.generation()
 
     def answer(self, identity: Identity, usage: UsageTally) -> Answer[Any]:
         return self._answer(self.body, identity, usage)
-
-    async def resolve(self, stores: Stores) -> None:
-        pass
-
-    async def keep(self, stores: Stores) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)

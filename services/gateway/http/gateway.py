@@ -13,14 +13,13 @@ from services.gateway.http.background_work import Background
 from services.gateway.http.guard import Guard
 from services.gateway.http.sse import HEARTBEAT_S
 from services.gateway.models.directory import ModelDirectory
-from services.gateway.monitoring.loop_health import Contact, LoopHealth
+from services.gateway.monitoring.loop_health import LoopHealth
 from services.gateway.monitoring.metrics import Metrics
 from services.gateway.monitoring.watch import FleetWatch
 from services.gateway.storage.follow import LogFollower
 from services.gateway.storage.record_follower import RecordFollower
 from services.gateway.storage.stores import Stores
 from shared.process.spans import Tracer
-from shared.process.tracing import NoTracer
 from shared.wire.broker import Broker
 
 
@@ -37,18 +36,17 @@ class Gateway:
     timeout_ms: int
     follower: LogFollower
     loop_health: LoopHealth
-    contact: Contact
     attempts: Attempts
     background: Background
     record_follower: RecordFollower
     watch: FleetWatch
     activity: Activity = field(default_factory=Activity)
-    tracer: Tracer = field(default_factory=NoTracer)
+    tracer: Tracer = field(default_factory=Tracer)
     heartbeat_s: float = HEARTBEAT_S
 
     async def beaten(self) -> None:
         """Note that a heartbeat reached Redis. Raises redis-py's errors."""
-        self.contact.made()
+        self.loop_health.heard()
         await self.attempts.renew()
         cards = await self.directory.cards()
         await self.metrics.queue_metrics.look(self.broker, cards)

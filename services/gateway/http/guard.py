@@ -20,7 +20,6 @@ class Guard:
         self._anyone = anyone
 
     def replace(self, digests: Iterable[bytes]) -> None:
-        """Replace the digests."""
         self._digests = list(digests)
 
     def check(self, headers: Mapping[str, str]) -> str:

@@ -40,7 +40,6 @@ def generates(
     request: type[BaseModel],
     summary: str,
     *paths: str,
-    response: Any = None,
     endpoint: type[Endpoint] = Endpoint,
 ) -> Route:
     """The POST route of a dialect."""
@@ -50,7 +49,6 @@ def generates(
         handler=endpoint(dialect).handle,
         summary=summary,
         request=request,
-        response=response,
         stream=dialect.content_type.partition(";")[0],
         submits=True,
     )

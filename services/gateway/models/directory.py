@@ -55,7 +55,7 @@ class ModelDirectory:
     async def served(self, since: float = float("-inf")) -> list[ServedModel]:
         """The models that new requests may ask for: the default one first, the others by name. `since`: of `cards`."""
         by_name: defaultdict[str, list[VerifierCard]] = defaultdict(list)
-        for card in _serving(await self.cards(since)):
+        for card in serving(await self.cards(since)):
             by_name[card.model].append(card)
         return [_serve(by_name[name], self._names.of(name)) for name in self._names.models]
 
@@ -94,7 +94,7 @@ class ModelDirectory:
         return set(names) - living
 
     def _learn_names(self) -> None:
-        names = resolve(_serving(self.last))
+        names = resolve(serving(self.last))
         for conflict in names.conflicts:
             if conflict not in self._names.conflicts:
                 logger.warning("alias_conflict", alias=conflict.alias, model=conflict.model, means=conflict.winner)
@@ -117,7 +117,8 @@ class ModelDirectory:
         return lexicon
 
 
-def _serving(cards: Iterable[Card]) -> list[VerifierCard]:
+def serving(cards: Iterable[Card]) -> list[VerifierCard]:
+    """The verifiers that take new requests."""
     return [card for card in cards if isinstance(card, VerifierCard) and not card.draining]
 
 

@@ -49,12 +49,13 @@ class Lexicon:
     def __init__(self, model: Model) -> None:
         self._model = model  # keeps what `vocabulary` points to
         self._vocabulary = model.vocabulary
+        self.metadata = self._vocabulary.metadata
         self._hidden = frozenset(self._vocabulary.eog)
         self.n_tokens = self._vocabulary.n_tokens
         self.composer = Composer(Grammars(self._vocabulary))
         self.template = source = self._vocabulary.chat_template()
         self.bos = self._special(self._vocabulary.bos)
-        self.eos = self._special(model.metadata("tokenizer.ggml.eos_token_id"))
+        self.eos = self._special(self.metadata("tokenizer.ggml.eos_token_id"))
         template = None if source is None else ChatTemplate(source, bos=self.bos, eos=self.eos)
         self.format = detect(source, self._control, template is not None and probe(template).tools)
         # A cache: asking llama.cpp takes longer than the rest of a token's work here.
@@ -120,10 +121,6 @@ class Lexicon:
     def longest(self) -> int:
         """The most bytes that one token stands for."""
         return max(map(len, map(self.label, range(self.n_tokens))), default=1)
-
-    def metadata(self, key: str) -> str | None:
-        """What the model file says under this GGUF key."""
-        return self._model.metadata(key)
 
     def piece(self, token: int) -> bytes:
         """The bytes of a token as they belong to an answer: nothing for control and end-of-generation tokens, except

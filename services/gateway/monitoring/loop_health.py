@@ -14,11 +14,12 @@ _MEMORY_S: Final = 10.0  # the usual interval between two probes
 
 
 class LoopHealth:
-    """Measures by sleeping: every task waits as long as a sleep is late."""
+    """Measures the loop by sleeping: every task waits as long as a sleep is late."""
 
     def __init__(self) -> None:
         self._due: float | None = None  # when the sleep under way should end
         self._lags: deque[tuple[float, float]] = deque()  # (when, how late)
+        self._heard: float | None = None  # when Redis last took a heartbeat
 
     async def run(self) -> None:
         """Measure for ever."""
@@ -45,17 +46,10 @@ class LoopHealth:
         """`lag_s` as it is now."""
         return self.lag_s(asyncio.get_running_loop().time())
 
+    def heard(self) -> None:
+        """Note that Redis took a heartbeat now."""
+        self._heard = asyncio.get_running_loop().time()
 
-class Contact:
-    """When Redis last took a heartbeat."""
-
-    def __init__(self) -> None:
-        self._made: float | None = None
-
-    def made(self) -> None:
-        """Note that it did now."""
-        self._made = asyncio.get_running_loop().time()
-
-    def age(self) -> float:
-        """Seconds since; infinite if it never did."""
-        return math.inf if self._made is None else asyncio.get_running_loop().time() - self._made
+    def heartbeat_age(self) -> float:
+        """Seconds since Redis last took a heartbeat; infinite if it never did."""
+        return math.inf if self._heard is None else asyncio.get_running_loop().time() - self._heard

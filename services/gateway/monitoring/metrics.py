@@ -5,7 +5,7 @@ its dashboards need only one replacement.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -104,9 +104,6 @@ class FleetCollector(Collector):
         drafters = GaugeMetricFamily("draftmesh_drafters", "Drafters that are alive.")
         drafters.add_metric([], sum(isinstance(card, DrafterCard) for card in cards))
         yield drafters
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
 
     def _counters(self) -> Iterator[Metric]:
         sums: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -64,6 +64,3 @@ class QueueMetrics(Collector):
             used.add_metric([], self._memory[0])
             limit.add_metric([], self._memory[1])
         yield from (used, limit)
-
-    def describe(self) -> Iterator[Metric]:
-        return iter(())

@@ -38,14 +38,14 @@ class Capabilities:
 
 def probe(template: ChatTemplate) -> Capabilities:
     """The template's capabilities; `adapt` changes messages to fit them."""
-    typed = not _shows(template, [_USER], "probe-user") and _shows(template, [_typed(_USER)], "probe-user")
-    turn = _typed if typed else dict
+    parts = not _shows(template, [_USER], "probe-user") and _shows(template, [typed(_USER)], "probe-user")
+    turn = typed if parts else dict
     system, user, answer = turn(_SYSTEM), turn(_USER), turn(_ANSWER)
     mixed = [system, user, system, answer, system, user]
     of_objects = _calls(template, turn, {"probe_key": "probe-value"})
     of_text = not of_objects and _calls(template, turn, '{"probe_key": "probe-value"}')
     return Capabilities(
-        typed=typed,
+        typed=parts,
         system=_shows(template, [system, user], "probe-system"),
         system_anywhere=_shows(template, mixed, "probe-system", times=3),
         tools=(of_objects or of_text) and _shows(template, [user], "probe_tool", tools=[_TOOL]),
@@ -53,7 +53,8 @@ def probe(template: ChatTemplate) -> Capabilities:
     )
 
 
-def _typed(message: Mapping[str, object]) -> dict[str, object]:
+def typed(message: Mapping[str, object]) -> dict[str, object]:
+    """The message with its content as a list of parts."""
     return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 

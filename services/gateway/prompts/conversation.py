@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from services.gateway.prompts.capabilities import Capabilities
+from services.gateway.prompts.capabilities import Capabilities, typed
 
 Message = Mapping[str, Any]
 _PARAGRAPH = "\n\n"
@@ -25,7 +25,7 @@ def adapt(messages: Sequence[Message], able: Capabilities, preamble: str = "") -
     if not able.system:
         turns = _unlead(turns)
     turns = [_with_calls(turn, able) for turn in turns]
-    return [_typed(turn) for turn in turns] if able.typed else turns
+    return [typed(turn) for turn in turns] if able.typed else turns
 
 
 def _named(message: Message) -> dict[str, Any]:
@@ -118,10 +118,6 @@ def _call(call: Message, able: Capabilities) -> dict[str, Any]:
         except ValueError:
             arguments = {"arguments": arguments}  # arguments of a call that was cut off: templates need an object
     return {**call, "function": {**function, "arguments": arguments}}
-
-
-def _typed(turn: dict[str, Any]) -> dict[str, Any]:
-    return {**turn, "content": [{"type": "text", "text": turn["content"]}]}
 
 
 def renamed(messages: Sequence[Message], call_id: Callable[[str], str]) -> list[dict[str, Any]]:

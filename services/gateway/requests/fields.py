@@ -6,7 +6,16 @@ Unknown fields are ignored, and null means absent.
 import secrets
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from services.gateway.requests.types import RESERVED, GenerationRequest, Prompt
@@ -16,13 +25,24 @@ MAX_STOPS: Final = 16
 MAX_STOP_CHARACTERS: Final = 4096  # the event loop builds a matching table per stop string
 _MASK64: Final = (1 << 64) - 1
 
-MaxTokens = Annotated[int | None, Field(ge=-1)]  # -1: no limit, as llama.cpp and LM Studio have it
+
+def _some(value: int | None) -> int | None:
+    if value == 0:
+        raise PydanticCustomError("max_tokens", "must be at least 1, or -1 for no limit")
+    return value
+
+
+def present(value: object) -> object:
+    """An object without its nulls, which mean that a field is absent; anything else as it is."""
+    return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+
+MaxTokens = Annotated[int | None, Field(ge=-1), AfterValidator(_some)]  # -1: no limit, as in llama.cpp and LM Studio
+PRESENT: Final = BeforeValidator(present)
 
 
 class StreamOptions(BaseModel):
     """How a stream is framed."""
-
-    model_config = ConfigDict(extra="ignore")
 
     include_usage: bool = False
     continuous_usage_stats: bool = False  # vLLM's: usage so far in every chunk
@@ -30,8 +50,6 @@ class StreamOptions(BaseModel):
 
 class GenerationFields(BaseModel):
     """Fields have the names that clients use."""
-
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
     model: str | None = None
     max_tokens: MaxTokens = None
@@ -60,14 +78,7 @@ class GenerationFields(BaseModel):
         False, description="Every token with its text and the drafter that guessed it (`trace`)"
     )
 
-    @field_validator("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
-    @classmethod
-    def _some(cls, value: int | None) -> int | None:
-        if value == 0:
-            raise PydanticCustomError("max_tokens", "must be at least 1, or -1 for no limit")
-        return value
-
-    @field_validator("stop", mode="before")
+    @field_validator("stop", "stop_sequences", mode="before", check_fields=False)
     @classmethod
     def _stops(cls, value: object) -> object:
         stops = [value] if isinstance(value, str) else value

@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError, from_json
 
 from services.gateway.errors import invalid
@@ -24,17 +24,13 @@ def _schema(value: object) -> object:
 Schema = Annotated[dict[str, Any] | None, BeforeValidator(_schema)]
 
 
-class _Fields(BaseModel):
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
-
-
-class NamedSchema(_Fields):
+class NamedSchema(BaseModel):
     """OpenAI's nesting of a schema; the gateway always enforces it."""
 
     definition: Schema = Field(None, alias="schema")
 
 
-class ResponseFormat(_Fields):
+class ResponseFormat(BaseModel):
     """OpenAI's field, with llama.cpp's `schema` beside `type`."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -55,7 +51,7 @@ class ResponseFormat(_Fields):
         raise invalid(param, f"'{param}' is required.", "missing_required_parameter")
 
 
-class StructuredOutputs(_Fields):
+class StructuredOutputs(BaseModel):
     """vLLM's field."""
 
     definition: Schema = Field(None, alias="json")
@@ -67,7 +63,7 @@ class StructuredOutputs(_Fields):
     whitespace_pattern: Any = None
 
 
-class OutputFields(_Fields):
+class OutputFields(BaseModel):
     """A request may have at most one of them."""
 
     response_format: ResponseFormat | None = None
@@ -82,16 +78,15 @@ class OutputFields(_Fields):
 
     def output(self) -> Output | None:
         """What the answer must match. Raises a 400 `ApiError` if two fields ask for something."""
-        asked = [output for output in (self._formatted(), *self._plain(), *self._structured()) if output is not None]
+        asked = [output for output in self._outputs() if output is not None]
         if len(asked) > 1:
             raise invalid(asked[1].param, f"'{asked[0].param}' and '{asked[1].param}' cannot be asked for together.")
         return asked[0] if asked else None
 
-    def _formatted(self) -> Output | None:
-        return self.response_format.output() if self.response_format is not None else None
-
-    def _plain(self) -> list[Output | None]:
+    def _outputs(self) -> list[Output | None]:
+        """What each field asks for."""
         return [
+            self.response_format.output() if self.response_format is not None else None,
             _json(self.json_schema, "json_schema"),
             _regex(self.regex, "regex"),
             _regex(self.regex_pattern, "regex_pattern"),
@@ -99,6 +94,7 @@ class OutputFields(_Fields):
             _grammar(self.grammar_string, "grammar_string"),
             _grammar(self.ebnf, "ebnf"),
             Output(kind="lark", source=self.lark, param="lark") if self.lark else None,
+            *self._structured(),
         ]
 
     def _structured(self) -> list[Output | None]:

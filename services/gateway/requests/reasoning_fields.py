@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from services.gateway.requests.types import Reasoning
 
@@ -14,8 +14,6 @@ Budget = Annotated[int | None, Field(ge=-1)]  # in tokens; -1: no bound
 class ReasoningOptions(BaseModel):
     """OpenRouter's field."""
 
-    model_config = ConfigDict(extra="ignore")
-
     effort: Effort | None = None
     max_tokens: Budget = None
     enabled: bool | None = None
@@ -24,8 +22,6 @@ class ReasoningOptions(BaseModel):
 
 class ThinkingOptions(BaseModel):
     """Anthropic's field, as gateways pass it on."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Budget = None

@@ -2,7 +2,7 @@
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.errors import invalid
@@ -20,8 +20,6 @@ _FORMS: Final = '"auto", "none", "required", a function\'s name in OpenAI\'s for
 class FunctionField(BaseModel):
     """What a tool does. `strict` has no effect: arguments always match the schema."""
 
-    model_config = ConfigDict(extra="ignore")
-
     name: str = Field(min_length=1, max_length=256)
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -29,8 +27,6 @@ class FunctionField(BaseModel):
 
 class ToolField(BaseModel):
     """One of `tools`."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: str = "function"
     function: FunctionField

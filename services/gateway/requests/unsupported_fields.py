@@ -8,18 +8,6 @@ from services.gateway.errors import invalid
 _Harmless = Callable[[Any], bool]
 
 
-def _true(value: Any) -> bool:
-    return value is True
-
-
-def _false(value: Any) -> bool:
-    return value is False
-
-
-def _not_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and value <= 0
-
-
 def _among(*harmless: Any) -> _Harmless:
     return lambda value: value in harmless
 
@@ -31,9 +19,9 @@ _RULES: Final[dict[_Harmless, str]] = {
     "min_tokens min_new_tokens stop_token_ids bad_words banned_strings allowed_token_ids include_stop_str_in_output "
     "echo use_beam_search lora truncate_prompt_tokens response_prefix suffix prompt_embeds",
     _among(1): "typical_p tfs best_of tfs_z",
-    _false: "prompt_logprobs",  # 0 asks for some
-    _true: "skip_special_tokens separate_reasoning",
-    _not_positive: "top_n_sigma",
+    (lambda value: value is False): "prompt_logprobs",  # 0 asks for some
+    (lambda value: value is True): "skip_special_tokens separate_reasoning",
+    (lambda value: isinstance(value, int | float) and value <= 0): "top_n_sigma",
     _among("auto", "deepseek"): "reasoning_format",
     _among("auto", "none"): "function_call",
     _among(["text"]): "modalities",

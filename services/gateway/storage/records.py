@@ -150,7 +150,6 @@ class RecordStore:
         self._max_bytes = max_bytes
 
     def of(self, caller: str) -> "RecordStore":
-        """The records of this caller."""
         return RecordStore(self._redis, caller, max_entry_bytes=self._max_entry_bytes, max_bytes=self._max_bytes)
 
     def key(self, response_id: str) -> str:

@@ -66,7 +66,6 @@ class ResponseStore:
         self._max_bytes = max_bytes
 
     def of(self, caller: str) -> "ResponseStore":
-        """The responses of this caller."""
         return ResponseStore(self._redis, caller, max_count=self._max_count, max_bytes=self._max_bytes)
 
     async def keep(self, stored: StoredResponse) -> bool:

@@ -20,31 +20,25 @@ _PROBE_S: Final = 2.0  # orchestrators' probes give up after a few seconds
 async def live(request: web.Request) -> web.Response:
     """200 unless the event loop was blocked for seconds; does not depend on Redis or verifiers."""
     lag_s = request.app[GATEWAY].loop_health.lag
-    slow = lag_s >= SLOW_S
-    return web.json_response(
-        {"status": "slow" if slow else "ok", "lag_s": round(lag_s, 3)}, status=503 if slow else 200
-    )
+    return _report("slow" if lag_s >= SLOW_S else "ok", lag_s=round(lag_s, 3))
 
 
 async def progress(request: web.Request) -> web.Response:
     """200 unless requests of this gateway run or wait and nothing was committed for any of them for a minute."""
     gateway = request.app[GATEWAY]
     silence_s = gateway.follower.silence()
-    stalled = silence_s >= STALLED_S
-    body = {
-        "status": "stalled" if stalled else "ok",
-        "running": gateway.activity.running,
-        "silence_s": round(silence_s),
-    }
-    return web.json_response(body, status=503 if stalled else 200)
+    status = "stalled" if silence_s >= STALLED_S else "ok"
+    return _report(status, running=gateway.activity.running, silence_s=round(silence_s))
 
 
 async def ready(request: web.Request) -> web.Response:
     """200 if a request sent now would be served, else 503 with the reason."""
     missing = await _missing(request.app[GATEWAY])
-    if missing:
-        return web.json_response({"status": "unavailable", "missing": missing}, status=503)
-    return web.json_response({"status": "ready", "missing": []})
+    return _report("unavailable" if missing else "ready", missing=missing)
+
+
+def _report(status: str, **facts: object) -> web.Response:
+    return web.json_response({"status": status, **facts}, status=200 if status in ("ok", "ready") else 503)
 
 
 async def _missing(gateway: Gateway) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from aiohttp import web
 
+from services.gateway.http.bodies import Reply, reply
 from services.gateway.http.gateway import GATEWAY
-from services.gateway.http.reply import Reply, reply
 from services.gateway.models.model_info import describe
 from services.gateway.models.served_model import ServedModel
 
@@ -88,8 +88,8 @@ async def list_models(request: web.Request) -> web.Response:
     models = await request.app[GATEWAY].directory.served()
     data = [_entry(model) for model in models] + [_entry(model, alias) for model in models for alias in model.aliases]
     first, last = (data[0].id, data[-1].id) if data else (None, None)
-    listed = ModelList(data=data, first_id=first, last_id=last)
-    return reply(listed.model_copy(update={"models": []}) if "client_version" in request.query else listed)
+    catalogue: list[Any] | None = [] if "client_version" in request.query else None
+    return reply(ModelList(data=data, first_id=first, last_id=last, models=catalogue))
 
 
 async def get_model(request: web.Request) -> web.Response:

@@ -1,14 +1,14 @@
 """The models and requests behind the gateway, in llama.cpp's shapes: a model's properties, and its verifiers' slots."""
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from aiohttp import web
 from pydantic import RootModel
 
+from services.gateway.http.bodies import Reply, reply
 from services.gateway.http.gateway import GATEWAY
-from services.gateway.http.reply import Reply, reply
-from shared.wire.messages import Card, RequestStatus, Speculation, VerifierCard
+from services.gateway.models.directory import serving
+from shared.wire.messages import RequestStatus, Speculation, VerifierCard
 
 # The defaults of sampling: the values of all fields that a request does not have.
 _PARAMETERS: Final = {
@@ -80,7 +80,7 @@ async def properties(request: web.Request) -> web.Response:
     directory = request.app[GATEWAY].directory
     model = await directory.find(request.query.get("model"))
     lexicon = await directory.lexicon(model.vocabulary)
-    cards = [card for card in _verifiers(await directory.cards()) if card.model == model.name]
+    cards = [card for card in serving(await directory.cards()) if card.model == model.name]
     return reply(
         Properties(
             default_generation_settings=Defaults(n_ctx=model.n_ctx, params=_PARAMETERS),
@@ -101,13 +101,9 @@ async def slots(request: web.Request) -> web.Response:
     directory = request.app[GATEWAY].directory
     asked = request.query.get("model")
     name = None if asked is None else (await directory.find(asked)).name
-    cards = [card for card in _verifiers(await directory.cards()) if name in (None, card.model)]
+    cards = [card for card in serving(await directory.cards()) if name in (None, card.model)]
     found = [slot for card in cards for slot in _slots(card)]
     return reply(Slots(found))
-
-
-def _verifiers(cards: Iterable[Card]) -> list[VerifierCard]:
-    return [card for card in cards if isinstance(card, VerifierCard) and not card.draining]
 
 
 def _slots(card: VerifierCard) -> list[SlotView]:
@@ -118,21 +114,16 @@ def _slots(card: VerifierCard) -> list[SlotView]:
 
 
 def _slot(card: VerifierCard, index: int, request: RequestStatus | None) -> SlotView:
-    empty = SlotView(
+    return SlotView(
         id=index,
         verifier=card.id,
         model=card.model,
         n_ctx=card.n_ctx,
         speculative=card.speculation is not Speculation.OFF,
         is_processing=request is not None,
+        id_task=request.request_id if request else None,
+        n_decoded=request.offset if request else None,
+        tokens_per_round=request.tokens_per_round if request else None,
+        drafters=list(request.drafters) if request else None,
+        reason=request.reason if request else None,
     )
-    if request is None:
-        return empty
-    told = {
-        "id_task": request.request_id,
-        "n_decoded": request.offset,
-        "tokens_per_round": request.tokens_per_round,
-        "drafters": list(request.drafters),
-        "reason": request.reason,
-    }
-    return empty.model_copy(update=told)

@@ -14,9 +14,8 @@ from services.gateway.dialects.chat.request import parse_chat
 from services.gateway.errors import invalid
 from services.gateway.generation.preparation import read, render
 from services.gateway.http.answering import read_body
-from services.gateway.http.bodies import checked, parse_object
+from services.gateway.http.bodies import Given, Reply, checked, parse_object, reply
 from services.gateway.http.gateway import GATEWAY, Gateway
-from services.gateway.http.reply import Given, Reply, reply
 from services.gateway.models.served_model import Lexicon, ServedModel
 from services.gateway.requests.bounds import MAX_TOKENS, check_length
 

@@ -1,13 +1,17 @@
 """The devices of this llama.cpp: listed for processes that choose, and opened one by one by processes that compute.
 
-Asking for a device's name costs nothing. Asking for its memory costs a context on a GPU, so only `list_all`, which
-`hardware_child` calls, asks every device; other processes ask only the devices that they open.
+Asking for a device's name costs nothing. Asking for its memory costs a context on a GPU, so only `list_all` asks
+every device, in a process of its own: run as a program, this prints them as JSON. Other processes ask only the devices
+that they open.
 """
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from shared.errors import StartError
 from shared.machine import devices
@@ -47,15 +51,6 @@ class BackendDevice(Device):
         return Device(self.name, self.description, self.kind, self.memory_free, self.memory_total, self.id)
 
 
-@dataclass(frozen=True, slots=True)
-class _Nameplate:
-    """What a device tells at no cost."""
-
-    handle: int
-    name: str
-    kind: str
-
-
 def open_device(name: str, option: str) -> BackendDevice:
     """The device of our name, without asking another device or loading another backend.
 
@@ -69,7 +64,7 @@ def open_device(name: str, option: str) -> BackendDevice:
                 plugins.load(plugin)
     except LlamaError as error:
         raise StartError(option, name, str(error)) from None
-    plates = list(_nameplates(kind))
+    plates = list(_unasked(kind))
     found = devices.find(name, plates)
     if found is None:
         here = hardware.look()
@@ -94,12 +89,13 @@ def _handles() -> Iterator[int]:
         yield library.ggml("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)(index)
 
 
-def _nameplates(kind: str) -> Iterator[_Nameplate]:
+def _unasked(kind: str) -> Iterator[BackendDevice]:
+    """The devices of our `kind` with what they tell at no cost."""
     for handle in _handles():
         name = library.ggml("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)(handle).decode()
         if devices.kind_of(name) == kind:
             number = library.ggml("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)(handle)
-            yield _Nameplate(handle, name, _KINDS.get(number, "accel"))
+            yield BackendDevice(name, "", _KINDS.get(number, "accel"), 0, 0, handle=handle)
 
 
 def _described(handle: int, label: str = "") -> BackendDevice:
@@ -117,3 +113,7 @@ def _described(handle: int, label: str = "") -> BackendDevice:
         handle=handle,
         label=label,
     )
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(list_all()))

@@ -105,16 +105,11 @@ class Fitness:
         return SelfTestVerdict()
 
     def _once(self, subject: str, where: str, attempt: Callable[[], SelfTestVerdict | None]) -> SelfTestVerdict:
-        if found := self._verdicts.find(subject):
-            return found
-        with self._verdicts.one_at_a_time():
-            if found := self._verdicts.find(subject):
-                return found
+        def told() -> SelfTestVerdict | None:
             self._say(f"testing llama.cpp on {where} with weights of this kind, once: a few seconds")
-            verdict = attempt()
-            if verdict is not None:
-                self._verdicts.keep(subject, verdict)
-            return verdict or SelfTestVerdict()
+            return attempt()
+
+        return self._verdicts.once(subject, told) or SelfTestVerdict()
 
 
 def main() -> int:

@@ -75,10 +75,6 @@ class Model:
         """Tokens that a layer with a sliding window sees; 0 if no layer has one."""
         return int(C.llama_model_n_swa(self.handle))
 
-    def metadata(self, key: str) -> str | None:
-        """A metadata value as text, or None."""
-        return self.vocabulary.metadata(key)
-
     def close(self) -> None:
         if self.handle:
             C.llama_model_free(self.handle)

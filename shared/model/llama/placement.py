@@ -48,19 +48,19 @@ def look() -> tuple[Device, ...]:
     return here.devices
 
 
-def place_target(name: str, split: str = "", option: str = devices.TARGET_OPTION) -> Placement:
+def place_target(name: str, split: str = "") -> Placement:
     """The target's devices.
 
     Opens the named devices, and lists the machine's devices only for `auto`. Raises `StartError` for impossible devices
     and shares.
     """
-    names, shares = devices.parse_target(name, split, option)
+    names, shares = devices.parse_target(name, split)
     if names == (AUTO,):
         present = look()
-        return open_seen(devices.choose_target(name, split, present, option=option), present, shares, option)
-    opened = tuple(open_device(one, option) for one in names)
+        return open_seen(devices.choose_target(name, split, present), present, shares, devices.TARGET_OPTION)
+    opened = tuple(open_device(one, devices.TARGET_OPTION) for one in names)
     if any(devices.among(device, opened[:index]) for index, device in enumerate(opened)):
-        raise StartError(option, name, "names a card twice")
+        raise StartError(devices.TARGET_OPTION, name, "names a card twice")
     return Placement(opened, shares)
 
 

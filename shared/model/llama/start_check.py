@@ -10,19 +10,15 @@ from shared.model.llama.self_test import SelfTestOutcome, State
 from shared.model.llama.verdicts import SelfTestVerdict, Verdicts
 
 REBUILD: Final = "rebuild it for this processor with `make llama`, or use the container image, which runs on any"
-_SUBJECT: Final = "start"
 
 
 def hold(folder: Path, attempt: Callable[[], SelfTestOutcome] = self_test.run) -> None:
     """Return if the libraries in `folder` start here, which a child process tries once. Raises `StartError` if not."""
-    verdicts = Verdicts([folder])
-    if verdicts.find(_SUBJECT):
-        return
-    with verdicts.one_at_a_time():
-        if verdicts.find(_SUBJECT):
-            return
+
+    def start() -> SelfTestVerdict | None:
         outcome = attempt()
         if outcome.state is State.FAILED:
             raise StartError("llama.cpp", folder, f"it does not start on this processor ({outcome.what}); {REBUILD}")
-        if outcome.state is State.PASSED:
-            verdicts.keep(_SUBJECT, SelfTestVerdict())
+        return SelfTestVerdict() if outcome.state is State.PASSED else None
+
+    Verdicts([folder]).once("start", start)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +52,16 @@ class Verdicts:
             temporary.replace(self._path)
         except OSError as error:
             logger.warning("self_test_not_kept", error=str(error))
+
+    def once(self, subject: str, attempt: Callable[[], SelfTestVerdict | None]) -> SelfTestVerdict | None:
+        """The verdict about `subject`, or that of an `attempt`, which only the first of several processes makes."""
+        if found := self.find(subject):
+            return found
+        with self.one_at_a_time():
+            verdict = self.find(subject)
+            if verdict is None and (verdict := attempt()) is not None:
+                self.keep(subject, verdict)
+            return verdict
 
     @contextmanager
     def one_at_a_time(self) -> Iterator[None]:

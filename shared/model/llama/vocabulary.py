@@ -92,6 +92,7 @@ class Vocabulary:
         return [C.llama_vocab_get_text(self._vocab, token) or b"" for token in range(self.n_tokens)]
 
     def metadata(self, key: str) -> str | None:
+        """What the model file says under this GGUF key, as text; None if it says nothing."""
         size = 4096
         while True:
             buffer = ctypes.create_string_buffer(size)

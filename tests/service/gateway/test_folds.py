@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gateway.dialects.ollama.answer import OllamaContent
 from services.gateway.dialects.ollama.exchange import chat_exchange, generate_exchange
 from services.gateway.dialects.responses.exchange import ResponsesExchange
 from services.gateway.http.dialect import Exchange
@@ -49,13 +48,13 @@ def contents(stream: str) -> list[Any]:
         said = line.get("message", line)
         counts = {name: value for name, value in line.items() if name not in ("model", "created_at", "message")}
         found.append(
-            OllamaContent(
-                text=said.get("content", said.get("response")),
-                thinking=said.get("thinking", ""),
-                calls=said.get("tool_calls", []),
-                logprobs=line.get("logprobs"),
-                counts={name: counts[name] for name in list(counts)[list(counts).index("done") + 1 :]},
-            )
+            {
+                "text": said.get("content", said.get("response")),
+                "thinking": said.get("thinking", ""),
+                "calls": said.get("tool_calls", []),
+                **({"logprobs": line["logprobs"]} if "logprobs" in line else {}),
+                "counts": {name: counts[name] for name in list(counts)[list(counts).index("done") + 1 :]},
+            }
         )
     return found
 

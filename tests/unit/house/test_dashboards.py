@@ -98,11 +98,11 @@ def test_a_sum_over_gateways_would_be_noticed() -> None:
 
 def test_outcomes_in_alerts_are_ones_that_happen() -> None:
     from services.gateway.http.account import Account
-    from shared.process.tracing import NoTracer
+    from shared.process.spans import Tracer
 
     known = {"stop", "length", "tool_calls", "disconnected"}
     for status in (400, 429, 499, 500, 503, 504):
-        account = Account(Metrics(list, lambda: 0), "r", "a", NoTracer().span("s"))
+        account = Account(Metrics(list, lambda: 0), "r", "a", Tracer().span("s"))
         account.fail(ApiError(status, "m"))
         known.add(account._outcome)
     for _, expression in EXPRESSIONS:

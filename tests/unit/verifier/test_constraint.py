@@ -286,7 +286,7 @@ def test_forced_tokens_say_nothing_about_a_drafter() -> None:
     assert bench.answers["r1"] == answer
     for drafter in bench.engine.drafters:
         assert drafter.acceptance.estimate(0.9) == before[drafter.card.id]
-        assert (drafter.drafted, drafter.accepted, drafter.added) == (0, 0, 0)
+        assert (drafter.counts.drafted, drafter.counts.accepted, drafter.counts.added) == (0, 0, 0)
 
 
 # ------------------------------------------------------------ ends

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from services.verifier.engine import Engine
 from services.verifier.records import Records
 from shared.law.speedup import RowCosts
-from shared.process.tracing import NoTracer
+from shared.process.spans import Tracer
 from shared.wire.jobs import Claim
 from shared.wire.messages import Chunk, Finish
 from tests.toys import EOG, ToyTarget, job
@@ -66,7 +66,7 @@ def spans(*chunks: Chunk, lost: bool = False) -> dict[str, ReadableSpan]:
 
 
 def test_one_line_says_how_long_and_how_much() -> None:
-    line = served(NoTracer(), *rounds())
+    line = served(Tracer(), *rounds())
     assert (line["event"], line["request"], line["epoch"], line["outcome"]) == ("request_served", "r1", 2, "stop")
     assert (line["waited_ms"], line["prefill_ms"], line["decode_ms"]) == (45.0, 10.0, 21.0)
     assert (line["rounds"], line["tokens"], line["drafted"], line["accepted"]) == (3, 5, 5, 2)
@@ -105,7 +105,7 @@ def test_the_spans_of_a_request_follow_each_other_without_gaps() -> None:
 def test_however_a_request_leaves_its_line_and_its_last_span_say_so(
     chunks: list[Chunk], lost: bool, outcome: str
 ) -> None:
-    assert served(NoTracer(), *chunks, lost=lost)["outcome"] == outcome
+    assert served(Tracer(), *chunks, lost=lost)["outcome"] == outcome
     last = list(spans(*chunks, lost=lost).values())[-1]
     assert dict(last.attributes or {})["draftmesh.outcome"] == outcome
     assert last.status.is_ok is (outcome != "error") or last.status.is_unset

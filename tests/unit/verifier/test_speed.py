@@ -13,7 +13,7 @@ def decode(speed: Speed, now_s: float, *, rounds: int = 1, **changes: float) -> 
 
 def test_before_the_first_round_nothing_is_claimed() -> None:
     speed = Speed()
-    assert (speed.speedup, speed.tokens_per_round, speed.rates(5.0).tokens) == (0.0, 0.0, 0.0)
+    assert (speed.speedup, speed.tokens_per_round, speed.rates(5.0)[0]) == (0.0, 0.0, 0.0)
 
 
 def test_plain_decoding_is_as_fast_as_plain_decoding_whatever_a_round_takes_beside() -> None:
@@ -44,10 +44,8 @@ def test_tokens_per_round_are_those_of_one_request() -> None:
 def test_rates_are_of_the_last_seconds_and_the_speed_up_stays_told() -> None:
     speed = Speed()
     decode(speed, 1.0, rounds=50, tokens=2)
-    rates = speed.rates(2.0)
-    assert rates.tokens == pytest.approx(100 / WINDOW_S)
-    assert rates.plain == pytest.approx(50 / WINDOW_S)
-    assert speed.rates(1.1 + WINDOW_S).tokens == 0.0
+    assert speed.rates(2.0) == pytest.approx((100 / WINDOW_S, 50 / WINDOW_S))
+    assert speed.rates(1.1 + WINDOW_S)[0] == 0.0
     assert speed.speedup == pytest.approx(2.0)
 
 
@@ -55,4 +53,4 @@ def test_reading_a_prompt_says_nothing_about_drafts() -> None:
     speed = Speed()
     speed.ended(now_s=1.0, ms=900.0, idle_ms=0.0, decode_ms=890.0, plain_ms=10.0, requests=1, tokens=1, prefill=True)
     assert speed.speedup == 0.0
-    assert speed.rates(1.0).tokens == speed.rates(1.0).plain == pytest.approx(1 / WINDOW_S)
+    assert speed.rates(1.0) == pytest.approx((1 / WINDOW_S, 1 / WINDOW_S))

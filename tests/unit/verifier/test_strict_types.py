@@ -9,13 +9,13 @@ import pytest
 from services.verifier import load
 from services.verifier.calibrate import FEW_PROBE_ROWS, PROBE_ROWS, LogitDifferences
 from shared.errors import StartError
-from shared.fleet.arriving import alone
 from shared.model import offload, row_costs
 from shared.model.gguf_header import Header
 from shared.model.memory import Layout
 from shared.model.model_sizes import measure
 from shared.settings import options
 from shared.settings.verifier_options import TargetOptions
+from shared.wire.messages import Site
 
 EQUAL = LogitDifferences(single_row=0.0, rows=0.0, neighbours=0.0, cells=0.0)
 PADDED = LogitDifferences(single_row=0.2, rows=0.0, neighbours=0.0, cells=0.0)
@@ -75,7 +75,7 @@ class Box:
     def load(self, **settings: Any) -> load.LoadedTarget:
         wanted = TargetOptions(**settings)
         one = cast(Any, self)
-        return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, alone(1)).load()
+        return load._Loader(wanted, Path("model.gguf"), one, one, PLACED, Site(threads=1)).load()
 
 
 def test_values_are_f16_on_a_cpu_that_keeps_bits_equal_with_them(monkeypatch: pytest.MonkeyPatch) -> None:

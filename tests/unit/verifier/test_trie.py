@@ -110,4 +110,4 @@ def test_the_trie_equals_a_set_of_sequences(steps: list[tuple[str, int, list[int
             guesses |= {tuple(full[:end]) for end in range(len(committed) + 1, len(full) + 1)}
     assert paths(trie) == {guess[len(committed) :] for guess in guesses if len(guess) > len(committed)}
     assert len(trie) == len(paths(trie))
-    assert trie.prefix_hash == hash_of(*committed)
+    assert trie.root.hash == hash_of(*committed)

@@ -8,7 +8,7 @@ from services.gateway.dialects.chat.request import ChatRequest
 from services.gateway.dialects.joining import joined
 from services.gateway.dialects.openai_answer import Chunk, OpenAIAnswer
 from services.gateway.dialects.tokens import entries, traces
-from services.gateway.dialects.tool_call_ids import OPENAI
+from services.gateway.dialects.tool_calls import OPENAI
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
 from services.gateway.generation.choice import Delta
 from services.gateway.generation.usage import UsageTally
@@ -19,7 +19,9 @@ class ChatAnswer(OpenAIAnswer):
     """Deltas of content, thinking and calls."""
 
     def __init__(self, request: ChatRequest, identity: Identity, usage: UsageTally) -> None:
-        super().__init__(request, identity, usage, "chatcmpl-", "chat.completion", "chat.completion.chunk")
+        super().__init__(
+            request.stream_options, identity, usage, "chatcmpl-", "chat.completion", "chat.completion.chunk"
+        )
         self._request = request
         self._ended: set[tuple[int, int]] = set()  # choice and index of the calls that are complete
 

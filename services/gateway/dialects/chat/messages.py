@@ -1,54 +1,41 @@
 """A chat's messages as clients send them, and as templates want them: text, and calls whose arguments are JSON text."""
 
-import json
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, Field
 
-from services.gateway.dialects.tool_call_ids import bare
+from services.gateway.dialects.content_parts import as_arguments, as_text
+from services.gateway.dialects.tool_calls import bare, for_template
 
 # What a content part is called and where its text is; also parts that clients carry over from the Responses API.
 _TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_ONLY: Final = "only 'text': this server reads no images, audio or files"
 
 
 class CalledFunction(BaseModel):
     """The function that was called and its arguments, which stay as they are even if they are not JSON."""
 
-    model_config = ConfigDict(extra="ignore")
-
     name: str = Field(min_length=1)
-    arguments: str = "{}"
-
-    @field_validator("arguments", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> object:
-        if isinstance(value, dict):
-            return json.dumps(value, ensure_ascii=False)
-        return value or "{}"
+    arguments: Annotated[str, BeforeValidator(as_arguments)] = "{}"
 
 
 class ChatToolCall(BaseModel):
     """A call that the assistant made."""
-
-    model_config = ConfigDict(extra="ignore")
 
     id: str | None = None
     function: CalledFunction
 
     def variables(self) -> dict[str, object]:
         """As a template sees it."""
-        return {"id": bare(self.id or ""), "type": "function", "function": self.function.model_dump()}
+        return for_template(self.id or "", self.function.name, self.function.arguments)
 
 
 class ChatMessage(BaseModel):
     """One message of a conversation; content is text by the time it is here."""
 
-    model_config = ConfigDict(extra="ignore")
-
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str = ""
+    content: Annotated[str, BeforeValidator(lambda value: as_text(value, _TEXTS, _ONLY))] = ""
     name: str | None = None
     refusal: str | None = None
     tool_calls: list[ChatToolCall] | None = None
@@ -57,13 +44,6 @@ class ChatMessage(BaseModel):
     reasoning_content: str | None = None
     reasoning: str | None = None
     prefix: bool | None = None  # the answer continues this message, as in Mistral's and DeepSeek's APIs
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> object:
-        if value is None:
-            return ""
-        return "\n".join(map(_part_text, value)) if isinstance(value, list) else value
 
     def variables(self) -> dict[str, object]:
         """The message as a template sees it: the content, and those other fields that the client sent.
@@ -96,22 +76,3 @@ def continued(messages: Sequence[ChatMessage], wanted: bool) -> bool:
 
 def _legacy_id(name: str) -> str:
     return f"function-{name}"
-
-
-def _part_text(part: object) -> str:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, dict):
-        raise PydanticCustomError("part", "a content part must be an object with 'type' and 'text'")
-    kind: Any = part.get("type")
-    field = _TEXTS.get(kind) if isinstance(kind, str) else None
-    if field is None:
-        sentence = (
-            "content parts of type '{kind}' are not supported, only 'text': this server reads no images, audio or files"
-        )
-        raise PydanticCustomError("part", sentence, {"kind": str(kind)[:64]})
-    if not isinstance(part.get(field), str):
-        raise PydanticCustomError(
-            "part", "a content part of type '{kind}' must have a string '{field}'", {"kind": kind, "field": field}
-        )
-    return str(part[field])

@@ -17,7 +17,7 @@ class CompletionAnswer(OpenAIAnswer):
     """Raw text, marks of thinking and calls included."""
 
     def __init__(self, request: CompletionRequest, identity: Identity, usage: UsageTally) -> None:
-        super().__init__(request, identity, usage, "cmpl-", "text_completion", "text_completion")
+        super().__init__(request.stream_options, identity, usage, "cmpl-", "text_completion", "text_completion")
         self._request = request
         self._logprobs = [LegacyLogprobs(identity.prepared.lexicon) for _ in identity.prepared.jobs]
 
@@ -43,7 +43,6 @@ class CompletionAnswer(OpenAIAnswer):
 
 
 def _echoed(prompt: Text, lexicon: Lexicon) -> str:
-    """The prompt as text."""
     if isinstance(prompt, str):
         return prompt
     detokenizer = Detokenizer(lexicon.piece)

@@ -12,8 +12,8 @@ from services.gateway.dialects.tokens import traces
 from services.gateway.errors import ApiError
 from services.gateway.generation.choice import CommittedToken, Event, Finished
 from services.gateway.generation.usage import UsageTally
-from services.gateway.http import anthropic_errors
 from services.gateway.http.dialect import Identity, StatelessExchange
+from services.gateway.http.error_shapes import anthropic
 from services.gateway.http.sse import event as framed
 
 _PING: Final = framed({"type": "ping"})
@@ -71,7 +71,7 @@ class MessagesAnswer:
         return framed(told)
 
     def fail(self, error: ApiError) -> bytes:
-        return framed(anthropic_errors.body(error))
+        return framed(anthropic(error))
 
     def ping(self) -> bytes:
         return _PING

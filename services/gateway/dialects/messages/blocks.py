@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 _NOT_TEXT: Final = ("image", "document", "search_result", "container_upload")
@@ -11,8 +11,6 @@ _NOT_TEXT: Final = ("image", "document", "search_result", "container_upload")
 
 class Block(BaseModel):
     """What all blocks share: unknown fields, such as `cache_control`, are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
 
 
 class TextBlock(Block):
@@ -121,8 +119,6 @@ _Assistant = Annotated[
 class UserMessage(BaseModel):
     """The user's text, and the results of the assistant's calls."""
 
-    model_config = ConfigDict(extra="ignore")
-
     role: Literal["user"]
     content: Annotated[list[_User], BeforeValidator(_blocks, json_schema_input_type=str | list[_User])]
 
@@ -130,16 +126,12 @@ class UserMessage(BaseModel):
 class AssistantMessage(BaseModel):
     """An earlier answer. As the last message of a request, it is the beginning of the answer."""
 
-    model_config = ConfigDict(extra="ignore")
-
     role: Literal["assistant"]
     content: Annotated[list[_Assistant], BeforeValidator(_blocks, json_schema_input_type=str | list[_Assistant])]
 
 
 class SystemMessage(BaseModel):
     """An instruction anywhere between the others, as Claude Code's reminders."""
-
-    model_config = ConfigDict(extra="ignore")
 
     role: Literal["system"]
     content: TextContent

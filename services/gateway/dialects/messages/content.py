@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from services.gateway.dialects.joining import joined
-from services.gateway.dialects.tool_call_ids import ANTHROPIC
+from services.gateway.dialects.tool_calls import ANTHROPIC
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
 
 Event = Mapping[str, Any]

@@ -15,7 +15,7 @@ from services.gateway.dialects.messages.blocks import (
     ToolUseBlock,
 )
 from services.gateway.dialects.messages.volatile import without_billing, without_countdown
-from services.gateway.dialects.tool_call_ids import bare
+from services.gateway.dialects.tool_calls import bare, for_template
 from services.gateway.errors import invalid
 from services.gateway.requests.types import Conversation
 
@@ -108,15 +108,14 @@ def _assistant(blocks: Sequence[Block]) -> dict[str, object]:
     thinking = [block.thinking for block in blocks if isinstance(block, ThinkingBlock) and block.thinking]
     if thinking:
         message["reasoning_content"] = "\n".join(thinking)
-    calls = [_call(block) for block in blocks if isinstance(block, ToolUseBlock)]
+    calls = [
+        for_template(block.id, block.name, json.dumps(block.input, ensure_ascii=False))
+        for block in blocks
+        if isinstance(block, ToolUseBlock)
+    ]
     if calls:
         message["tool_calls"] = calls
     return message
-
-
-def _call(block: ToolUseBlock) -> dict[str, object]:
-    function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
-    return {"id": bare(block.id), "type": "function", "function": function}
 
 
 def _empty(message: Mapping[str, object]) -> bool:

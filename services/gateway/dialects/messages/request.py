@@ -8,14 +8,14 @@ conversations that those servers keep, with the error on which the client sends 
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field
 
 from services.gateway.dialects.messages.blocks import Message, TextContent
 from services.gateway.dialects.messages.conversation import conversation
 from services.gateway.dialects.messages.tools import AnthropicTool, ToolChoiceField, chosen, left_out, offered
 from services.gateway.errors import invalid
-from services.gateway.http import anthropic_errors
 from services.gateway.http.bodies import checked, parse_object
+from services.gateway.http.error_shapes import NO_THREADS
 from services.gateway.requests.fields import GenerationFields
 from services.gateway.requests.output_fields import OutputFields
 from services.gateway.requests.reasoning_fields import Effort
@@ -30,8 +30,6 @@ _ANTHROPICS: Final = "claude-"
 class ThinkingConfig(BaseModel):
     """How to think: up to a budget in tokens, not at all, or as the model does by default."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int | None = Field(None, ge=1)
     display: Literal["summarized", "omitted"] | None = None
@@ -40,16 +38,12 @@ class ThinkingConfig(BaseModel):
 class OutputFormat(BaseModel):
     """What the answer's text must match."""
 
-    model_config = ConfigDict(extra="ignore")
-
     type: Literal["json_schema"]
     definition: dict[str, Any] = Field(alias="schema")
 
 
 class OutputConfig(BaseModel):
     """How much effort to make, and in which form to answer."""
-
-    model_config = ConfigDict(extra="ignore")
 
     effort: Effort | None = None
     format: OutputFormat | None = None
@@ -74,11 +68,6 @@ class MessagesRequest(GenerationFields, OutputFields):
     thread: Any = None
     stream: bool = False
 
-    @field_validator("stop_sequences", mode="before")
-    @classmethod
-    def _sequences(cls, value: object) -> object:
-        return cls._stops(value)
-
     @property
     def warnings(self) -> list[str]:
         """What the gateway does differently from the request."""
@@ -92,14 +81,10 @@ class MessagesRequest(GenerationFields, OutputFields):
         """Whether the client wants the text of the thinking, not only its signature."""
         return self.thinking is None or self.thinking.display != "omitted"
 
-    def output(self) -> Output | None:
-        """What the answer must match. Raises a 400 `ApiError` if two fields ask for something."""
+    def _outputs(self) -> list[Output | None]:
         forms = (("output_config.format", self.output_config.format), ("output_format", self.output_format))
         asked = [Output(kind="json", source=form.definition, param=f"{name}.schema") for name, form in forms if form]
-        asked += [output for output in [super().output()] if output is not None]
-        if len(asked) > 1:
-            raise invalid(asked[1].param, f"'{asked[0].param}' and '{asked[1].param}' cannot be asked for together.")
-        return asked[0] if asked else None
+        return [*asked, *super()._outputs()]
 
     def generation(self) -> GenerationRequest:
         """The request in no dialect, its seed decided. Raises a 400 `ApiError` where fields contradict each other."""
@@ -129,5 +114,5 @@ def parse_messages(data: bytes) -> MessagesRequest:
     refuse_unsupported(payload)
     if payload.get("thread"):
         sentence = "'thread' is not supported: the gateway keeps no conversations; send all messages."
-        raise invalid("thread", sentence, anthropic_errors.NO_THREADS)
+        raise invalid("thread", sentence, NO_THREADS)
     return checked(MessagesRequest, payload)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from services.gateway.errors import invalid
 from services.gateway.requests.types import Tool, ToolChoice
@@ -11,8 +11,6 @@ from services.gateway.requests.types import Tool, ToolChoice
 
 class AnthropicTool(BaseModel):
     """A tool of the client with its schema, or one that Anthropic defines, with a `type` and no schema."""
-
-    model_config = ConfigDict(extra="ignore")
 
     name: str | None = Field(None, min_length=1, max_length=256)
     type: str | None = None
@@ -22,8 +20,6 @@ class AnthropicTool(BaseModel):
 
 class ToolChoiceField(BaseModel):
     """Whether and which tools must be called."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None

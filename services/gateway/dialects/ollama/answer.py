@@ -6,14 +6,13 @@ Each tool call is sent whole, as soon as it is complete; one that was cut off is
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
+from services.gateway.dialects.joining import joined
 from services.gateway.dialects.ollama.request import ChatBody, GenerateBody
 from services.gateway.dialects.tokens import entries
-from services.gateway.dialects.tool_call_ids import OPENAI
+from services.gateway.dialects.tool_calls import OPENAI
 from services.gateway.errors import ApiError
 from services.gateway.formats.parts import CallEnd, Part, Text, Thought
 from services.gateway.generation.choice import Event, Finished
@@ -21,34 +20,21 @@ from services.gateway.generation.tool_calls import Calls
 from services.gateway.generation.usage import UsageTally
 from services.gateway.http.dialect import Identity
 
-
-@dataclass(slots=True)
-class OllamaContent:
-    """The content of one object of the stream, or of the whole answer."""
-
-    text: str = ""
-    thinking: str = ""
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    logprobs: list[dict[str, Any]] | None = None
-    counts: dict[str, object] = field(default_factory=dict)  # of the last object
-
-
+# What one object of a stream says: `text`, `thinking`, `calls`, `logprobs`, and the last object `counts`.
+OllamaContent = dict[str, Any]
 Shape = Callable[[OllamaContent], dict[str, Any]]
 
 
 def as_message(said: OllamaContent) -> dict[str, Any]:
     """Chat's form."""
-    message: dict[str, Any] = {"role": "assistant", "content": said.text}
-    if said.thinking:
-        message["thinking"] = said.thinking
-    if said.calls:
-        message["tool_calls"] = said.calls
-    return {"message": message}
+    names = {"thinking": "thinking", "calls": "tool_calls"}
+    more = {name: said[own] for own, name in names.items() if said.get(own)}
+    return {"message": {"role": "assistant", "content": said.get("text", ""), **more}}
 
 
 def as_response(said: OllamaContent) -> dict[str, Any]:
     """Generate's form."""
-    return {"response": said.text, **({"thinking": said.thinking} if said.thinking else {})}
+    return {"response": said.get("text", ""), **({"thinking": said["thinking"]} if said.get("thinking") else {})}
 
 
 def head(model: str) -> dict[str, Any]:
@@ -86,21 +72,21 @@ class OllamaAnswer:
         said = [content for part in event.parts for content in self._say(part)]
         if self._logprobs and event.pieces:
             # A commit's log-probabilities come with its first object.
-            said = said or [OllamaContent()]
-            said[0].logprobs = entries(event.pieces, self._prepared.lexicon, ("token", "logprob", "bytes"))
+            said = said or [{}]
+            said[0]["logprobs"] = entries(event.pieces, self._prepared.lexicon, ("token", "logprob", "bytes"))
         return said
 
     def _say(self, part: Part) -> list[OllamaContent]:
         self._calls.take(part)
         match part:
             case Text(text):
-                return [OllamaContent(text=text)]
+                return [{"text": text}]
             case Thought(text):
-                return [OllamaContent(thinking=text)]
+                return [{"thinking": text}]
             case CallEnd(index):
                 call = self._calls.calls[index]
                 function = {"index": index, "name": call.name, "arguments": json.loads(call.arguments or "{}")}
-                return [OllamaContent(calls=[{"id": OPENAI + call.id, "function": function}])]
+                return [{"calls": [{"id": OPENAI + call.id, "function": function}]}]
         return []
 
     def end(self) -> list[OllamaContent]:
@@ -115,7 +101,7 @@ class OllamaAnswer:
             "seed": self._prepared.seed,
             "speculative": self._usage.statistics.report(),
         }
-        return [OllamaContent(counts=counts)]
+        return [{"counts": counts}]
 
     def frame(self, told: OllamaContent) -> bytes:
         return _line(self._object(told))
@@ -125,25 +111,17 @@ class OllamaAnswer:
 
     def ping(self) -> bytes:
         """An empty object, because lines of JSON have no comments."""
-        return self.frame(OllamaContent())
+        return self.frame({})
 
     def whole(self, told: Sequence[OllamaContent]) -> dict[str, object]:
         """One object with the content of all."""
-        logprobs = [one.logprobs for one in told if one.logprobs is not None]
-        return self._object(
-            OllamaContent(
-                text="".join(one.text for one in told),
-                thinking="".join(one.thinking for one in told),
-                calls=list(chain.from_iterable(one.calls for one in told)),
-                logprobs=list(chain.from_iterable(logprobs)) if logprobs else None,
-                counts=told[-1].counts,
-            )
-        )
+        return self._object(joined(told))
 
     def _object(self, said: OllamaContent) -> dict[str, Any]:
-        chosen = {} if said.logprobs is None else {"logprobs": said.logprobs}
-        done = bool(said.counts)
-        return {**head(self._prepared.model.name), **self._shape(said), **chosen, "done": done, **said.counts}
+        counts = said.get("counts", {})
+        chosen = {"logprobs": said["logprobs"]} if "logprobs" in said else {}
+        done = bool(counts)
+        return {**head(self._prepared.model.name), **self._shape(said), **chosen, "done": done, **counts}
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from services.gateway.dialects.ollama.answer import OllamaAnswer, OllamaContent, Shape, as_message, as_response, head
-from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse_chat, parse_generate
+from services.gateway.dialects.ollama.answer import OllamaAnswer, Shape, as_message, as_response, head
+from services.gateway.dialects.ollama.request import ChatBody, GenerateBody, parse
 from services.gateway.errors import ApiError
-from services.gateway.http.answering import Endpoint, read_body
+from services.gateway.http.answering import Endpoint, Handler, read_body
 from services.gateway.http.dialect import Dialect, StatelessExchange
 from services.gateway.http.gateway import GATEWAY
 
@@ -32,34 +32,33 @@ class OllamaExchange(StatelessExchange[ChatBody | GenerateBody]):
 
 def chat_exchange(data: bytes) -> OllamaExchange:
     """A chat request. Raises a 400 `ApiError`."""
-    return OllamaExchange(parse_chat(data), as_message)
+    return OllamaExchange(parse(data, ChatBody), as_message)
 
 
 def generate_exchange(data: bytes) -> OllamaExchange:
     """A generate request. Raises a 400 `ApiError`."""
-    return OllamaExchange(parse_generate(data), as_response)
+    return OllamaExchange(parse(data, GenerateBody), as_response)
 
 
-class OllamaEndpoint:
+def ollama_endpoint(exchange_of: Callable[[bytes], OllamaExchange]) -> Handler:
     """The handler of one of the two routes."""
 
-    def __init__(self, parse: Callable[[bytes], OllamaExchange]) -> None:
-        self._parse = parse
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
+    async def handle(request: web.Request) -> web.StreamResponse:
         """Answer. Raises `ApiError` only before headers."""
         try:
-            exchange = self._parse(await read_body(request))
+            exchange = exchange_of(await read_body(request))
         except ApiError:
-            return await Endpoint(Dialect(self._parse)).handle(request)  # refuses it in the same way, and counts it
+            return await Endpoint(Dialect(exchange_of)).handle(request)  # refuses it in the same way, and counts it
         if exchange.body.empty:
             return await _loaded(request, exchange)
         return await Endpoint(Dialect(lambda _: exchange, NDJSON)).handle(request)
+
+    return handle
 
 
 async def _loaded(request: web.Request, exchange: OllamaExchange) -> web.Response:
     """Says that the model is loaded: a served model always is, whatever `keep_alive` asks for."""
     model = await request.app[GATEWAY].directory.find(exchange.body.model)
     reason = "unload" if exchange.body.keep_alive in (0, "0", "0s") else "load"
-    body = {**head(model.name), **exchange.shape(OllamaContent()), "done": True, "done_reason": reason}
+    body = {**head(model.name), **exchange.shape({}), "done": True, "done_reason": reason}
     return web.Response(body=msgspec.json.encode(body) + b"\n", content_type=NDJSON if exchange.streaming else JSON)

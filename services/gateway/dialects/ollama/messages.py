@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from services.gateway.dialects.tool_call_ids import bare
+from services.gateway.dialects.tool_calls import bare, for_template
 from services.gateway.requests.types import Tool
 
 _NO_IMAGES = "images are not supported: this gateway takes text only"
@@ -15,8 +15,6 @@ _NO_IMAGES = "images are not supported: this gateway takes text only"
 
 class OllamaFunctionCall(BaseModel):
     """A function that was called."""
-
-    model_config = ConfigDict(extra="ignore")
 
     name: str = Field(min_length=1)
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -35,8 +33,6 @@ class OllamaFunctionCall(BaseModel):
 class OllamaToolCall(BaseModel):
     """A call that an earlier answer made."""
 
-    model_config = ConfigDict(extra="ignore")
-
     id: str | None = None
     function: OllamaFunctionCall
 
@@ -44,20 +40,13 @@ class OllamaToolCall(BaseModel):
 class OllamaMessage(BaseModel):
     """One message of a conversation."""
 
-    model_config = ConfigDict(extra="ignore")
-
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str = ""
+    content: Annotated[str, BeforeValidator(lambda value: "" if value is None else value)] = ""
     thinking: str | None = None
     images: list[Any] | None = None
     tool_calls: list[OllamaToolCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _text(cls, value: object) -> object:
-        return "" if value is None else value
 
     @field_validator("images")
     @classmethod
@@ -72,14 +61,7 @@ class OllamaMessage(BaseModel):
             message["reasoning_content"] = self.thinking
         if self.tool_calls:
             message["tool_calls"] = [
-                {
-                    "id": id,
-                    "type": "function",
-                    "function": {
-                        "name": call.function.name,
-                        "arguments": json.dumps(call.function.arguments, ensure_ascii=False),
-                    },
-                }
+                for_template(id, call.function.name, json.dumps(call.function.arguments, ensure_ascii=False))
                 for id, call in zip(ids, self.tool_calls, strict=True)
             ]
         if self.tool_name:
@@ -90,8 +72,6 @@ class OllamaMessage(BaseModel):
 class OllamaFunction(BaseModel):
     """What a tool is called and takes."""
 
-    model_config = ConfigDict(extra="ignore")
-
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -99,8 +79,6 @@ class OllamaFunction(BaseModel):
 
 class OllamaTool(BaseModel):
     """A tool that may be called."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Literal["function"] = "function"
     function: OllamaFunction

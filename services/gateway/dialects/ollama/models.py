@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from services.gateway.dialects.ollama.answer import timestamp
-from services.gateway.http.reply import Reply
+from services.gateway.http.bodies import Reply
 from services.gateway.models.model_info import ModelInfo
 from services.gateway.models.served_model import Lexicon, ServedModel
 

@@ -5,15 +5,15 @@ Ollama's `docs/api.md`.
 """
 
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.dialects.ollama.messages import OllamaMessage, OllamaTool, linked
 from services.gateway.errors import invalid
 from services.gateway.http.bodies import checked, parse_object
-from services.gateway.requests.fields import GenerationFields
+from services.gateway.requests.fields import PRESENT, GenerationFields
 from services.gateway.requests.types import Conversation, Document, GenerationRequest, Output, Prompt, Reasoning, Tool
 from services.gateway.requests.unsupported_fields import refuse_unsupported
 
@@ -43,23 +43,14 @@ class OllamaOptions(GenerationFields):
 class OllamaBody(BaseModel):
     """What chat and generate share."""
 
-    model_config = ConfigDict(extra="ignore")
-
     model: str | None = None
     stream: bool = True
     format: Literal["", "json"] | dict[str, Any] = ""
-    options: OllamaOptions = Field(default_factory=lambda: OllamaOptions.model_validate({}))
+    options: Annotated[OllamaOptions, PRESENT] = Field(default_factory=lambda: OllamaOptions.model_validate({}))
     think: bool | Literal["low", "medium", "high", "max"] | None = None
     keep_alive: str | int | float | None = None
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)
-
-    @field_validator("options", mode="before")
-    @classmethod
-    def _given(cls, value: object) -> object:
-        if not isinstance(value, dict):
-            return value
-        return {name: option for name, option in value.items() if option is not None}
 
     def request(self, prompt: Prompt, tools: tuple[Tool, ...] = ()) -> GenerationRequest:
         """The request in no dialect, its seed decided."""
@@ -135,17 +126,8 @@ class GenerateBody(OllamaBody):
 B = TypeVar("B", bound=OllamaBody)
 
 
-def parse_chat(data: bytes) -> ChatBody:
+def parse(data: bytes, kind: type[B]) -> B:
     """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
-    return _parse(data, ChatBody)
-
-
-def parse_generate(data: bytes) -> GenerateBody:
-    """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
-    return _parse(data, GenerateBody)
-
-
-def _parse(data: bytes, kind: type[B]) -> B:
     payload = parse_object(data)
     options = payload.get("options")
     if isinstance(options, dict):

@@ -9,11 +9,10 @@ from services.gateway.dialects.ollama.exchange import NDJSON
 from services.gateway.dialects.ollama.models import RunningModel, TaggedModel, listed, running, shown
 from services.gateway.errors import ApiError, invalid
 from services.gateway.http.answering import read_body
-from services.gateway.http.bodies import checked, parse_object
+from services.gateway.http.bodies import Given, Reply, checked, parse_object, reply
 from services.gateway.http.gateway import GATEWAY
-from services.gateway.http.reply import Given, Reply, reply
 from services.gateway.models.model_info import ModelInfo, describe
-from services.gateway.models.served_model import Lexicon, ServedModel
+from services.gateway.models.served_model import ServedModel
 
 # Clients ask for a minimum version: Codex wants 0.13.4, and the editors that we know want less.
 VERSION: Final = "0.20.0"
@@ -71,7 +70,7 @@ async def version(_: web.Request) -> web.Response:
 
 async def tags(request: web.Request) -> web.Response:
     """The served models, and behind them their aliases."""
-    served = [(model, description) for model, _, description in await _served(request)]
+    served = await _served(request)
     models = [listed(model, description) for model, description in served]
     aliases = [listed(model, description, alias) for model, description in served for alias in model.aliases]
     return reply(Tags(models=models + aliases))
@@ -79,7 +78,7 @@ async def tags(request: web.Request) -> web.Response:
 
 async def processes(request: web.Request) -> web.Response:
     """The served models, because each of them is running."""
-    return reply(Processes(models=[running(model, description) for model, _, description in await _served(request)]))
+    return reply(Processes(models=[running(model, description) for model, description in await _served(request)]))
 
 
 async def show(request: web.Request) -> web.Response:
@@ -117,10 +116,6 @@ async def refuse_change(_: web.Request) -> web.Response:
     raise ApiError(400, "This gateway cannot change models: verifiers load them.", code="unsupported")
 
 
-async def _served(request: web.Request) -> list[tuple[ServedModel, Lexicon, ModelInfo]]:
+async def _served(request: web.Request) -> list[tuple[ServedModel, ModelInfo]]:
     directory = request.app[GATEWAY].directory
-    found = []
-    for model in await directory.served():
-        lexicon = await directory.lexicon(model.vocabulary)
-        found.append((model, lexicon, describe(lexicon)))
-    return found
+    return [(model, describe(await directory.lexicon(model.vocabulary))) for model in await directory.served()]

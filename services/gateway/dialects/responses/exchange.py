@@ -3,7 +3,6 @@
 https://platform.openai.com/docs/api-reference/responses
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -16,7 +15,7 @@ from services.gateway.dialects.responses.request import parse_responses
 from services.gateway.dialects.responses.tools import tool_choice, toolbox
 from services.gateway.errors import ApiError, invalid
 from services.gateway.generation.usage import UsageTally
-from services.gateway.http.dialect import Identity
+from services.gateway.http.dialect import Exchange, Identity
 from services.gateway.requests.types import GenerationRequest
 from services.gateway.storage.response_store import ResponseStore, StoredResponse
 from services.gateway.storage.stores import Stores
@@ -27,7 +26,7 @@ logger = structlog.get_logger()
 _ITEMS: Final = TypeAdapter(list[Item])
 
 
-class ResponsesExchange:
+class ResponsesExchange(Exchange):
     """A checked Responses request."""
 
     def __init__(self, data: bytes) -> None:
@@ -37,19 +36,9 @@ class ResponsesExchange:
         self._choice = tool_choice(self._request.tool_choice, self._request.parallel_tool_calls, self._box)
         self._items: list[Item] = [item for item in self._request.input or [] if not isinstance(item, UnknownItem)]
         self._answer: ResponsesAnswer | None = None
-
-    @property
-    def streaming(self) -> bool:
-        return self._request.stream
-
-    @property
-    def background(self) -> bool:
-        """Whether generation continues when the client leaves."""
-        return self._request.background
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        return self._request.warnings(self._box)
+        self.streaming = self._request.stream
+        self.background = self._request.background  # whether generation continues when the client leaves
+        self.warnings = self._request.warnings(self._box)
 
     async def resolve(self, stores: Stores) -> None:
         """Replace references by what they refer to. Raises a 400 or 404 `ApiError` for a reference to nothing."""

@@ -5,15 +5,14 @@ Items are finer than messages: several items (thinking, text, calls) may be one 
 
 import base64
 import binascii
-import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
 
+from services.gateway.dialects.content_parts import as_arguments, as_text
 from services.gateway.dialects.responses.tools import flat_name
-from services.gateway.dialects.tool_call_ids import bare
+from services.gateway.dialects.tool_calls import bare, for_template
 
 _TEXTS: Final = {
     "text": "text",
@@ -41,39 +40,13 @@ def _unseal(sealed: str) -> str:
         return ""
 
 
-def _joined(value: object) -> object:
-    """Content as text: parts one line after the other, null as nothing."""
-    if value is None:
-        return ""
-    return "\n".join(map(_part_text, value)) if isinstance(value, list) else value
+Content = Annotated[
+    str,
+    BeforeValidator(lambda value: as_text(value, _TEXTS, "only text"), json_schema_input_type=str | list[Any] | None),
+]
 
 
-def _part_text(part: object) -> str:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, dict):
-        raise PydanticCustomError("part", "a content part must be an object with 'type' and 'text'")
-    kind = str(part.get("type"))[:64]
-    field = _TEXTS.get(kind)
-    if field is None:
-        message = "content parts of type '{kind}' are not supported, only text"
-        raise PydanticCustomError("part", message, {"kind": kind})
-    text = part.get(field)
-    if not isinstance(text, str):
-        raise PydanticCustomError(
-            "part", "a content part of type '{kind}' must have a string '{field}'", {"kind": kind, "field": field}
-        )
-    return text
-
-
-Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[Any] | None)]
-
-
-class _Item(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class MessageItem(_Item):
+class MessageItem(BaseModel):
     """A message of the user, the assistant or the system."""
 
     type: Literal["message"] = "message"
@@ -81,7 +54,7 @@ class MessageItem(_Item):
     content: Content
 
 
-class ReasoningItem(_Item):
+class ReasoningItem(BaseModel):
     """The thinking of the assistant."""
 
     type: Literal["reasoning"] = "reasoning"
@@ -94,19 +67,14 @@ class ReasoningItem(_Item):
         return self.content or _unseal(self.encrypted_content or "") or self.summary
 
 
-def _arguments(value: object) -> object:
-    """Arguments as JSON text; some clients send the object."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value or "{}"
-
-
-class CallItem(_Item):
+class CallItem(BaseModel):
     """A call that the assistant made; one that is `incomplete` was cut off, so it was never made."""
 
     type: Literal["function_call"] = "function_call"
     call_id: str
     name: str
     namespace: str | None = None
-    arguments: Annotated[str, BeforeValidator(_arguments, json_schema_input_type=str | dict[str, Any])] = "{}"
+    arguments: Annotated[str, BeforeValidator(as_arguments, json_schema_input_type=str | dict[str, Any])] = "{}"
     status: str | None = None
 
     @property
@@ -115,11 +83,10 @@ class CallItem(_Item):
 
     def openai(self) -> dict[str, object]:
         """As chat templates expect it."""
-        function = {"name": flat_name(self.namespace, self.name), "arguments": self.arguments}
-        return {"id": bare(self.call_id), "type": "function", "function": function}
+        return for_template(self.call_id, flat_name(self.namespace, self.name), self.arguments)
 
 
-class CallOutputItem(_Item):
+class CallOutputItem(BaseModel):
     """The result of a call."""
 
     type: Literal["function_call_output"] = "function_call_output"
@@ -127,14 +94,14 @@ class CallOutputItem(_Item):
     output: Content
 
 
-class ReferenceItem(_Item):
+class ReferenceItem(BaseModel):
     """An item of an earlier, stored response."""
 
     type: Literal["item_reference"] = "item_reference"
     id: str
 
 
-class UnknownItem(_Item):
+class UnknownItem(BaseModel):
     """An item of an unsupported type, which the gateway ignores; `type` is the item's own."""
 
     type: str
@@ -150,13 +117,7 @@ def _kind(value: Any) -> str:
 
 
 # The tags are no identifiers, so that errors name `input[0].content` and not a class of ours.
-_KINDS: Final = {
-    "a message": MessageItem,
-    "a reasoning": ReasoningItem,
-    "a function_call": CallItem,
-    "a function_call_output": CallOutputItem,
-    "a item_reference": ReferenceItem,
-}
+_KINDS: Final = ("a message", "a reasoning", "a function_call", "a function_call_output", "a item_reference")
 Item = Annotated[
     Annotated[MessageItem, Tag("a message")]
     | Annotated[ReasoningItem, Tag("a reasoning")]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from services.gateway.dialects.responses.items import seal
 from services.gateway.dialects.tokens import TextLogprobs
-from services.gateway.dialects.tool_call_ids import OPENAI
+from services.gateway.dialects.tool_calls import OPENAI
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
 
 Told = dict[str, Any]  # an event: `type` and what belongs to it; its frame has a number too

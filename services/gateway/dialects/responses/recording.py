@@ -6,7 +6,7 @@ A client that leaves cancels nothing. It, or another client with its key, contin
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -77,6 +77,7 @@ class _Recorder:
         self.response_id = response_id
         self._records = records
         self._number = written
+        self._reconnect = Reconnect("recorder")
 
     def quiet_s(self) -> float:
         return math.inf  # a record has no reader to keep waiting
@@ -87,7 +88,7 @@ class _Recorder:
             return
         number = self._number
         self._number += len(frames)
-        written = await _insist(lambda: self._records.append(self.response_id, number, frames))
+        written = await self._reconnect.insist(lambda: self._records.append(self.response_id, number, frames))
         if written is AppendOutcome.FULL:
             raise ApiError(500, _FULL, kind=SERVER, code="record_full")
         if written is AppendOutcome.GAP:
@@ -99,21 +100,9 @@ class _Recorder:
         """Write the one event that ends it. Raises `_Closed`."""
         [frame] = frames
         key = self._records.key(self.response_id)
-        written = await _insist(lambda: self._records.finish(key, self._number, frame))
+        written = await self._reconnect.insist(lambda: self._records.finish(key, self._number, frame))
         if written is not AppendOutcome.OK:
             raise _Closed(written)
-
-
-async def _insist(action: Callable[[], Awaitable[AppendOutcome]]) -> AppendOutcome:
-    reconnect = Reconnect("recorder")
-    while True:
-        try:
-            written = await action()
-        except DISCONNECTED as error:
-            await reconnect.failed(error)
-        else:
-            reconnect.succeeded()
-            return written
 
 
 async def _record(admitted: AdmittedExchange, answer: Answer[Any], recorder: _Recorder) -> None:

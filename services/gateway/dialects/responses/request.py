@@ -14,7 +14,7 @@ from services.gateway.dialects.responses.items import Item, messages, unknown_ki
 from services.gateway.dialects.responses.tools import Toolbox
 from services.gateway.errors import invalid
 from services.gateway.http.bodies import checked, parse_object
-from services.gateway.requests.fields import GenerationFields
+from services.gateway.requests.fields import PRESENT, GenerationFields
 from services.gateway.requests.output_fields import ANY_OBJECT, OutputFields
 from services.gateway.requests.reasoning_fields import ReasoningFields, ReasoningOptions
 from services.gateway.requests.types import Conversation, GenerationRequest, Output, ToolChoice
@@ -24,24 +24,18 @@ _LOGPROBS = "message.output_text.logprobs"
 _SEALED = "reasoning.encrypted_content"
 
 
-def _present(value: object) -> object:
-    """An object without its nulls, which mean that a field is absent."""
-    return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
-
-
 def _said(value: object) -> object:
     """A text as the user's message, also an empty one, which some clients send to warm the model up."""
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
 
-_PRESENT = BeforeValidator(_present)
 Input = Annotated[list[Item] | None, BeforeValidator(_said, json_schema_input_type=str | list[Item] | None)]
 
 
 class TextFormat(BaseModel):
     """What the answer's text must be."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str = "output"
@@ -53,9 +47,7 @@ class TextFormat(BaseModel):
 class TextOptions(BaseModel):
     """The `text` field; `verbosity` has no effect, because models here cannot be told how verbose to be."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    format: Annotated[TextFormat, _PRESENT] = TextFormat()
+    format: Annotated[TextFormat, PRESENT] = TextFormat()
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
@@ -76,8 +68,8 @@ class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
     tools: list[Any] = Field(default_factory=list)
     tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: bool | None = None
-    text: Annotated[TextOptions, _PRESENT] = TextOptions()
-    reasoning: Annotated[ReasoningField, _PRESENT] = ReasoningField()
+    text: Annotated[TextOptions, PRESENT] = TextOptions()
+    reasoning: Annotated[ReasoningField, PRESENT] = ReasoningField()
     top_logprobs: int = Field(0, ge=0, le=20)
     include: list[str] = Field(default_factory=list)
     metadata: dict[str, str] = Field(default_factory=dict)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from services.gateway.errors import ApiError, invalid
 from services.gateway.http.bodies import describe
@@ -23,8 +23,6 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 
 class _Function(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: dict[str, Any] | None = None

@@ -2,8 +2,7 @@
 
 import pytest
 
-from services.gateway.formats.format import ThinkingSpan
-from services.gateway.formats.thinking import thinking_style
+from services.gateway.formats.thinking import ThinkingSpan, thinking_style
 from services.gateway.requests.types import Reasoning
 
 SWITCH = "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>{% endif %}"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gateway.dialects.tool_call_ids import bare
+from services.gateway.dialects.tool_calls import bare
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought, merged
 from services.gateway.generation.choice import Choice, Finished
 from services.gateway.generation.preparation import Reading

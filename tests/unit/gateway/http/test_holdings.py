@@ -53,8 +53,8 @@ class Trial:
 
     async def handle(self) -> None:
         async with Holdings() as holdings:
-            assert holdings.enter(self.held.place()) == "place"
-            assert await holdings.enter_async(self.held.jobs()) == "jobs"
+            assert holdings.enter_context(self.held.place()) == "place"
+            assert await holdings.enter_async_context(self.held.jobs()) == "jobs"
             self.at_before.set()
             await self.go.wait()
             self.background.start("record", holdings, self.work)
@@ -77,8 +77,8 @@ async def test_a_handler_that_keeps_them_releases_them_the_last_one_first(error:
     held = Held()
     with suppress(ValueError, asyncio.CancelledError):
         async with Holdings() as holdings:
-            holdings.enter(held.place())
-            await holdings.enter_async(held.jobs())
+            holdings.enter_context(held.place())
+            await holdings.enter_async_context(held.jobs())
             if error is not None:
                 raise error
     how = error.__name__ if error else "left"
@@ -99,7 +99,7 @@ async def test_a_handler_that_is_cancelled_while_it_hands_them_over_releases_not
 
     async def handle() -> None:
         async with Holdings() as holdings:
-            holdings.enter(trial.held.place())
+            holdings.enter_context(trial.held.place())
             task = asyncio.current_task()
             assert task is not None
             task.cancel()  # comes to the handler where it waits next, which is behind the handing over
@@ -140,7 +140,7 @@ async def test_work_that_fails_releases_them_with_its_error() -> None:
         raise ValueError("broken")
 
     async with Holdings() as holdings:
-        holdings.enter(trial.held.place())
+        holdings.enter_context(trial.held.place())
         trial.background.start("record", holdings, fail)
         [task] = [task for task in asyncio.all_tasks() if task.get_name() == "background record"]
     with pytest.raises(ValueError, match="broken"):
@@ -152,8 +152,8 @@ async def test_work_that_fails_releases_them_with_its_error() -> None:
 async def test_a_gateway_that_closes_releases_them_also_before_the_works_first_step(begun: bool) -> None:
     trial = Trial()
     async with Holdings() as holdings:
-        holdings.enter(trial.held.place())
-        await holdings.enter_async(trial.held.jobs())
+        holdings.enter_context(trial.held.place())
+        await holdings.enter_async_context(trial.held.jobs())
         trial.background.start("record", holdings, trial.work)
         if begun:
             await trial.working.wait()
@@ -165,7 +165,7 @@ async def test_a_gateway_that_closes_releases_them_also_before_the_works_first_s
 async def test_they_are_handed_over_once() -> None:
     trial = Trial()
     async with Holdings() as holdings:
-        holdings.enter(trial.held.place())
+        holdings.enter_context(trial.held.place())
         async with holdings.hand_over():
             with pytest.raises(RuntimeError, match="another owner"):
                 trial.background.start("record", holdings, trial.work)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from services.gateway.monitoring.loop_health import BEAT_S, Contact, LoopHealth
+from services.gateway.monitoring.loop_health import BEAT_S, LoopHealth
 
 
 async def test_a_loop_that_is_held_up_is_seen() -> None:
@@ -31,8 +31,8 @@ def test_the_worst_of_the_last_seconds_counts() -> None:
     assert loop_health.lag_s(29.0) == 0.0
 
 
-async def test_contact_ages() -> None:
-    contact = Contact()
-    assert contact.age() == math.inf
-    contact.made()
-    assert 0 <= contact.age() < 5
+async def test_a_heartbeat_ages() -> None:
+    loop_health = LoopHealth()
+    assert loop_health.heartbeat_age() == math.inf
+    loop_health.heard()
+    assert 0 <= loop_health.heartbeat_age() < 5

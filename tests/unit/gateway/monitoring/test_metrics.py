@@ -94,7 +94,7 @@ def test_what_a_verifier_counts_adds_up_and_is_what_the_gateway_exposes(seed: in
     engine, answered = served(seed, requests)
     counters, positions = engine.counters.values, engine.counters.accepted_per_position
     assert counters["tokens"] == answered
-    assert counters["accepted_tokens"] == sum(positions) == sum(drafter.accepted for drafter in engine.drafters)
+    assert counters["accepted_tokens"] == sum(positions) == sum(drafter.counts.accepted for drafter in engine.drafters)
     assert positions == sorted(positions, reverse=True)
     assert counters["accepted_tokens"] <= counters["draft_tokens"]
     assert counters["drafts"] <= counters["rounds"]

@@ -6,6 +6,7 @@ import pytest
 from shared.law import sampling
 from shared.law.sampling import Logits, Mask
 from shared.wire.messages import Sampling
+from tests.laws import dense
 
 SIZE = 2000
 
@@ -49,8 +50,8 @@ def test_the_masked_law_is_the_law_of_the_allowed_logits_alone(name: str, share:
         }
     )
     expected = np.zeros(SIZE)
-    expected[ids] = sampling.law(row()[ids], smaller).dense(ids.size)
-    found = sampling.law(row(), parameters, None, mask).dense(SIZE)
+    expected[ids] = dense(sampling.law(row()[ids], smaller), ids.size)
+    found = dense(sampling.law(row(), parameters, None, mask), SIZE)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
     assert not found[~mask].any()
 

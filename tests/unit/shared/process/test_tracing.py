@@ -9,7 +9,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from shared import process
 from shared.errors import StartError
-from shared.process.tracing import NoTracer, traceparent, tracer
+from shared.process.spans import Tracer
+from shared.process.tracing import traceparent, tracer
 from shared.settings.options import Traces
 from tests.traced import recording
 
@@ -41,8 +42,8 @@ def test_without_the_extra_the_option_is_an_error_that_says_what_to_install(
 
 
 def test_traces_that_are_off_hand_on_what_the_client_sent() -> None:
-    assert NoTracer().span("one", CLIENTS).traceparent == CLIENTS
-    assert NoTracer().span("one").traceparent == ""
+    assert Tracer().span("one", CLIENTS).traceparent == CLIENTS
+    assert Tracer().span("one").traceparent == ""
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_whatever_drafters_say_the_answer_is_the_plain_one_and_nothing_grows(
     def lie() -> None:
         lies = data.draw(st.lists(proposals(), max_size=6))
         # Some hang from the true prefix, or they would only be stale.
-        true = generation.trie.prefix_hash
+        true = generation.trie.root.hash
         lies = [
             msgspec.structs.replace(one, prefix_hash=true, base=generation.offset) if index % 2 else one
             for index, one in enumerate(lies)
@@ -127,7 +127,7 @@ def test_a_drafter_that_claims_endless_steps_is_not_waited_for() -> None:
         bench.round()
     answer = plain_answer(request)
     lie = Proposal(
-        request_id="r1", epoch=1, base=generation.offset, prefix_hash=generation.trie.prefix_hash,
+        request_id="r1", epoch=1, base=generation.offset, prefix_hash=generation.trie.root.hash,
         tokens=(answer[generation.offset],), scores=(1.0,), drafter="d", step_us=1 << 62, batch=1 << 62,
     )  # fmt: skip
     bench.engine.take([lie], bench.now * 1000)

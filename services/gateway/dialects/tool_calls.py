@@ -1,4 +1,5 @@
-"""Ids of tool calls: each dialect puts its own prefix before the parser's id, and this removes all of them."""
+"""Tool calls as chat templates expect them, and their ids: each dialect puts its own prefix before the parser's id, and
+this removes all of them."""
 
 from typing import Final
 
@@ -14,3 +15,8 @@ def bare(call_id: str) -> str:
         if rest != call_id and rest and _HEXADECIMAL.issuperset(rest):
             return rest
     return call_id
+
+
+def for_template(call_id: str, name: str, arguments: str) -> dict[str, object]:
+    """A call that the assistant made; `arguments` is JSON text."""
+    return {"id": bare(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
