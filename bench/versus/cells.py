@@ -48,12 +48,3 @@ CELLS: Final = tuple(
         ("nopay", "drafts that cannot pay", 0.7, 0.7, nopay),
     )
 )
-
-
-def cells_named(names: list[str]) -> list[ContestCell]:
-    """The named cells in the table's order, all without names. Raises `ValueError` naming an unknown one."""
-    known = {cell.name: cell for cell in CELLS}
-    for name in names:
-        if name not in known:
-            raise ValueError(f"--cell {name}: must be one of {', '.join(known)}")
-    return [cell for cell in CELLS if not names or cell.name in names]

@@ -3,14 +3,13 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from services.launcher.bench import facts
 from services.launcher.bench.card import Card, write
@@ -21,6 +20,7 @@ from services.launcher.bench.servers import Server, ServerAddress, connect, with
 from services.launcher.bench.sharing import card_of
 from services.launcher.bench.tables import tables
 from services.launcher.fleet.stack import run_to_end
+from services.launcher.models.progress import counted
 from shared.errors import StartError
 from shared.settings.command_line import INTERRUPTED
 
@@ -76,9 +76,10 @@ class _Bench:
             self._servers = [await connect(http, address) for address in self._options.addresses]
             before = await self._look(http)
             self._announce(plan)
-            with _progress(self._errors) as progress:
-                task = progress.add_task("warming up", total=len(self._servers) * sum(turn.requests for turn in plan))
-                self._runner = Runner(http, self._servers, _stepping(progress, task))
+            total = len(self._servers) * sum(turn.requests for turn in plan)
+            with counted(self._errors, total, transient=True) as tell:
+                tell("warming up")
+                self._runner = Runner(http, self._servers, lambda server: tell(server, 1))
                 await self._runner.warm_up(warm_up(settings))
                 await self._runner.run(plan)
             if before:
@@ -123,22 +124,6 @@ class _Bench:
             f"{requests} requests to each server, up to {self._options.settings.tokens} tokens per answer, seed"
             f" {self._options.settings.seed}; Ctrl-C ends it early and reports what there is"
         )
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-
-
-def _stepping(progress: Progress, task: Any) -> Callable[[str], None]:
-    return lambda server: progress.update(task, advance=1, description=server)
 
 
 def _check_files(options: BenchOptions) -> None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import aiohttp
@@ -21,7 +20,7 @@ from services.launcher.fleet.child import Child, Program, service_command
 from services.launcher.fleet.cores import Cores, forking_on
 from services.launcher.fleet.ports import LOOPBACK, answers, claim_embedded
 from services.launcher.fleet.starting import PHASE_LINES, phase
-from shared.fleet.registry import Registry
+from shared.fleet.registry import HEARTBEAT_S, Registry
 from shared.folders import cache_folder
 from shared.process.lifecycle import GRACE_S
 from shared.settings import settings_file
@@ -86,9 +85,7 @@ class Stack:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._closing.aclose()
 
     async def _start(self) -> None:
@@ -180,6 +177,14 @@ class Stack:
     async def verifier_card(self) -> VerifierCard | None:
         """The verifier's latest heartbeat."""
         return await self._card(self.verifier, VerifierCard)
+
+    async def settled_card(self) -> VerifierCard:
+        """The verifier's card after a heartbeat that follows the last answer. Raises `StackError` if it is gone."""
+        await asyncio.sleep(HEARTBEAT_S + 0.3)
+        card = await self.verifier_card()
+        if card is None:
+            raise StackError("the verifier left the fleet")
+        return card
 
     async def drafter_id(self, child: Child) -> str:
         """The name under which the fleet knows a drafter: the `source` in a trace."""
