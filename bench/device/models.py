@@ -1,5 +1,6 @@
 """The target and the draft of a check, in the size that suits the device."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ def run(told: Told) -> dict[str, Any]:
         with Decoding(told.target_model, told.target) as last:
             decode_ms[factor] = last.milliseconds(1)
     return {
-        "shape": shape.as_json(),
+        "shape": asdict(shape),
         "factor": factor,
         "quant": _QUANT,
         "target_bytes": told.target_model.stat().st_size,

@@ -6,7 +6,7 @@ mostly clear. What such a model says means nothing; what it costs is what a trai
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -71,9 +71,6 @@ class Shape:
             yield f"blk.{layer}.ffn_down.weight", (self.width, self.inner)
         yield "output_norm.weight", (self.width,)
         yield "output.weight", (vocabulary, self.width)
-
-    def as_json(self) -> dict[str, int]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,11 @@ from rich.table import Table
 from rich.text import Text
 
 
+def say(console: Console, line: str, style: str = "") -> None:
+    """Print a line as it is, however long."""
+    console.print(Text(line, style=style), soft_wrap=True)
+
+
 class Display:
     """States by process name. Lines printed while the table is shown appear above it."""
 
@@ -28,7 +33,7 @@ class Display:
 
     def say(self, line: str, style: str = "") -> None:
         """Print a line."""
-        self.console.print(Text(line, style=style), soft_wrap=True)
+        say(self.console, line, style)
 
     def state(self, name: str, state: str) -> None:
         """A process changed its state."""

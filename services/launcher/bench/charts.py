@@ -54,9 +54,6 @@ def classes(card: Card) -> dict[str, str]:
     }
 
 
-# ---------------------------------------------------------------- bars
-
-
 def _speeds(card: Card, temperature: float) -> Chart | None:
     """A bar per workload and server, at the fewest requests at once."""
     fewest = min(card.settings.concurrencies)
@@ -154,9 +151,6 @@ def _range(one: ReportedComparison, left: float, y: float, scale: float) -> list
 def _cell(one: ReportedComparison) -> str:
     at_once = f" ×{one.concurrency}" if one.concurrency > 1 else ""
     return f"{one.workload or 'all'}, T {one.temperature:g}{at_once}"
-
-
-# ---------------------------------------------------------------- curves
 
 
 def _loads(card: Card, temperature: float) -> Chart | None:
@@ -285,9 +279,6 @@ class _Plot:
 
     def caption(self, text: str) -> SvgElement:
         return _label(WIDTH / 2 + 12, self.height - 3, text, "middle", "name")
-
-
-# ---------------------------------------------------------------- shapes
 
 
 def _ticks(top: float) -> list[float]:

@@ -15,7 +15,7 @@ from typing import Final
 from redis.exceptions import AuthenticationError
 from rich.console import Console
 
-from services.launcher.backends import hint
+from services.launcher.backends import signs
 from services.launcher.display import Display
 from services.launcher.fleet.child import Child, Program, service_command
 from services.launcher.fleet.supervised_run import SupervisedRun, with_logs
@@ -53,7 +53,7 @@ def run(options: JoinOptions) -> int:
     display.say(f"the fleet's Redis answers in {round_trip_ms:.1f} ms")
     model: tuple[str, ...] = ()
     if options.draft_model:  # downloaded here, so that people see it and Ctrl-C ends it
-        if told := hint.missing(hardware.look):
+        if told := signs.missing(hardware.look):
             display.say(told, "yellow")
         model = ("--draft-model", str(fetching.find(options.draft_model, "--draft-model", console)))
     drafter = Program(

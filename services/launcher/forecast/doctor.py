@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from services.launcher.backends import command, hint
+from services.launcher.backends import command, signs
 from services.launcher.facts import placing
 from services.launcher.forecast import stopwatch
 from services.launcher.models import fetching
@@ -146,7 +146,7 @@ class Examination:
                 self._bad(f"{release}: {backend.note}")
             else:
                 self._good(f"{release}: {', '.join(backend.devices) or backend.note}")
-        if told := hint.missing(lambda: here):
+        if told := signs.missing(lambda: here):
             self._console.print(Text(f"! {told}", style="yellow"), soft_wrap=True)
 
     def _offload(self, path: Path, target: Sequence[Device], present: Sequence[Device]) -> Offload | None:

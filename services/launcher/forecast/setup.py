@@ -14,19 +14,18 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from services.launcher.backends import hint
+from services.launcher.backends import signs
+from services.launcher.facts.fleet_reader import read_cards
 from services.launcher.forecast import plan_report, planning, setup_file
 from services.launcher.forecast.fleet_measurements import from_cards
 from services.launcher.forecast.model_candidates import Candidates, LocalModels
 from services.launcher.forecast.split import ModelCandidate, Spare, Split, TargetPlace, propose, title
 from services.launcher.settings.doctor_options import ModelOptions
 from shared.errors import StartError
-from shared.fleet.registry import Registry
 from shared.law.payoff import WORTH, Measurement, sentence
 from shared.machine import devices
 from shared.machine.devices import Device
 from shared.model import hardware
-from shared.wire.broker import BLOCK_MS, check, connect
 from shared.wire.messages import Card, DrafterCard
 
 _MEASURED: Final = 4  # drafters that are tried; each one is loaded and measured
@@ -67,12 +66,12 @@ def run(options: SetupOptions) -> int:
     if options.output.exists() and not options.force and not options.show:
         raise StartError("--output", options.output, "is there already; --force replaces it, --print writes nothing")
     console = Console(stderr=True, highlight=False)
-    cards = _cards(options.redis)
+    cards = asyncio.run(read_cards(options.redis)) if options.redis else []
     here = hardware.look()
     present = here.devices
     seen = _seen(present)
     _say(console, "This machine has", seen)
-    if told := hint.missing(lambda: here):
+    if told := signs.missing(lambda: here):
         console.print(Text(told, style="yellow"), soft_wrap=True)
     local = LocalModels(devices.named(present), options.parallel, options.folders, console)
     target = _absolute(options.target_model or _ask(options, "Target model", local.best()))
@@ -107,18 +106,6 @@ def spares(cards: Sequence[Card], fingerprint: str, n_tokens: int, host: str) ->
         if isinstance(card, DrafterCard) and card.kind == "model" and card.host != host
         if card.n_vocab != n_tokens or card.fingerprint == fingerprint
     ]
-
-
-def _cards(redis: str) -> list[Card]:
-    if not redis:
-        return []
-    check(redis)
-
-    async def read() -> list[Card]:
-        async with asyncio.timeout(2 * BLOCK_MS / 1000), connect(redis) as broker:
-            return await Registry(broker.redis).list()
-
-    return asyncio.run(read())
 
 
 def _choose(

@@ -1,4 +1,4 @@
-"""`draftmesh launch`."""
+"""The commands that use a gateway as a client does."""
 
 from typing import Annotated
 
@@ -7,6 +7,19 @@ import typer
 from services.launcher.commands.fleet_options import Up, gateway_of
 from services.launcher.fleet.ports import LOOPBACK
 from shared.settings import options
+
+
+def demo(
+    prompt: Annotated[str, typer.Option("--prompt", help="Prompt to answer.")] = "Explain why the sky is blue.",
+    tokens: Annotated[int, typer.Option("--tokens", help="Tokens per answer.", min=1, max=4096)] = 64,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="Temperature of sampling; 0 is greedy.", min=0.0, max=2.0)
+    ] = 0.7,
+) -> int:
+    """Answer one prompt plainly and one with drafts, live, on a model where speculation pays."""
+    from services.launcher.clients import demo as shown
+
+    return shown.run(prompt, tokens, temperature)
 
 
 def launch(
