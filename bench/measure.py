@@ -30,18 +30,9 @@ class Sample:
     tokens_per_second: float
     first_token_s: float  # of the raw loop: its prefill and first draw
     statistics: dict[str, Any]  # the gateway's `speculative`, empty for the raw loop
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Microseconds of one request that the verifier was busy, of those inside llama_decode, and of CPU time
-    that its process got: much less than busy means that something else ran on its core."""
-
-    configuration: str
-    temperature: float
-    decode_us: int
-    busy_us: int
-    cpu_us: int
+    # Microseconds that the verifier was busy, those inside llama_decode, and its process's CPU time, by `busy_us`,
+    # `decode_us` and `cpu_us`; empty for the raw loop. Much less CPU time than busy: something else ran on its core.
+    spent: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -49,7 +40,6 @@ class Measured:
     """Everything that was measured; memory is in bytes, the highest seen."""
 
     samples: list[Sample] = field(default_factory=list)
-    shares: list[Share] = field(default_factory=list)
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def saw_memory(self, name: str, pid: int) -> None:
@@ -104,6 +94,11 @@ class Bench:
 
     async def _measure(self, name: str, repetition: int, request: Task) -> None:
         answer = await self._contestants[name].ask(request)
+        before = self._counted
+        spent: dict[str, int] = {}
+        if name != RAW:
+            self._counted = await self._counters()
+            spent = {key: self._counted[key] - before[key] for key in ("decode_us", "busy_us", "cpu_us")}
         ended = answer.tokens and answer.tokens[-1] in self._raw.eog
         self.measured.samples.append(
             Sample(
@@ -115,13 +110,10 @@ class Bench:
                 tokens_per_second=answer.tokens_per_second,
                 first_token_s=answer.first_token_s,
                 statistics=answer.statistics,
+                spent=spent,
             )
         )
         self._step(name)
-        if name != RAW:
-            before, self._counted = self._counted, await self._counters()
-            spent = {key: self._counted[key] - before[key] for key in ("decode_us", "busy_us", "cpu_us")}
-            self.measured.shares.append(Share(configuration=name, temperature=request.temperature, **spent))
 
     async def _counters(self) -> dict[str, int]:
         """The verifier's counters after its last answer, and its process's CPU time."""

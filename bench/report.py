@@ -103,8 +103,8 @@ def _summary(measured: Measured, configuration: str, temperature: float) -> Repo
         acceptance_rate=accepted / drafted if drafted else None,
         first_token_ms=1000 * statistics.median(sample.first_token_s for sample in samples),
         over_prefill_ms=_median((one.first_token_s - other.first_token_s) * 1000 for one, other in raw),
-        decode_share=_share(measured, configuration, temperature, "decode_us"),
-        cpu_share=_share(measured, configuration, temperature, "cpu_us"),
+        decode_share=_share(samples, "decode_us"),
+        cpu_share=_share(samples, "cpu_us"),
         equal_to_plain=sum(one.tokens == other.tokens for one, other in plain),
         equal_to_raw=sum(one.tokens == other.tokens for one, other in raw),
         compared=len(samples),
@@ -120,7 +120,7 @@ def _paired(samples: list[Sample], others: list[Sample]) -> list[tuple[Sample, S
 
 def _ratio(pairs: list[tuple[Sample, Sample]]) -> float | None:
     found = ratio((one.tokens_per_second, other.tokens_per_second) for one, other in pairs)
-    return found and found.mean
+    return found.mean if found else None
 
 
 def _median(values: Iterable[float]) -> float | None:
@@ -128,10 +128,9 @@ def _median(values: Iterable[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _share(measured: Measured, configuration: str, temperature: float, part: str) -> float | None:
-    shares = [s for s in measured.shares if s.configuration == configuration and s.temperature == temperature]
-    busy = sum(share.busy_us for share in shares)
-    return sum(getattr(share, part) for share in shares) / busy if busy else None
+def _share(samples: list[Sample], part: str) -> float | None:
+    busy, spent = (sum(sample.spent.get(kind, 0) for sample in samples) for kind in ("busy_us", part))
+    return spent / busy if busy else None
 
 
 def goals(measured: Measured) -> list[Goal]:

@@ -19,6 +19,7 @@ from services.launcher.bench.runner import Runner
 from services.launcher.bench.servers import Server, ServerAddress, connect, without_drafts
 from services.launcher.bench.sharing import card_of
 from services.launcher.bench.tables import tables
+from services.launcher.display import say
 from services.launcher.fleet.stack import run_to_end
 from services.launcher.models.progress import counted
 from shared.errors import StartError
@@ -47,10 +48,15 @@ def run(options: BenchOptions) -> int:
     report = bench.report(interrupted=status == INTERRUPTED)
     if report is None or not (report.measured.samples or report.measured.failures):
         return status
-    _print(report)
-    _write(report, options)
+    console = Console(highlight=False)
+    console.print(*tables(report), sep="\n")
+    for line in report.remarks():
+        say(console, line)
+    if options.json_file is not None:
+        options.json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+        say(console, f"written to {options.json_file}")
     if options.report_file is not None:
-        _share(card_of(report, bench.fleets, bench.ours), options.report_file)
+        _share(card_of(report, bench.fleets, bench.ours), options.report_file, console)
     return status or int(not report.measured.samples)
 
 
@@ -145,26 +151,10 @@ def _can_be_written(path: Path) -> bool:
     return place.is_dir() != path.exists() and os.access(place, os.W_OK)
 
 
-def _print(report: BenchReport) -> None:
-    console = Console(highlight=False)
-    for table in tables(report):
-        console.print(table)
-    for line in report.remarks():
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def _write(report: BenchReport, options: BenchOptions) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if options.json_file is not None:
-        options.json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
-        console.print(f"written to {options.json_file}", markup=False)
-
-
-def _share(made: Card, path: Path) -> None:
+def _share(made: Card, path: Path, console: Console) -> None:
     from services.launcher.bench.page import render
 
     beside = path.with_suffix(CARD_SUFFIX)
     path.write_text(render(made), encoding="utf-8")
     write(made, beside)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"to share: {path}, and {beside} for draftmesh bench compare", markup=False)
+    say(console, f"to share: {path}, and {beside} for draftmesh bench compare")

@@ -50,13 +50,6 @@ def launch(
     """
     from services.launcher.clients import launch as launcher
 
-    return launcher.run(
-        launcher.LaunchOptions(
-            client=client,
-            arguments=tuple(arguments),
-            url=gateway_of(context, "url", url, up),
-            model=model,
-            key=next(iter(api_key), ""),  # the variable may hold all keys of a gateway
-            show=show,
-        )
-    )
+    gateway = gateway_of(context, "url", url, up)
+    key = next(iter(api_key), "")  # the variable may hold all keys of a gateway
+    return launcher.run(client, arguments, url=gateway, key=key, model=model, show=show)

@@ -84,6 +84,4 @@ def logs(
     """
     from services.launcher.look import logs as shown
 
-    return shown.run(
-        shown.LogsOptions(name=name, up=up, follow=follow, count=lines, level=level, as_json=as_json),
-    )
+    return shown.run(name, up, follow=follow, count=lines, level=level, as_json=as_json)

@@ -18,6 +18,7 @@ import aiohttp
 from rich.console import Console
 
 from services.launcher.display import Display
+from services.launcher.facts.fleet_reader import read_cards
 from services.launcher.facts.run_file import FleetRun, RunFile, recorded
 from services.launcher.fleet import fleet_plan, ports
 from services.launcher.fleet.child import Child
@@ -30,14 +31,13 @@ from services.launcher.settings.service_options import Handed
 from services.launcher.settings.up_options import UpOptions
 from shared.fleet import measured
 from shared.fleet.model_names import Names, resolve
-from shared.fleet.registry import Registry
 from shared.law import payoff
 from shared.machine import resources
 from shared.model import hardware
 from shared.settings import settings_file
 from shared.settings.options import variable
 from shared.settings.options_struct import declarations
-from shared.wire.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
+from shared.wire.broker import BrokerError, connect
 from shared.wire.messages import Card, VerifierCard
 
 _POLL_S: Final = 0.1  # time between two checks; a start takes seconds
@@ -68,7 +68,7 @@ def run(options: UpOptions, handed: Handed) -> int:
             file = _recorded(stack, made, folder, display)
             code = asyncio.run(FleetProcesses(made, folder, display).run())
             if code == FAILED and file:
-                file.keep()
+                file.kept = True
         return code
 
     return with_logs(live, lambda folder: display.say(f"logs are kept in {folder}; `draftmesh logs` shows them"))
@@ -175,9 +175,8 @@ class FleetProcesses:
     async def _cards(self) -> list[Card]:
         """Cards of this machine's processes; none if Redis does not answer just now."""
         try:
-            async with asyncio.timeout(BLOCK_MS / 1000), connect(self._plan.redis) as broker:
-                return [card for card in await Registry(broker.redis).list() if card.host == socket.gethostname()]
-        except (*DISCONNECTED, BrokerError):
+            return [card for card in await read_cards(self._plan.redis) if card.host == socket.gethostname()]
+        except BrokerError:
             return []
 
 

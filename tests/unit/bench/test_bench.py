@@ -63,14 +63,10 @@ def test_rates_are_taken_over_all_requests_and_absent_without_drafts() -> None:
     few = {"drafted": 10, "accepted": 1, "rounds": 2}
     many = {"drafted": 90, "accepted": 79, "rounds": 1}
     measured.samples += [
-        sample("8-bit", 1.0, statistics=few),
-        sample("8-bit", 1.0, prompt="code", statistics=many),
+        sample("8-bit", 1.0, statistics=few, spent={"decode_us": 80, "busy_us": 100, "cpu_us": 90}),
+        sample("8-bit", 1.0, prompt="code", statistics=many, spent={"decode_us": 20, "busy_us": 25, "cpu_us": 25}),
+        sample("8-bit", 1.0, temperature=1.0, spent={"decode_us": 950, "busy_us": 1000, "cpu_us": 990}),
         sample("plain", 1.0, statistics={"drafted": 0, "accepted": 0, "rounds": 3, "reason": "off"}),
-    ]
-    measured.shares += [
-        measure.Share(configuration="8-bit", temperature=0.0, decode_us=80, busy_us=100, cpu_us=90),
-        measure.Share(configuration="8-bit", temperature=0.0, decode_us=20, busy_us=25, cpu_us=25),
-        measure.Share(configuration="8-bit", temperature=1.0, decode_us=0, busy_us=1000, cpu_us=0),
     ]
     drafted, plain = only(measured, "8-bit"), only(measured, "plain")
     assert drafted.acceptance_rate == pytest.approx(0.8)
