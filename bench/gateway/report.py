@@ -21,7 +21,8 @@ from rich.table import Table
 
 from bench.gateway.memory import Growth
 from bench.gateway.streams import Crowd, Run
-from bench.versus.results import is_reached, titled, verdict, yes_or_no
+from bench.versus.ratios import RatioSpread
+from bench.versus.results import Finding, titled, verdict, yes_or_no
 
 GROWTH_WANTED: Final = 0.05
 
@@ -37,30 +38,13 @@ class Scenario:
     bound: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of several crowds: median, lowest and highest."""
+def figures(scenario: Scenario, runs: Sequence[Run]) -> list[Finding]:
+    """What is told of these crowds: medians, and the lowest and highest."""
 
-    name: str
-    unit: str
-    value: float
-    low: float
-    high: float
-    wanted: float | None = None
-    at_most: bool = True
-
-    @property
-    def reached(self) -> bool | None:
-        """Whether the median is as wanted; None if nothing is."""
-        return is_reached(self.value, self.wanted, self.at_most)
-
-
-def figures(runs: Sequence[Run], bound: bool) -> list[Figure]:
-    """What is told of these crowds."""
-
-    def of(name: str, unit: str, values: Sequence[float], wanted: float | None = None, at_most: bool = True) -> Figure:
-        spread = statistics.median(values), min(values), max(values)
-        return Figure(name, unit, *spread, wanted if bound else None, at_most)
+    def of(what: str, unit: str, values: Sequence[float], wanted: float | None = None, at_most: bool = True) -> Finding:
+        spread = RatioSpread(value=statistics.median(values), low=min(values), high=max(values))
+        limit = wanted if scenario.bound else None
+        return Finding(cell=scenario.name, what=what, ratio=spread, wanted=limit, at_most=at_most, unit=unit)
 
     return [
         of("SSE tokens", "per s", [run.tokens_per_second for run in runs], 15_000, at_most=False),
@@ -77,7 +61,10 @@ def as_json(scenario: Scenario, runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "what": scenario.what,
         "crowd": asdict(scenario.crowd),
-        "figures": {one.name: {**asdict(one), "reached": one.reached} for one in figures(runs, scenario.bound)},
+        "figures": {
+            one.what: {**asdict(one.ratio), "wanted": one.wanted, "reached": one.reached}
+            for one in figures(scenario, runs)
+        },
         "runs": [asdict(run) for run in runs],
     }
 
@@ -95,12 +82,12 @@ def run_table(scenario: Scenario, runs: Sequence[Run]) -> Table:
         f"{scenario.name}: {crowd.streams} streams, {crowd.width} tokens every {crowd.round_ms:g} ms; {scenario.what}"
     )
     table = titled(head, "", "median", "low–high", "wanted", "reached")
-    for one in figures(runs, scenario.bound):
+    for one in figures(scenario, runs):
         table.add_row(
-            one.name,
-            f"{one.value:,.2f} {one.unit}",
-            f"{one.low:,.2f}–{one.high:,.2f}",
-            *verdict(one.wanted, one.at_most, one.reached),
+            one.what,
+            f"{one.ratio.value:,.2f} {one.unit}",
+            f"{one.ratio.low:,.2f}–{one.ratio.high:,.2f}",
+            *verdict(one),
         )
     return table
 

@@ -47,14 +47,9 @@ class Finding:
     @property
     def reached(self) -> bool | None:
         """Whether the wanted ratio was reached; None if none is wanted."""
-        return is_reached(self.ratio.value, self.wanted, self.at_most)
-
-
-def is_reached(value: float, wanted: float | None, at_most: bool) -> bool | None:
-    """Whether a figure is as wanted; None if nothing is."""
-    if wanted is None:
-        return None
-    return value <= wanted if at_most else value >= wanted
+        if self.wanted is None:
+            return None
+        return self.ratio.value <= self.wanted if self.at_most else self.ratio.value >= self.wanted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -156,7 +151,7 @@ def finding_table(name: str, findings: list[Finding]) -> Table:
             finding.opponent or "-",
             f"{finding.ratio.value:.3f}",
             f"{finding.ratio.low:.3f}–{finding.ratio.high:.3f}",
-            *verdict(finding.wanted, finding.at_most, finding.reached),
+            *verdict(finding),
         )
     return table
 
@@ -174,10 +169,10 @@ def yes_or_no(reached: bool | None) -> str:
     return {True: "[green]yes[/]", False: "[red]no[/]", None: "-"}[reached]
 
 
-def verdict(wanted: float | None, at_most: bool, reached: bool | None) -> tuple[str, str]:
+def verdict(finding: Finding) -> tuple[str, str]:
     """The last two cells of a line: what was wanted, and whether it was reached."""
-    sign = "<=" if at_most else ">="
-    return "-" if wanted is None else f"{sign} {wanted:,g}", yes_or_no(reached)
+    sign = "<=" if finding.at_most else ">="
+    return "-" if finding.wanted is None else f"{sign} {finding.wanted:,g}", yes_or_no(finding.reached)
 
 
 def _figure(figure: RatioSpread | None, unit: str) -> str:
