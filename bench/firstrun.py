@@ -97,7 +97,8 @@ def measure(apart_ms: float, by: str, draft_model: str = "default", restart: boo
         arguments += ["--token", token] if by == "zeroconf" else command[1:2]
         joined = _typed(stack, second, arguments, {**plain, "DRAFTMESH_NAME": "second"})
         measured.first_token_s = joined.wait(lambda: asker.helped > 0)
-        joined.line(f"{_model(joined)}: adds ")
+        model = joined.line("vocabulary matches ").partition(" ")[0]
+        joined.line(f"{model}: adds ")
         if restart:
             asker.stop()
             up.interrupt()
@@ -112,7 +113,6 @@ def measure(apart_ms: float, by: str, draft_model: str = "default", restart: boo
 
 
 def _typed(stack: ExitStack, machine: str, arguments: Sequence[str], environment: Mapping[str, str]) -> TimedProgram:
-    """A `draftmesh` command on one of the machines."""
     command = ["ip", "netns", "exec", machine, *service_command("launcher"), *arguments]
     program = TimedProgram(command, environment, LIMIT_S)
     stack.callback(program.end)
@@ -129,10 +129,6 @@ def _asker(stack: ExitStack, machine: str, up: TimedProgram) -> Asker:
     asker = Asker(machine, url, up.line("API key, made for this start: "))
     stack.callback(asker.stop)
     return asker
-
-
-def _model(joined: TimedProgram) -> str:
-    return joined.line("vocabulary matches ").partition(" ")[0]
 
 
 def main(

@@ -49,7 +49,8 @@ def main(
     with tempfile.TemporaryDirectory(prefix="draftmesh-newcomer-") as folder:
         steps, lines = _first_start(repository, first, Path(folder))
     compiled = any(_BUILT in line and "llama" in line for line in lines)
-    cpu = _cpu_s()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # of everything that was started and has ended
+    cpu = used.ru_utime + used.ru_stime
     if as_json:
         found = {"seconds": steps, "cpu_seconds": cpu, "compiled": compiled, "cores": os.cpu_count(), "load": load}
         typer.echo(json.dumps(found | {"said": _verdict(lines)}, indent=2))
@@ -66,12 +67,6 @@ def main(
 
 def _verdict(lines: list[str]) -> str:
     return next((line for line in reversed(lines) if line.startswith("With drafts ")), "")
-
-
-def _cpu_s() -> float:
-    """CPU time of everything that was started and has ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _first_start(repository: str, first: First, folder: Path) -> tuple[dict[str, float], list[str]]:

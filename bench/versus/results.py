@@ -79,9 +79,7 @@ def compared(
     )
 
 
-def over(
-    cell: str, what: str, temperature: float, speeds: Mapping[Key, float], by: float, wanted: float | None = None
-) -> Finding:
+def over(cell: str, what: str, temperature: float, speeds: Mapping[Key, float], by: float) -> Finding:
     """Speeds over one that was computed, `by`."""
     return Finding(
         cell=cell,
@@ -90,7 +88,6 @@ def over(
         ours=mean(speeds),
         theirs=alone(by),
         ratio=mean({key: speed / by for key, speed in speeds.items()}),
-        wanted=wanted,
     )
 
 
@@ -100,7 +97,7 @@ def of_the_ideal(
     """Speeds over the ideal one for these rounds."""
     ideal = ideal_tokens_per_second(rounds, row_ms)
     note = f"{rounds.tokens_per_round:.2f} tokens on {rounds.rows_per_round:.1f} rows"
-    return replace(over(cell, "of the ideal E/v(rows)", temperature, speeds, ideal, IDEAL_WANTED), opponent=note)
+    return replace(over(cell, "of the ideal E/v(rows)", temperature, speeds, ideal), opponent=note, wanted=IDEAL_WANTED)
 
 
 async def measure(

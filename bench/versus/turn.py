@@ -94,7 +94,6 @@ async def turn(setup: Setup, cell: str) -> CellResult:
 
 
 async def _second_turn(speaker: Contestant, author: Author, opening: str) -> StreamedAnswer:
-    """The answer to the second turn, after the first."""
     messages: Messages = ({"role": "user", "content": opening},)
     asked = author.task("turn", messages, temperature=0.0, seed=1, tokens=ANSWER_TOKENS)
     answer = await speaker.ask(asked)

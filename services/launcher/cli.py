@@ -58,7 +58,7 @@ def root(
 
 
 # In the order in which `--help` lists them.
-app.command()(setup)
+app.command()(flat(setup))
 app.command()(flat(up))
 for process in (gateway, verifier, drafter):
     app.command(context_settings=_PASS_ON, add_help_option=False)(process)

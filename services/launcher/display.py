@@ -1,5 +1,7 @@
 """Shows what `up` is doing, on standard error: a table that changes in place on a terminal, plain lines elsewhere."""
 
+from typing import Self
+
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -19,6 +21,10 @@ class Display:
         self._states: dict[str, str] = {}
         # No thread may refresh it: children are forked from this process.
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+
+    @classmethod
+    def on_stderr(cls) -> Self:
+        return cls(Console(stderr=True, highlight=False))
 
     def open(self) -> None:
         """Show the table from now on."""

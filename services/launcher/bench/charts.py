@@ -235,8 +235,6 @@ def _row_costs(verifier: ReportedVerifier) -> Chart | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plot:
-    """A field with axes from 0 to `most_x` and `most_y`."""
-
     right: float
     most_x: float
     most_y: float

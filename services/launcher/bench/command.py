@@ -90,7 +90,9 @@ class _Bench:
                 await self._runner.run(plan)
             if before:
                 await asyncio.sleep(facts.SETTLE_S)
-            self.fleets = {name: facts.since(fleet, await self._fleet(http, name)) for name, fleet in before.items()}
+            named = {server.name: server for server in self._servers}
+            for name, fleet in before.items():
+                self.fleets[name] = facts.since(fleet, await facts.read(http, named[name]))
         return 0
 
     async def _look(self, http: aiohttp.ClientSession) -> dict[str, facts.FleetFacts | None]:
@@ -106,9 +108,6 @@ class _Bench:
         if first in ours and options.plain is not False:
             self._servers.insert(1, without_drafts(first, [server.name for server in self._servers]))
         return {server.name: await facts.read(http, server) for server in ours} if options.report_file else {}
-
-    async def _fleet(self, http: aiohttp.ClientSession, name: str) -> facts.FleetFacts | None:
-        return await facts.read(http, next(server for server in self._servers if server.name == name))
 
     def report(self, *, interrupted: bool) -> BenchReport | None:
         if self._runner is None:

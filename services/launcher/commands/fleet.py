@@ -42,7 +42,7 @@ def join(
 ) -> int:
     """Let this machine guess ahead for a fleet, and say what it adds. Ctrl-C leaves the fleet without losing any
     request."""
-    from services.launcher.fleet.join import JoinOptions, run
+    from services.launcher.fleet.join import run
 
     arguments: list[str] = []
     for key in (*declarations(DraftOptions), "log_level"):
@@ -50,15 +50,7 @@ def join(
         # The drafter decides what the user did not give, and reads environment variables itself.
         if key != "draft_model" and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             arguments += words(key, context.params[key])
-    return run(
-        JoinOptions(
-            url=redis_url,
-            token=token,
-            draft_model=draft.draft_model,
-            arguments=arguments,
-            environment=_same_file(context),
-        )
-    )
+    return run(redis_url, token, draft.draft_model, arguments, _same_file(context))
 
 
 def gateway(context: typer.Context) -> None:

@@ -171,7 +171,6 @@ class Supervisor:
 
 
 def _last_words(child: Child, code: int) -> str:
-    """Why the supervisor gives up on a child."""
     if code < 0:
         return f"gave up: it keeps dying ({_cause(code)}). Its log is {child.log}: {child.error_line()}"
     return f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}"

@@ -90,15 +90,13 @@ class FleetProcesses:
     """The processes of one `up`."""
 
     def __init__(self, fleet_plan: Plan, folder: Path, display: Display) -> None:
-        self._plan = fleet_plan
-        self._folder = folder
-        self._display = display
+        self._plan, self._folder, self._display = fleet_plan, folder, display
+        self._session = SupervisedRun(folder, display, "stopped")
+        self._supervisor = self._session.supervisor
 
     async def run(self) -> int:
         """Start, announce, wait for a signal, stop: 0, or the exit status for a failed child."""
-        session = SupervisedRun(self._folder, self._display, "stopped")
-        self._supervisor = session.supervisor
-        return await session.run(self._live)
+        return await self._session.run(self._live)
 
     async def _live(self) -> None:
         """Start everything and watch it until cancelled."""

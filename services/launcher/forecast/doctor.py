@@ -17,7 +17,7 @@ from services.launcher.backends import command, signs
 from services.launcher.facts import placing
 from services.launcher.forecast import stopwatch
 from services.launcher.models import fetching
-from services.launcher.settings.doctor_options import DoctorOptions
+from services.launcher.settings.up_options import DoctorOptions
 from shared.errors import StartError
 from shared.fleet import measured
 from shared.fleet.model_names import resolve

@@ -23,7 +23,7 @@ from services.launcher.forecast.plan_report import Outlook, Prospect
 from services.launcher.models import fetching
 from services.launcher.models.pair import build_pair
 from services.launcher.models.progress import Stage, building, stages
-from services.launcher.settings.doctor_options import DoctorOptions
+from services.launcher.settings.up_options import DoctorOptions
 from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.law.payoff import LOCAL_MS, Measurement

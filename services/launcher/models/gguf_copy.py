@@ -122,8 +122,6 @@ class _Source:
 
 
 class _File:
-    """One copy being written."""
-
     def __init__(self, copy: GgufCopy, header: Header, weights: npt.NDArray[np.uint8]) -> None:
         if copy.quant not in FORMATS:
             raise ValueError(f"unknown format {copy.quant}: {', '.join(FORMATS)} are known")
