@@ -83,9 +83,6 @@ class Emulation:
         """What is measured of a scenario."""
         return await (self.trees(scenario) if scenario.tree else self.shares(scenario))
 
-    def works(self, scenario: Scenario) -> dict[float, list[Work]]:
-        return works(self.pair.draft_4bit, self.texts, self.tokens, scenario.temperatures)
-
     def stack(self, scenario: Scenario, script: Path | None = None, *, max_rows: int = 0, trees: bool = True) -> Stack:
         """A fleet whose verifier is paced."""
         command = [sys.executable, "-m", "bench.paced.verifier", "--curve", str(scenario.curve)]
@@ -97,17 +94,17 @@ class Emulation:
 
     async def shares(self, scenario: Scenario) -> CellResult:
         """Decode share and fraction of the ideal at each temperature."""
-        works = self.works(scenario)
+        asked = works(self.pair.draft_4bit, self.texts, self.tokens, scenario.temperatures)
         result = CellResult()
         with tempfile.TemporaryDirectory(prefix="draftmesh-paced-") as folder:
             script = Path(folder) / "script.json" if scenario.scripted else None
             if script is not None:
-                script.write_text(json.dumps(self._script(works)))
+                script.write_text(json.dumps(self._script(asked)))
                 self.step("recording")
             async with self.stack(scenario, script) as stack:
-                result.findings.append(await self._plain_share(scenario, stack, works))
+                result.findings.append(await self._plain_share(scenario, stack, asked))
                 await stack.start_drafter(scenario.draft(self.pair))
-                for temperature, some in works.items():
+                for temperature, some in asked.items():
                     ours = Ours(stack)
                     await warm_up([ours], some[0])
                     before = await stack.settled_card()
@@ -150,7 +147,8 @@ class Emulation:
                 await open_stacks.enter_async_context(stack)
                 await stack.start_drafter(scenario.draft(self.pair))
                 contestants.append(Ours(stack, name=name))
-            for temperature, some in self.works(scenario).items():
+            asked = works(self.pair.draft_4bit, self.texts, self.tokens, scenario.temperatures)
+            for temperature, some in asked.items():
                 await warm_up(contestants, some[0])
                 runs = await compete(contestants, some, self.repetitions, self.step)
                 result.runs += runs.all

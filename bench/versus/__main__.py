@@ -81,7 +81,7 @@ def main(
 
 
 def _estimate(cells: list[ContestCell], repetitions: int, quick: bool) -> str:
-    minutes = sum(cell.minutes(repetitions) for cell in cells) / (3 if quick else 1)
+    minutes = sum(cell.fixed + cell.each * repetitions for cell in cells) / (3 if quick else 1)
     return f"about {minutes:.0f} minutes for {', '.join(cell.name for cell in cells)}; keep the machine quiet"
 
 

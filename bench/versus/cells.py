@@ -25,9 +25,6 @@ class ContestCell:
     run: Callable[[Setup, str], Awaitable[CellResult]]
     peers: bool = True  # whether it needs a peer
 
-    def minutes(self, repetitions: int) -> float:
-        return self.fixed + self.each * repetitions
-
 
 def _drafted(
     draft: Callable[[Setup], Path], wanted: Mapping[float, float]

@@ -10,12 +10,10 @@ from services.launcher.commands.access import acl, keys
 from services.launcher.commands.backend import backend
 from services.launcher.commands.bench import bench, compare
 from services.launcher.commands.client import demo, launch
-from services.launcher.commands.config import config
-from services.launcher.commands.fleet import drafter, gateway, join, up, verifier
+from services.launcher.commands.fleet import drafter, gateway, join, service, up, verifier
 from services.launcher.commands.forecast import doctor, plan, setup
-from services.launcher.commands.look import logs, ps, status, top
+from services.launcher.commands.look import config, logs, ps, status, top
 from services.launcher.commands.models import models, pull
-from services.launcher.commands.service import service
 from services.launcher.settings import service_options
 from shared.process.logs import configure
 from shared.settings import command_line, command_settings, options

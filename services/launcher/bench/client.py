@@ -49,12 +49,11 @@ async def ask(
 ) -> TimedAnswer:
     """Send one request and follow its answer. Raises `AnswerError` for any failure."""
     events: list[tuple[float, dict[str, Any]]] = []
-    asked, headers = body(request, server, extras), server.address.headers
+    url, asked = str(server.address.url / "v1/chat/completions"), body(request, server, extras)
+    headers = server.address.headers
     begin = clock()
     try:
-        await follow(
-            http, str(server.chat_url), asked, lambda *event: events.append(event), headers=headers, clock=clock
-        )
+        await follow(http, url, asked, lambda *event: events.append(event), headers=headers, clock=clock)
         end = clock()
         choices = [(now, choice) for now, event in events for choice in event.get("choices") or ()]
         arrivals = [now - begin for now, choice in choices if _text(choice.get("delta") or {})]

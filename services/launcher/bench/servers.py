@@ -47,10 +47,6 @@ class Server:
     def name(self) -> str:
         return self.address.name
 
-    @property
-    def chat_url(self) -> URL:
-        return self.address.url / "v1/chat/completions"
-
 
 def addresses(url: str, others: Sequence[str], keys: Sequence[str], models: Sequence[str]) -> list[ServerAddress]:
     """All servers, the first argument first. Keys and models belong to them in order. Raises `StartError`."""

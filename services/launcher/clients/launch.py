@@ -10,7 +10,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -78,11 +78,6 @@ def script(client: Client, serving: Serving, recipe: ClientRecipe, arguments: Se
     return "\n".join(lines) + "\n"
 
 
-def environment(serving: Serving, recipe: ClientRecipe, inherited: Mapping[str, str]) -> dict[str, str]:
-    """All variables of the client: the user's, overridden by ours."""
-    return {**inherited, **recipe.environment, recipe.key_variable: serving.key}
-
-
 def _become(program: str, serving: Serving, recipe: ClientRecipe, arguments: Sequence[str]) -> NoReturn:
     for path, content in recipe.files.items():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,4 +88,5 @@ def _become(program: str, serving: Serving, recipe: ClientRecipe, arguments: Seq
     sys.stdout.flush()
     sys.stderr.flush()
     # Signals, terminal and exit status are then the client's own.
-    os.execve(program, (program, *recipe.arguments, *arguments), environment(serving, recipe, os.environ))
+    variables = {**os.environ, **recipe.environment, recipe.key_variable: serving.key}
+    os.execve(program, (program, *recipe.arguments, *arguments), variables)

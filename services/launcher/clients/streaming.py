@@ -47,14 +47,11 @@ class StreamedAnswer:
         return self.arrivals[0][0] - self.started if self.arrivals else 0.0
 
     @property
-    def decode_s(self) -> float:
-        return self.arrivals[-1][0] - self.arrivals[0][0] if self.arrivals else 0.0
-
-    @property
     def tokens_per_second(self) -> float:
         """Decode speed: the tokens after the first chunk by the time after it, so that prefill does not count."""
         later = sum(count for _, count in self.arrivals[1:])
-        return later / self.decode_s if self.decode_s > 0 else 0.0
+        decode_s = self.arrivals[-1][0] - self.arrivals[0][0] if self.arrivals else 0.0
+        return later / decode_s if decode_s > 0 else 0.0
 
 
 async def stream(

@@ -114,11 +114,12 @@ class _Source:
     def as_kind(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
         """Its rows as bytes of type `kind`."""
         if kind not in self._made:
-            self._made[kind] = self._stored(kind) if kind == self._tensor.kind else self._converted(kind)
+            if kind == self._tensor.kind:
+                self._made[kind] = self._stored(kind)
+            else:
+                values = self._values if kind == _F32 else quantize(self._values, kind)
+                self._made[kind] = np.ascontiguousarray(values).view(np.uint8)
         return self._made[kind]
-
-    def _converted(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
-        return np.ascontiguousarray(self._values if kind == _F32 else quantize(self._values, kind)).view(np.uint8)
 
 
 class _File:
