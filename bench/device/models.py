@@ -1,7 +1,6 @@
 """The target and the draft of a check, in a size by what decodes cost there: it ends in time and tells something."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 from bench.device import random_model
@@ -67,18 +66,14 @@ def run(told: Told) -> dict[str, Any]:
 
 
 def _write(told: Told, shape: Shape, factor: int) -> None:
-    base = _base(told)
+    base = told.folder / "base.gguf"
     random_model.write(base, told.vocabulary, shape)
     gguf_copy.write(base, [GgufCopy(path=told.draft_model, quant=_QUANT)])
     _widen(told, factor)
 
 
 def _widen(told: Told, factor: int) -> None:
-    gguf_copy.write(_base(told), [GgufCopy(path=told.target_model, quant=_QUANT, factor=factor)])
-
-
-def _base(told: Told) -> Path:
-    return told.folder / "base.gguf"
+    gguf_copy.write(told.folder / "base.gguf", [GgufCopy(path=told.target_model, quant=_QUANT, factor=factor)])
 
 
 def _free(told: Told) -> int:

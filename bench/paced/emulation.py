@@ -81,7 +81,8 @@ class Emulation:
 
     async def run(self, scenario: Scenario) -> CellResult:
         """What is measured of a scenario."""
-        return await (self.trees(scenario) if scenario.tree else self.shares(scenario))
+        asked = works(self.pair.draft_4bit, self.texts, self.tokens, scenario.temperatures)
+        return await (self.trees(scenario, asked) if scenario.tree else self.shares(scenario, asked))
 
     def stack(self, scenario: Scenario, script: Path | None = None, *, max_rows: int = 0, trees: bool = True) -> Stack:
         """A fleet whose verifier is paced."""
@@ -92,9 +93,8 @@ class Emulation:
         cores, others = self.engine_cores, self.side_cores
         return Stack(target, engine_cores=cores, side_cores=others, ctx=CTX, verifier_command=command)
 
-    async def shares(self, scenario: Scenario) -> CellResult:
+    async def shares(self, scenario: Scenario, asked: dict[float, list[Work]]) -> CellResult:
         """Decode share and fraction of the ideal at each temperature."""
-        asked = works(self.pair.draft_4bit, self.texts, self.tokens, scenario.temperatures)
         result = CellResult()
         with tempfile.TemporaryDirectory(prefix="draftmesh-paced-") as folder:
             script = Path(folder) / "script.json" if scenario.scripted else None
@@ -137,7 +137,7 @@ class Emulation:
             for task in asked
         ]
 
-    async def trees(self, scenario: Scenario) -> CellResult:
+    async def trees(self, scenario: Scenario, asked: dict[float, list[Work]]) -> CellResult:
         """A tree of drafts against a chain, both within `BUDGET` rows, in turn."""
         result = CellResult()
         async with AsyncExitStack() as open_stacks:
@@ -147,7 +147,6 @@ class Emulation:
                 await open_stacks.enter_async_context(stack)
                 await stack.start_drafter(scenario.draft(self.pair))
                 contestants.append(Ours(stack, name=name))
-            asked = works(self.pair.draft_4bit, self.texts, self.tokens, scenario.temperatures)
             for temperature, some in asked.items():
                 await warm_up(contestants, some[0])
                 runs = await compete(contestants, some, self.repetitions, self.step)

@@ -15,7 +15,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
-from rich.console import Console
 
 from services.launcher.display import Display
 from services.launcher.facts.fleet_reader import read_cards
@@ -50,14 +49,13 @@ def run(options: UpOptions, handed: Handed) -> int:
     Children get our decisions instead of the environment twins of our options. They get their part of `draftmesh.toml`
     from `handed`, so they read no file.
     """
-    console = Console(stderr=True, highlight=False)
-    display = Display(console)
+    display = Display.on_stderr()
     twins = set(map(variable, declarations(UpOptions)))
     environment = {name: value for name, value in os.environ.items() if name not in twins}
     environment[settings_file.VARIABLE] = settings_file.OFF
 
     def find(spec: str, option: str) -> Path:
-        return fetching.find(spec, option, console)
+        return fetching.find(spec, option, display.console)
 
     def live(folder: Path) -> int:
         here = hardware.look()
