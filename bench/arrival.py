@@ -5,7 +5,6 @@ with gaps before the prompt arrived, in the same run.
 """
 
 import asyncio
-import sys
 from dataclasses import dataclass, field
 from itertools import count, cycle, islice
 from typing import Annotated, Any, Final
@@ -13,23 +12,18 @@ from typing import Annotated, Any, Final
 import numpy as np
 import numpy.typing as npt
 import typer
-from rich.console import Console
 
-from services.launcher.clients.streaming import AnswerError, StreamedAnswer, follow, stream
+from bench.running import build, console, to_end
+from services.launcher.clients.streaming import StreamedAnswer, follow, stream
 from services.launcher.fleet.cores import one_each
-from services.launcher.fleet.stack import Stack, StackError, run_to_end
-from services.launcher.models.pair import build_pair
-from services.launcher.models.progress import building
-from shared.folders import cache_folder
-from shared.model import model_source
+from services.launcher.fleet.stack import Stack
+from services.launcher.models.pair import default_model
 from shared.settings import command_line
 
 CTX_BESIDE: Final = 512  # room for an answer, and for the template around the prompt
 ANSWER: Final = 300  # tokens of one answer of a running stream
 SETTLING_S: Final = 4.0
 WORDS: Final = ("river", "stone", "market", "lantern", "winter", "tram", "keeper", "harbour", "bread", "letter")
-
-console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 @dataclass(slots=True)
@@ -72,13 +66,12 @@ def main(
     ] = False,
 ) -> None:
     """Print gaps and speed of running streams before a long prompt arrives and while it is read."""
-    with building(console) as progress:
-        pair = build_pair(cache_folder(), progress)
+    pair = build()
     engine, side = one_each()
 
-    async def run() -> int:
+    async def run() -> None:
         async with Stack(
-            pair.target if drafts else model_source.resolve("default"),
+            pair.target if drafts else default_model(),
             engine_cores=engine,
             side_cores=side,
             ctx=prompt + CTX_BESIDE,
@@ -88,12 +81,8 @@ def main(
             if drafts:
                 await stack.start_drafter(pair.draft_8bit)
             await _measure(stack, running, prompt, seconds)
-        return 0
 
-    try:
-        sys.exit(run_to_end(run()))
-    except (StackError, AnswerError) as error:
-        command_line.refuse(str(error))
+    to_end(run())
 
 
 async def _measure(stack: Stack, running: int, prompt: int, seconds: float) -> None:

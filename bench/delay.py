@@ -10,6 +10,8 @@ from asyncio import Queue, StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+from services.launcher.fleet.ports import LOOPBACK
+
 _CHUNK = 1 << 16
 
 
@@ -21,18 +23,17 @@ class DelayingProxy:
         port: int,
         round_trip_ms: float = 0.0,
         *,
-        host: str = "127.0.0.1",
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`round_trip_ms` is what a question and its answer take longer than without the proxy."""
         self.round_trip_ms = round_trip_ms
-        self._host, self._upstream = host, port
+        self._upstream = port
         self._clock, self._sleep = clock, sleep
         self._connections: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, self._host, 0)
+        self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
         self.port = int(self._server.sockets[0].getsockname()[1])
         return self
 
@@ -56,7 +57,7 @@ class DelayingProxy:
     async def _forward(self, reader: StreamReader, writer: StreamWriter) -> None:
         upstream_writer: StreamWriter | None = None
         try:
-            upstream_reader, upstream_writer = await asyncio.open_connection(self._host, self._upstream)
+            upstream_reader, upstream_writer = await asyncio.open_connection(LOOPBACK, self._upstream)
             await asyncio.gather(self._carry(reader, upstream_writer), self._carry(upstream_reader, writer))
         except OSError:
             pass  # either end broke the connection: now both see it broken

@@ -8,15 +8,13 @@ neither namespace nor process behind.
 import itertools
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,16 +23,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from bench.machines import machines, on_machine
+from bench.programs import TimedProgram
 from services.launcher.fleet.child import service_command
 
 LIMIT_S: Final = 150.0  # for each thing that is waited for
 _DRAFTER: Final = "drafter-second"  # the second machine's
 _QUESTION: Final = "What is the number {} good for?"  # each time another one, or lookup would know the answer
 _TOKENS: Final = 12  # of one answer; the time of the first token is that of its answer's end
-
-
-class TooSlowError(RuntimeError):
-    """Something did not happen in time, or a process ended; the message holds what it said."""
 
 
 @dataclass(slots=True)
@@ -47,69 +42,6 @@ class Measured:
     first_token_s: float = 0.0  # the end of the first answer in which a guess of the second machine was accepted
     rejoined_s: float = 0.0  # the same after `up` was restarted, counted from when that was ready; 0: not tried
     left_s: float = 0.0  # from Ctrl-C to the end of the process
-
-
-class TimedProgram:
-    """A `draftmesh` command on one of the machines; its lines come with the time since it was typed."""
-
-    def __init__(self, machine: str, arguments: Sequence[str], environment: dict[str, str]) -> None:
-        command = ["ip", "netns", "exec", machine, *service_command("launcher"), *arguments]
-        self.began = time.monotonic()
-        self.lines: list[tuple[float, str]] = []
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.lines.append((time.monotonic() - self.began, line.rstrip("\n")))
-
-    def line(self, beginning: str) -> str:
-        """The first line that begins so, without that, as soon as it is there. Raises `TooSlowError`."""
-        self.wait(lambda: any(said.startswith(beginning) for _, said in self.lines))
-        return next(said for _, said in self.lines if said.startswith(beginning)).removeprefix(beginning)
-
-    def wait(self, condition: Callable[[], bool]) -> float:
-        """The time since it was typed at which the condition held. Raises `TooSlowError`."""
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise TooSlowError("\n".join(line for _, line in self.lines))
-            time.sleep(0.01)
-        return time.monotonic() - self.began
-
-    def interrupt(self) -> float:
-        """Ctrl-C; the seconds until it has ended, as it should by itself. Raises `TooSlowError`."""
-        began = time.monotonic()
-        self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            raise TooSlowError("\n".join(line for _, line in self.lines)) from None
-        self._reader.join(10)
-        return time.monotonic() - began
-
-    def end(self) -> None:
-        """Leave nothing of it, whatever happened."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(60)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._reader.join(10)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
 
 
 class Asker:
@@ -163,10 +95,10 @@ def measure(apart_ms: float, by: str, draft_model: str = "default", restart: boo
         token = command[1].removeprefix("redis://drafter:").partition("@")[0]
         arguments = ["join", "--draft-model", draft_model, "--threads", "1", "--ctx", "512", "--parallel", "2"]
         arguments += ["--token", token] if by == "zeroconf" else command[1:2]
-        joined = TimedProgram(second, arguments, {**plain, "DRAFTMESH_NAME": "second"})
-        stack.callback(joined.end)
+        joined = _typed(stack, second, arguments, {**plain, "DRAFTMESH_NAME": "second"})
         measured.first_token_s = joined.wait(lambda: asker.helped > 0)
-        joined.line(f"{_model(joined)}: adds ")
+        model = joined.line("vocabulary matches ").partition(" ")[0]
+        joined.line(f"{model}: adds ")
         if restart:
             asker.stop()
             up.interrupt()
@@ -180,11 +112,16 @@ def measure(apart_ms: float, by: str, draft_model: str = "default", restart: boo
     return measured
 
 
-def _up(stack: ExitStack, machine: str, environment: dict[str, str]) -> TimedProgram:
+def _typed(stack: ExitStack, machine: str, arguments: Sequence[str], environment: Mapping[str, str]) -> TimedProgram:
+    command = ["ip", "netns", "exec", machine, *service_command("launcher"), *arguments]
+    program = TimedProgram(command, environment, LIMIT_S)
+    stack.callback(program.end)
+    return program
+
+
+def _up(stack: ExitStack, machine: str, environment: Mapping[str, str]) -> TimedProgram:
     options = ("--lan", "--target-model", "default", "--threads", "1", "--ctx", "512", "--parallel", "2")
-    up = TimedProgram(machine, ("up", *options), environment)
-    stack.callback(up.end)
-    return up
+    return _typed(stack, machine, ("up", *options), environment)
 
 
 def _asker(stack: ExitStack, machine: str, up: TimedProgram) -> Asker:
@@ -192,10 +129,6 @@ def _asker(stack: ExitStack, machine: str, up: TimedProgram) -> Asker:
     asker = Asker(machine, url, up.line("API key, made for this start: "))
     stack.callback(asker.stop)
     return asker
-
-
-def _model(joined: TimedProgram) -> str:
-    return joined.line("vocabulary matches ").partition(" ")[0]
 
 
 def main(

@@ -75,7 +75,6 @@ def _run(*command: str) -> None:
 
 
 def _end(name: str) -> int:
-    """One end of the wire, on that machine."""
 
     def attach() -> int:
         end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)

@@ -8,14 +8,12 @@ that it started is stopped, and the folder removed, whatever happens.
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Annotated, Final
 
 import typer
 
+from bench.programs import TimedProgram, TooSlowError
 from services.launcher.fleet.ports import LOOPBACK, claim_embedded
 
 ROOT: Final = Path(__file__).parents[1]
@@ -40,10 +39,6 @@ class First(StrEnum):
     UP = "up"
 
 
-class TooSlowError(RuntimeError):
-    """Something did not happen in time, or a program ended; the message holds what it said."""
-
-
 def main(
     repository: Annotated[str, typer.Argument(help="What is cloned; by default this checkout.")] = str(ROOT),
     first: Annotated[First, typer.Option("--first", help="The target of make that is typed first.")] = First.DEMO,
@@ -54,7 +49,8 @@ def main(
     with tempfile.TemporaryDirectory(prefix="draftmesh-newcomer-") as folder:
         steps, lines = _first_start(repository, first, Path(folder))
     compiled = any(_BUILT in line and "llama" in line for line in lines)
-    cpu = _cpu_s()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # of everything that was started and has ended
+    cpu = used.ru_utime + used.ru_stime
     if as_json:
         found = {"seconds": steps, "cpu_seconds": cpu, "compiled": compiled, "cores": os.cpu_count(), "load": load}
         typer.echo(json.dumps(found | {"said": _verdict(lines)}, indent=2))
@@ -73,12 +69,6 @@ def _verdict(lines: list[str]) -> str:
     return next((line for line in reversed(lines) if line.startswith("With drafts ")), "")
 
 
-def _cpu_s() -> float:
-    """CPU time of everything that was started and has ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def _first_start(repository: str, first: First, folder: Path) -> tuple[dict[str, float], list[str]]:
     """Seconds by step, and what was printed."""
     checkout = folder / "draftmesh"
@@ -95,62 +85,30 @@ def _first_start(repository: str, first: First, folder: Path) -> tuple[dict[str,
     port = claim_embedded(0)
     arguments = f"--port {port} --redis-port {claim_embedded(0)}" if first is First.UP else ""
     with _make(first, arguments, checkout, folder) as made:
-        made.wait_for(lambda: any(checkout.glob(_LLAMA)))
+        made.wait(lambda: any(checkout.glob(_LLAMA)))
         reached("llama.cpp is installed")
-        made.wait_for(lambda: (checkout / _STAMP).exists())
+        made.wait(lambda: (checkout / _STAMP).exists())
         reached("everything is installed")
         if first is First.DEMO:
-            made.wait_for(lambda: any((folder / "cache").glob("pair-*/wide*.gguf")))
+            made.wait(lambda: any((folder / "cache").glob("pair-*/wide*.gguf")))
             reached("the demo's models are built")
-            made.wait_for(lambda: made.said("> "))
+            made.wait(lambda: made.said("> "))
             reached("its fleet is ready and has measured this machine")
-            made.wait_for(lambda: made.said("with drafts ─"))
+            made.wait(lambda: made.said("with drafts ─"))
             reached("the plain answer")
-            made.wait_for(lambda: made.said("With drafts "))
+            made.wait(lambda: made.said("With drafts "))
             reached("the drafted answer")
-            made.wait_for_end()
+            made.wait_for_end(_LIMIT_S)
         else:
-            made.wait_for(lambda: made.said("draftmesh is ready"))
+            made.wait(lambda: made.said("draftmesh is ready"))
             reached("it says that it is ready")
             _first_token(f"http://{LOOPBACK}:{port}/v1/chat/completions")
             reached("the first token of the first answer")
-        return steps, made.lines
-
-
-class _Program:
-    """A running `make` and the lines that it printed so far."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.lines: list[str] = []
-        self._process = process
-        self._reader = threading.Thread(target=self._read, name="lines", daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.lines.append(line.strip())
-
-    def said(self, beginning: str) -> bool:
-        return any(line.startswith(beginning) for line in self.lines)
-
-    def wait_for_end(self) -> None:
-        self._process.wait(timeout=_LIMIT_S)
-        self._reader.join()
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        limit = time.monotonic() + _LIMIT_S
-        while not condition():
-            ended = self._process.poll() is not None
-            if ended:
-                self._reader.join()
-            if not condition() and (ended or time.monotonic() > limit):
-                raise TooSlowError("\n".join(self.lines[-20:]))
-            time.sleep(0.02)
+        return steps, [line for _, line in made.lines]
 
 
 @contextmanager
-def _make(first: First, arguments: str, checkout: Path, folder: Path) -> Iterator[_Program]:
+def _make(first: First, arguments: str, checkout: Path, folder: Path) -> Iterator[TimedProgram]:
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -162,30 +120,12 @@ def _make(first: First, arguments: str, checkout: Path, folder: Path) -> Iterato
         "XDG_CONFIG_HOME": str(folder / "config"),
         "XDG_DATA_HOME": str(folder / "data"),
     }
-    process = subprocess.Popen(
-        ["make", first, f"PYTHON={sys.executable}", f"ARGS={arguments}"],
-        cwd=checkout,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    command = ["make", first, f"PYTHON={sys.executable}", f"ARGS={arguments}"]
+    program = TimedProgram(command, environment, _LIMIT_S, checkout)
     try:
-        yield _Program(process)
+        yield program
     finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """As Ctrl-C on its terminal would; what does not end is killed."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGINT)
-    try:
-        process.wait(timeout=30)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        program.end()
 
 
 def _first_token(url: str) -> None:

@@ -4,29 +4,23 @@ A reader takes the page's stream as the page does and draws nothing: browsers ru
 """
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Final
 
 import aiohttp
 import typer
-from rich.console import Console
 
 from bench.processes import cpu_s
+from bench.running import build, console, to_end
 from bench.versus.ratios import Key, RatioSpread, mean, ratio
-from services.launcher.clients.streaming import AnswerError, stream
+from services.launcher.clients.streaming import stream
 from services.launcher.fleet.cores import one_each
-from services.launcher.fleet.stack import Stack, StackError, run_to_end
-from services.launcher.models.pair import build_pair
-from services.launcher.models.progress import building
-from shared.folders import cache_folder
+from services.launcher.fleet.stack import Stack
 from shared.settings import command_line
 
 PROMPT: Final = "Explain to a child how a rainbow comes about, in a few paragraphs."
 CTX: Final = 1024
-
-console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 def main(
@@ -35,20 +29,15 @@ def main(
     tokens: Annotated[int, typer.Option(help="Tokens per answer.", min=16, max=512)] = 160,
 ) -> None:
     """Print decode speed with pages open over that without, and what the gateway's processor did."""
-    with building(console) as progress:
-        pair = build_pair(cache_folder(), progress)
+    pair = build()
     engine, side = one_each()
 
-    async def run() -> int:
+    async def run() -> None:
         async with Stack(pair.target, engine_cores=engine, side_cores=side, ctx=CTX) as stack:
             await stack.start_drafter(pair.draft_8bit)
             await _measure(stack, pages, repeat, tokens)
-        return 0
 
-    try:
-        sys.exit(run_to_end(run()))
-    except (StackError, AnswerError) as error:
-        command_line.refuse(str(error))
+    to_end(run())
 
 
 async def _measure(stack: Stack, pages: int, repeat: int, tokens: int) -> None:

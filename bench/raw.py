@@ -8,83 +8,51 @@ import json
 import os
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, Self
 
 import typer
 
-from shared.law.sampling import Logits, draw, law
+from bench.tasks import Task
+from services.launcher.clients.streaming import StreamedAnswer
+from services.launcher.forecast.probe import drawn
 from shared.model.llama.context import Context
 from shared.model.llama.fitness import Fitness, on_stderr
 from shared.model.llama.model import Model
-from shared.model.rows import Rows
+from shared.model.target import Target
 from shared.wire.messages import Sampling
 
 
-class Decoder(Protocol):
-    """The part of `shared.model.llama.context.Context` that the loop uses."""
-
-    max_rows: int
-
-    def decode(self, rows: Rows) -> None: ...
-
-    def logits(self, row: int) -> Logits: ...
-
-    def truncate(self, sequence: int, length: int) -> object: ...
-
-
 def answer(
-    decoder: Decoder,
+    target: Target,
     eog: frozenset[int],
     request: dict[str, Any],
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
     """The tokens of one request, an end-of-generation token included, and where the time went, in seconds."""
-    prompt: list[int] = request["prompt"]
     sampling = Sampling(seed=request["seed"], temperature=request["temperature"])
-    decoder.truncate(0, 0)
+    target.truncate(0, 0)
     started = clock()
-    row = _prefill(decoder, prompt)
     tokens: list[int] = []
     arrivals: list[float] = []
-    inside = 0.0
-    while True:
-        tokens.append(draw(law(decoder.logits(row), sampling), sampling.seed, len(tokens)).token)
+    for _, token in drawn(target, request["prompt"], sampling):
+        tokens.append(token)
         arrivals.append(clock())
-        if len(tokens) == request["tokens"] or tokens[-1] in eog:
+        if len(tokens) == request["tokens"] or token in eog:
             break
-        rows = Rows()
-        row = rows.add(tokens[-1], len(prompt) + len(tokens) - 1, (0,), True)
-        before = clock()
-        decoder.decode(rows)
-        inside += clock() - before
-    return {
-        "tokens": tokens,
-        "prefill_s": arrivals[0] - started,
-        "decode_s": arrivals[-1] - arrivals[0],
-        "inside_s": inside,
-    }
-
-
-def _prefill(decoder: Decoder, prompt: list[int]) -> int:
-    row = 0
-    for start in range(0, len(prompt), decoder.max_rows):
-        rows = Rows()
-        for position in range(start, min(start + decoder.max_rows, len(prompt))):
-            row = rows.add(prompt[position], position, (0,), position == len(prompt) - 1)
-        decoder.decode(rows)
-    return row
+    return {"tokens": tokens, "prefill_s": arrivals[0] - started, "decode_s": arrivals[-1] - arrivals[0]}
 
 
 class Raw:
-    """The loop in a process of its own, for as long as the block lasts."""
+    """The loop in a process of its own, for as long as the block lasts; it answers as a contestant does."""
+
+    name = "raw"
 
     def __init__(self, model: Path, *, ctx: int, core: int) -> None:
         self._command = [sys.executable, "-m", "bench.raw", f"--model={model}", f"--ctx={ctx}", f"--core={core}"]
-        self._process: Process | None = None
         self.eog: frozenset[int] = frozenset()
 
     async def __aenter__(self) -> Self:
@@ -100,20 +68,21 @@ class Raw:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.kill()  # it holds nothing that anyone would miss
-            await self._process.wait()
+        with suppress(ProcessLookupError):
+            self._process.kill()  # it holds nothing that anyone would miss
+        await self._process.wait()
 
-    async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What `answer` returns for `request`."""
-        assert self._process is not None
+    async def ask(self, task: Task) -> StreamedAnswer:
+        """The answer to a task, as if it came in two chunks: its first token, and all the others."""
+        request = {"prompt": task.prompt, "seed": task.seed, "temperature": task.temperature, "tokens": task.tokens}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        return await self._line()
+        told = await self._line()
+        first_s, tokens = told["prefill_s"], told["tokens"]
+        arrivals = [(first_s, 1), (first_s + told["decode_s"], len(tokens) - 1)]
+        return StreamedAnswer(started=0.0, arrivals=arrivals, tokens=tokens)
 
     async def _line(self) -> dict[str, Any]:
-        assert self._process is not None
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:

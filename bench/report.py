@@ -5,7 +5,7 @@ Keys of bench/results/latest.json:
   machine            cpu, cores, memory_bytes, system, python, llama_cpp, row_ms: what the numbers hold for
   settings           repetitions, tokens, target and drafts (file names and bytes)
   summaries          per configuration and temperature:
-    tokens_per_second  mean, min, max, stdev over all requests: decode speed, prefill left out
+    tokens_per_second  mean, min, max, stdev, count over all requests: decode speed, prefill left out
     ratio_to_plain     geometric mean over pairs with the same prompt and repetition, so that drift cancels
     ratio_to_raw       the same against the raw loop
     tokens_per_round, acceptance_rate  over all requests; null where nothing was drafted
@@ -26,10 +26,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from rich import box
 from rich.table import Table
 
 from bench.measure import CONFIGURATIONS, DRAFT_8BIT, LOOKUP, PLAIN, RAW, Measured, Sample
+from bench.versus.results import titled, yes_or_no
+from services.launcher.bench.summary import Spread, ratio, spread
 
 _MEGABYTE: Final = 1e6
 _UNDISTURBED: Final = 0.95  # rounds are computation, so a verifier alone on its core gets nearly all of its busy time
@@ -41,7 +42,7 @@ class ReportRow:
 
     configuration: str
     temperature: float
-    tokens_per_second: dict[str, float]
+    tokens_per_second: Spread | None
     ratio_to_plain: float | None
     ratio_to_raw: float | None
     tokens_per_round: float | None
@@ -89,27 +90,21 @@ def _summary(measured: Measured, configuration: str, temperature: float) -> Repo
     samples = _samples(measured, configuration, temperature)
     plain = _paired(samples, _samples(measured, PLAIN, temperature))
     raw = _paired(samples, _samples(measured, RAW, temperature))
-    speeds = [sample.tokens_per_second for sample in samples]
     drafted, accepted, rounds = (
         sum(int(sample.statistics.get(key) or 0) for sample in samples) for key in ("drafted", "accepted", "rounds")
     )
     return ReportRow(
         configuration=configuration,
         temperature=temperature,
-        tokens_per_second={
-            "mean": statistics.fmean(speeds),
-            "min": min(speeds),
-            "max": max(speeds),
-            "stdev": statistics.stdev(speeds) if len(speeds) > 1 else 0.0,
-        },
+        tokens_per_second=spread([sample.tokens_per_second for sample in samples]),
         ratio_to_plain=_ratio(plain),
         ratio_to_raw=_ratio(raw),
         tokens_per_round=sum(len(sample.tokens) for sample in samples) / rounds if rounds and drafted else None,
         acceptance_rate=accepted / drafted if drafted else None,
         first_token_ms=1000 * statistics.median(sample.first_token_s for sample in samples),
         over_prefill_ms=_median((one.first_token_s - other.first_token_s) * 1000 for one, other in raw),
-        decode_share=_share(measured, configuration, temperature, "decode_us"),
-        cpu_share=_share(measured, configuration, temperature, "cpu_us"),
+        decode_share=_share(samples, "decode_us"),
+        cpu_share=_share(samples, "cpu_us"),
         equal_to_plain=sum(one.tokens == other.tokens for one, other in plain),
         equal_to_raw=sum(one.tokens == other.tokens for one, other in raw),
         compared=len(samples),
@@ -124,8 +119,8 @@ def _paired(samples: list[Sample], others: list[Sample]) -> list[tuple[Sample, S
 
 
 def _ratio(pairs: list[tuple[Sample, Sample]]) -> float | None:
-    ratios = [one.tokens_per_second / other.tokens_per_second for one, other in pairs if other.tokens_per_second]
-    return statistics.geometric_mean(ratios) if ratios and min(ratios) > 0 else None
+    found = ratio((one.tokens_per_second, other.tokens_per_second) for one, other in pairs)
+    return found.mean if found else None
 
 
 def _median(values: Iterable[float]) -> float | None:
@@ -133,10 +128,9 @@ def _median(values: Iterable[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _share(measured: Measured, configuration: str, temperature: float, part: str) -> float | None:
-    shares = [s for s in measured.shares if s.configuration == configuration and s.temperature == temperature]
-    busy = sum(share.busy_us for share in shares)
-    return sum(getattr(share, part) for share in shares) / busy if busy else None
+def _share(samples: list[Sample], part: str) -> float | None:
+    busy, spent = (sum(sample.spent.get(kind, 0) for sample in samples) for kind in ("busy_us", part))
+    return spent / busy if busy else None
 
 
 def goals(measured: Measured) -> list[Goal]:
@@ -145,13 +139,13 @@ def goals(measured: Measured) -> list[Goal]:
     plain = [one.ratio_to_raw for one in found if one.configuration == PLAIN and one.ratio_to_raw is not None]
     draft = [one.ratio_to_plain for one in found if one.configuration == DRAFT_8BIT and one.ratio_to_plain is not None]
     first = [late for name in CONFIGURATIONS if name != RAW and (late := _over_prefill_ms(measured, name)) is not None]
-    peaks = {name: usage["peak_rss"] / _MEGABYTE for name, usage in measured.memory.items() if "peak_rss" in usage}
+    peaks = {name: [usage["peak_rss"] / _MEGABYTE] for name, usage in measured.memory.items() if "peak_rss" in usage}
     candidates: list[tuple[str, str, list[float], Callable[[float], bool], Callable[[list[float]], float]]] = [
         ("plain, of the raw loop's speed", ">= 0.97", plain, lambda value: value >= 0.97, min),
         ("8-bit draft, times plain", ">= 3.0", draft, lambda value: value >= 3.0, min),
         ("first token after the raw prefill, ms", "<= 15", first, lambda value: value <= 15, max),
-        ("gateway, peak MB", "< 150", _known(peaks, "gateway"), lambda value: value < 150, max),
-        ("lookup drafter, peak MB", "< 100", _known(peaks, f"{LOOKUP} drafter"), lambda value: value < 100, max),
+        ("gateway, peak MB", "< 150", peaks.get("gateway", []), lambda value: value < 150, max),
+        ("lookup drafter, peak MB", "< 100", peaks.get(f"{LOOKUP} drafter", []), lambda value: value < 100, max),
     ]
     return [
         Goal(name=name, wanted=wanted, got=worst(values), reached=reached(worst(values)))
@@ -170,14 +164,9 @@ def _over_prefill_ms(measured: Measured, configuration: str) -> float | None:
     return _median(pairs)
 
 
-def _known(peaks: dict[str, float], name: str) -> list[float]:
-    return [peaks[name]] if name in peaks else []
-
-
-def as_json(measured: Measured, **head: Any) -> dict[str, Any]:
-    """The contents of latest.json; `head` are the keys that are not measured."""
+def as_json(measured: Measured) -> dict[str, Any]:
+    """The contents of latest.json but for its head."""
     return {
-        **head,
         "summaries": [asdict(summary) for summary in summaries(measured)],
         "memory": measured.memory,
         "targets": [asdict(goal) for goal in goals(measured)],
@@ -187,17 +176,17 @@ def as_json(measured: Measured, **head: Any) -> dict[str, Any]:
 
 def speed_table(measured: Measured) -> Table:
     """How fast: one line per configuration and temperature."""
-    table = _table("decode speed, one request at a time", "tok/s", "min", "max", "stdev", "x plain", "x raw")
+    table = titled("decode speed, one request at a time", "T", "", "tok/s", "min", "max", "stdev", "x plain", "x raw")
     for one in summaries(measured):
-        speeds = [f"{one.tokens_per_second[key]:.2f}" for key in ("mean", "min", "max", "stdev")]
+        speeds = [f"{getattr(one.tokens_per_second, key):.2f}" for key in ("mean", "min", "max", "stdev")]
         _row(table, one, *speeds, _number(one.ratio_to_plain, "{:.2f}"), _number(one.ratio_to_raw, "{:.3f}"))
     return table
 
 
 def cause_table(measured: Measured) -> Table:
     """Why: rounds, acceptance, waiting, and whether the answers were the same."""
-    headings = ("/round", "accept", "1st ms", "-raw", "decode", "cpu", "=plain", "=raw")
-    table = _table("tokens per round, first token (minus raw prefill), shares of busy time, equal", *headings)
+    headings = ("T", "", "/round", "accept", "1st ms", "-raw", "decode", "cpu", "=plain", "=raw")
+    table = titled("tokens per round, first token (minus raw prefill), shares of busy time, equal", *headings)
     for one in summaries(measured):
         _row(
             table,
@@ -230,13 +219,6 @@ def remarks(measured: Measured) -> list[str]:
     ]
 
 
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("T", "", *headings):
-        table.add_column(heading, justify="right" if heading else "left")
-    return table
-
-
 def _row(table: Table, one: ReportRow, *cells: str) -> None:
     last = one.configuration == CONFIGURATIONS[-1]
     table.add_row(f"{one.temperature:g}", one.configuration, *cells, end_section=last)
@@ -244,12 +226,9 @@ def _row(table: Table, one: ReportRow, *cells: str) -> None:
 
 def goal_table(measured: Measured) -> Table:
     """The table of targets, the worst value of each."""
-    table = Table(title="targets", box=box.SIMPLE_HEAD)
-    for name in ("target", "wanted", "got", "reached"):
-        table.add_column(name, justify="left" if name == "target" else "right")
+    table = titled("targets", "target", "wanted", "got", "reached", left=("target",))
     for goal in goals(measured):
-        verdict = "[green]yes[/]" if goal.reached else "[red]no[/]"
-        table.add_row(goal.name, goal.wanted, f"{goal.got:.2f}", verdict)
+        table.add_row(goal.name, goal.wanted, f"{goal.got:.2f}", yes_or_no(goal.reached))
     return table
 
 

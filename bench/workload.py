@@ -1,5 +1,7 @@
 """The requests of the benchmark: three kinds of text, each long enough not to end by itself, at both temperatures."""
 
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -27,29 +29,31 @@ PROMPTS: Final = {
 }
 
 
-def requests(repetition: int, tokens: int = TOKENS) -> list[Task]:
-    """The requests of one repetition; each repetition has seeds of its own, the same on every run."""
+def requests(repetition: int, tokens: int = TOKENS, ids: Mapping[str, tuple[int, ...]] = {}) -> list[Task]:
+    """The requests of one repetition; each repetition has seeds of its own, the same on every run.
+
+    `ids` are the prompts as `rendered` gives them, for a contestant that takes no messages.
+    """
     return [
-        _task(name, temperature, 1000 * repetition + index, tokens)
+        _task(name, temperature, 1000 * repetition + index, tokens, ids)
         for temperature in TEMPERATURES
         for index, name in enumerate(PROMPTS)
     ]
 
 
-def warm_up() -> Task:
+def warm_up(ids: Mapping[str, tuple[int, ...]]) -> Task:
     """A short request, so that files are mapped in."""
-    return _task("chat", 0.0, 1, 16)
+    return _task("chat", 0.0, 1, 16, ids)
 
 
-def _task(name: str, temperature: float, seed: int, tokens: int) -> Task:
+def _task(name: str, temperature: float, seed: int, tokens: int, ids: Mapping[str, tuple[int, ...]]) -> Task:
     messages = ({"role": "user", "content": PROMPTS[name]},)
-    return Task(name=name, messages=messages, temperature=temperature, seed=seed, tokens=tokens)
+    return Task(
+        name=name, messages=messages, prompt=ids.get(name, ()), temperature=temperature, seed=seed, tokens=tokens
+    )
 
 
 def rendered(model: Path) -> dict[str, tuple[int, ...]]:
-    """Every prompt's token ids under the model's own chat template, for the loop that has no gateway."""
-    author = Author(model)
-    try:
+    """Every prompt's token ids under the model's own chat template."""
+    with closing(Author(model)) as author:
         return {one.name: one.prompt for one in author.tasks(PROMPTS, temperature=0.0, tokens=TOKENS)}
-    finally:
-        author.close()

@@ -6,7 +6,8 @@ protocol, and afterwards, for clients whose prompts fit, the default model.
 
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,10 +77,7 @@ async def _played(
     trials: Sequence[Trial], installed: dict[str, Installed | NotInstalled], folder: Path, timeout_s: float
 ) -> list[Result]:
     results = []
-    verifier = [sys.executable, "-m", "clients.verifier"]
-    target = model_source.resolve("default")
-    async with Stack(target, engine_cores=(), side_cores=(), ctx=PLAYED_CTX, parallel=4, verifier=verifier) as stack:
-        ground = Ground(stack=stack, model=model_source.model_name(target), folder=folder, timeout_s=timeout_s)
+    async with _ground(folder, timeout_s, PLAYED_CTX, 4, (sys.executable, "-m", "clients.verifier")) as ground:
         for trial in trials:
             found = installed[trial.name]
             opening, text, tools = 0, Verdict(None, str(found)), NOT_TRIED
@@ -112,10 +110,8 @@ async def _real(
     timeout_s: float,
 ) -> list[Result]:
     """The results with a text turn of the default model, for those that it has the context for."""
-    target = model_source.resolve("default")
     after = []
-    async with Stack(target, engine_cores=(), side_cores=(), ctx=REAL_CTX, parallel=2) as stack:
-        ground = Ground(stack=stack, model=model_source.model_name(target), folder=folder, timeout_s=timeout_s)
+    async with _ground(folder, timeout_s, REAL_CTX, 2) as ground:
         for trial, result in zip(trials, results, strict=True):
             found, verdict = installed[trial.name], NOT_TRIED
             if result.opening + _SPARE > REAL_CTX:
@@ -125,6 +121,16 @@ async def _real(
                 verdict = await _attempt(ground, trial, "default model", task, found)
             after.append(replace(result, real=verdict))
     return after
+
+
+@asynccontextmanager
+async def _ground(
+    folder: Path, timeout_s: float, ctx: int, parallel: int, verifier: Sequence[str] = ()
+) -> AsyncIterator[Ground]:
+    target = model_source.resolve("default")
+    fleet = Stack(target, engine_cores=(), side_cores=(), ctx=ctx, parallel=parallel, verifier_command=verifier)
+    async with fleet as stack:
+        yield Ground(stack=stack, model=model_source.model_name(target), folder=folder, timeout_s=timeout_s)
 
 
 async def _attempt(ground: Ground, trial: Trial, kind: str, task: Task, installed: Installed) -> Verdict:

@@ -15,28 +15,23 @@ from shared.model import model_source
 from shared.model.llama.context import Context
 from shared.model.llama.model import Model
 from shared.process import lifecycle, logs
-from shared.settings import command_line, options
+from shared.settings import command_line
+from shared.settings.verifier_options import VerifierOptions
 from shared.wire.broker import connect
 from shared.wire.messages import Speculation
 
 TURN: Final = "<|im_start|>assistant\n"  # the default model's
 
 
-def main(
-    redis: options.Redis = options.DEFAULT_REDIS,
-    target_model: options.TargetModel = "default",
-    ctx: options.ContextSize = 0,
-    parallel: options.Parallel = 1,
-    threads: options.Threads = 1,
-    exactness: options.ExactnessLevel = options.Exactness.LAW,
-) -> None:
+def main(options: VerifierOptions) -> None:
     """Serve as a verifier that knows the vocabulary and the template of a model, and plays what prompts ask for."""
-    logs.configure("verifier", options.Level.INFO)
+    logs.configure("verifier", options.log_level)
 
     async def serve(stop: asyncio.Event) -> None:
-        async with connect(redis) as broker:
-            model = Model(model_source.resolve(target_model), vocab_only=True)
-            player = Player(model.vocabulary, answer, TURN, n_ctx=ctx, sequences=parallel)
+        async with connect(options.redis) as broker:
+            model = Model(model_source.resolve(options.target_model), vocab_only=True)
+            target = options.target
+            player = Player(model.vocabulary, answer, TURN, n_ctx=target.ctx, sequences=target.parallel)
             loaded = LoadedTarget(
                 model=model,
                 context=cast(Context, player),
@@ -47,9 +42,8 @@ def main(
                 noise=0.0,
                 min_rows=1,
             )
-            await VerifierWorker(broker, loaded, Speculation.AUTO, lifecycle.instance_name("player"), trees=False).run(
-                stop
-            )
+            instance = lifecycle.instance_name("player")
+            await VerifierWorker(broker, loaded, Speculation.AUTO, instance, trees=False).run(stop)
             model.close()
 
     lifecycle.run(serve)

@@ -64,7 +64,6 @@ class BuildProgress:
         self._told = -1
 
     def __call__(self, line: str) -> None:
-        """Read one line of the build's output."""
         percent = _percent(line)
         if percent is None or percent == self._told:
             return

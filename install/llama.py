@@ -128,7 +128,7 @@ def main() -> None:
 def install(portable: bool, anew: bool) -> None:
     """Install the wheel that is wanted, unless it is there."""
     given = os.environ.get("CMAKE_ARGS", "")
-    wanted = _version()
+    wanted = recipe(_constraints().read_text(), True, "", "").version
     if not anew and not given and _installed() == wanted:
         return
     if not anew and not given and not portable and (cached := _cached_by_pip(wanted)):
@@ -191,10 +191,6 @@ def pinned(portable: bool) -> BuildRecipe:
 
 def _constraints() -> Path:
     return HERE.parent / "constraints.txt"
-
-
-def _version() -> str:
-    return recipe(_constraints().read_text(), True, "", "").version
 
 
 def _installed() -> str:

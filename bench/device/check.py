@@ -45,7 +45,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -106,12 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Check:
-    """The parts of one check, and how each is done."""
-
     def __init__(self, options: argparse.Namespace, home: Path) -> None:
         self._home = home
         self._kit: Path | None = options.kit or _kit_at_hand()
-        self.parts = PARTS if self._kit is None else (_KIT, *(_after_the_kit(part) for part in PARTS))
+        self.parts = (
+            PARTS if self._kit is None else (_KIT, *(replace(part, needs=part.needs or (_KIT.name,)) for part in PARTS))
+        )
         self.wishes: dict[str, Any] = {
             "target": options.device,
             "draft": options.draft_device,
@@ -124,10 +124,6 @@ class _Check:
             return unpacking.unpack(self._kit, self._home, seconds)
         told = {**self.wishes, "home": str(self._home)}
         return child.attempt(part, figures, seconds, told, unpacking.environment(self._home, os.environ))
-
-
-def _after_the_kit(part: Part) -> Part:
-    return Part(name=part.name, title=part.title, limit_s=part.limit_s, needs=part.needs or (_KIT.name,))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,7 +4,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
@@ -32,9 +31,7 @@ class Decoding:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._context.close()
         self._model.close()
 
@@ -47,11 +44,11 @@ class Decoding:
         self._context.decode(rows)
         return np.array([self._context.logits(row) for row in range(len(tokens))])
 
-    def milliseconds(self, rows: int) -> float:
-        """The median of a few decodes of `rows` rows; the reading of logits waits for the device."""
+    def milliseconds(self) -> float:
+        """The median of a few decodes of one row; the reading of logits waits for the device."""
         times = []
         for _ in range(_WARM_UPS + _TIMED):
             begin = time.perf_counter()
-            self.logits(range(1000, 1000 + rows))
+            self.logits([1000])
             times.append((time.perf_counter() - begin) * 1000)
         return statistics.median(times[_WARM_UPS:])

@@ -39,27 +39,25 @@ _GLIBC: Final = range(5, 40)  # minor versions that wheels name; pip wants each 
 _CODE: Final = ("services", "shared", "pyproject.toml", "README.md", "LICENSE")
 
 
-To = Annotated[Path, typer.Option("--to", help="The folder to make; a kit that is there is replaced.")]
-Python = Annotated[str, typer.Option("--python", help="The version of Python on the other machine, such as 3.12.")]
-Backends = Annotated[list[str], typer.Option("--backend", help="A backend that was added here; may be repeated.")]
-LeftOut = Annotated[
-    list[str], typer.Option("--leave-out", help="A package that the other machine has; may be repeated.")
-]
-Llama = Annotated[
-    Path | None,
-    typer.Option(
-        "--llama-wheel",
-        help="A wheel of llama-cpp-python that runs on the other machine; otherwise one for any processor is made.",
-    ),
-]
-
-
 def main(
-    to: To = ROOT / FOLDER,
-    python: Python = ".".join(platform.python_version_tuple()[:2]),
-    backend: Backends = ["vulkan"],  # noqa: B006 - typer copies it
-    leave_out: LeftOut = ["hf-xet"],  # noqa: B006 - downloads from the hub use it, and a check has none
-    llama_wheel: Llama = None,
+    to: Annotated[Path, typer.Option("--to", help="The folder to make; a kit that is there is replaced.")] = ROOT
+    / FOLDER,
+    python: Annotated[
+        str, typer.Option("--python", help="The version of Python on the other machine, such as 3.12.")
+    ] = ".".join(platform.python_version_tuple()[:2]),
+    backend: Annotated[
+        list[str],
+        typer.Option("--backend", help="A backend that was added here; may be repeated."),
+    ] = ["vulkan"],  # noqa: B006 - typer copies it
+    leave_out: Annotated[
+        list[str], typer.Option("--leave-out", help="A package that the other machine has; may be repeated.")
+    ] = ["hf-xet"],  # noqa: B006 - downloads from the hub use it, and a check has none
+    llama_wheel: Annotated[
+        Path | None,
+        typer.Option(
+            help="A wheel of llama-cpp-python that runs on the other machine; otherwise one for any processor is made."
+        ),
+    ] = None,
 ) -> None:
     """Gather what `make device-check` needs on a machine without a network."""
     console = Console(highlight=False, soft_wrap=True)
@@ -84,7 +82,6 @@ def main(
 
 
 def _check(to: Path, python: str, backends: Sequence[str], llama_wheel: Path | None) -> None:
-    """Raise `StartError` for what cannot work."""
     if not re.fullmatch(r"3\.\d+", python):
         raise StartError("--python", python, "a version such as 3.12")
     if to.exists() and not (to / manifest.NAME).exists():

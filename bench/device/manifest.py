@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bench.device.schedule import PartFailed
+
 NAME: Final = "kit.json"
 SCHEMA: Final = 1
-
-
-class BadKit(Exception):
-    """The kit cannot be used; the message is one sentence that says why, and what helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +40,14 @@ def write(folder: Path, *, python: str, machine: str, left_out: Sequence[str]) -
 
 
 def read(folder: Path) -> Kit:
-    """The kit in `folder`, every file of it seen to be the one that was put there. Raises `BadKit`."""
+    """The kit in `folder`, every file of it seen to be the one that was put there. Raises `PartFailed`."""
     kit = _described(folder)
     for name, digest in kit.files.items():
         path = folder / name
         if not path.is_file():
-            raise BadKit(f"{path} is missing; make the kit anew with `make device-kit`")
+            raise PartFailed(f"{path} is missing; make the kit anew with `make device-kit`")
         if _digest(path) != digest:
-            raise BadKit(f"{path} is not the file that was put there; make the kit anew with `make device-kit`")
+            raise PartFailed(f"{path} is not the file that was put there; make the kit anew with `make device-kit`")
     return kit
 
 
@@ -58,12 +56,12 @@ def _described(folder: Path) -> Kit:
     try:
         found = json.loads(path.read_text())
         if found.pop("schema") != SCHEMA:
-            raise BadKit(f"{path} is of another release of draftmesh; make the kit anew with `make device-kit`")
+            raise PartFailed(f"{path} is of another release of draftmesh; make the kit anew with `make device-kit`")
         return Kit(**{**found, "left_out": tuple(found["left_out"])})
     except FileNotFoundError:
-        raise BadKit(f"there is no kit at {folder}; `make device-kit` makes one") from None
+        raise PartFailed(f"there is no kit at {folder}; `make device-kit` makes one") from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BadKit(f"{path} cannot be read ({error}); make the kit anew with `make device-kit`") from None
+        raise PartFailed(f"{path} cannot be read ({error}); make the kit anew with `make device-kit`") from None
 
 
 def _digest(path: Path) -> str:

@@ -6,14 +6,14 @@ mostly clear. What such a model says means nothing; what it costs is what a trai
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from services.launcher.models import gguf_head
-from services.launcher.models.gguf_head import Value
+from services.launcher.models.gguf_head import PlacedTensor, Value
 from shared.model import gguf_header
 from shared.model.gguf_header import Header
 
@@ -72,28 +72,14 @@ class Shape:
         yield "output_norm.weight", (self.width,)
         yield "output.weight", (vocabulary, self.width)
 
-    def as_json(self) -> dict[str, int]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    name: str
-    shape: tuple[int, ...]
-    kind: int
-    offset: int
-
 
 def write(path: Path, vocabulary: Path, shape: Shape) -> None:
     """Write a model of `shape` in F32 to `path`, with the vocabulary and chat template of a GGUF of type llama."""
     header = gguf_header.read(vocabulary)
     words = header.texts(_TOKENS)[: shape.tokens or None]
     changes = {**shape.metadata(), **_vocabulary(header, words)}
-    tensors, offset = [], 0
-    for name, dimensions in shape.tensors(len(words)):
-        tensors.append(_Tensor(name, dimensions, _F32, offset))
-        size = 4 * math.prod(dimensions)
-        offset += size + -size % header.alignment
+    named = ((name, dimensions, _F32) for name, dimensions in shape.tensors(len(words)))
+    tensors, size = gguf_head.laid_out(named, header.alignment)
     with vocabulary.open("rb") as source, path.open("wb") as file:
         file.write(gguf_head.make(source.read(header.end), header, changes, tensors))
         start = file.tell()
@@ -105,7 +91,7 @@ def write(path: Path, vocabulary: Path, shape: Shape) -> None:
             else:
                 values = random.standard_normal(tensor.shape, np.float32) * _scale(tensor)
             values.tofile(file)
-        file.truncate(start + offset)
+        file.truncate(start + size)
 
 
 def _vocabulary(header: Header, words: Sequence[bytes]) -> dict[str, Value]:
@@ -119,7 +105,7 @@ def _vocabulary(header: Header, words: Sequence[bytes]) -> dict[str, Value]:
     }
 
 
-def _scale(tensor: _Tensor) -> np.float32:
+def _scale(tensor: PlacedTensor) -> np.float32:
     if tensor.name == "token_embd.weight":
         return np.float32(1)
     spread = _SPREAD if tensor.name == "output.weight" else 1.0

@@ -7,8 +7,8 @@ import numpy as np
 
 from bench.device import random_model
 from bench.device.decoding import Decoding
+from bench.device.models import TINY
 from bench.device.schedule import PartFailed
-from bench.device.sizing import TINY
 from bench.device.told import Told
 from services.launcher.models import gguf_copy
 from services.launcher.models.gguf_copy import FORMATS, GgufCopy

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.device.child import ROOT
-from bench.device.manifest import BadKit, Kit, read
+from bench.device.manifest import Kit, read
 from bench.device.schedule import PartFailed
 
 WHEELS, BACKENDS, LIBRARIES, VOCABULARY = "wheels", "backends", "lib", "vocabulary.gguf"
@@ -25,10 +25,7 @@ _DRIVER_FILES: Final = "/usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json"
 
 def unpack(folder: Path, home: Path, seconds: float) -> dict[str, Any]:
     """Unpack the kit in `folder` below `home`; what it held. Raises `PartFailed`."""
-    try:
-        kit = read(folder)
-    except BadKit as error:
-        raise PartFailed(str(error)) from None
+    kit = read(folder)
     _check_fits(kit)
     _install([folder / path for path in kit.under(WHEELS)], home / "site", seconds)
     for path in kit.under(BACKENDS):

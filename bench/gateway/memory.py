@@ -8,7 +8,7 @@ from typing import Final
 import aiohttp
 
 from bench.gateway.client import body
-from bench.processes import resident_bytes
+from bench.processes import memory
 from services.launcher.fleet.stack import StackError
 
 WARM_UP: Final = 1000  # requests after which pools, caches and the allocator have found their size
@@ -71,10 +71,10 @@ async def grow(url: str, pid: int, requests: int, tell: Callable[[str], object])
     """Measure the gateway `pid` at `url`."""
     crowd = Crowd(url)
     await crowd.ask(WARM_UP)
-    warm, after = resident_bytes(pid), []
+    warm, after = memory(pid)["rss"], []
     crowd.left = 0
     for part in range(_SAMPLES):
         tell(f"memory: {part * requests // _SAMPLES} requests")
         await crowd.ask(requests // _SAMPLES)
-        after.append(resident_bytes(pid))
+        after.append(memory(pid)["rss"])
     return Growth(warm=warm, after=tuple(after), requests=requests, left=crowd.left)

@@ -12,20 +12,17 @@ Keys of bench/results/gateway.json:
   memory      warm, after (bytes, after every tenth), requests, left, share (growth), wanted, reached
 """
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
-from rich import box
 from rich.table import Table
 
 from bench.gateway.memory import Growth
 from bench.gateway.streams import Crowd, Run
-from services.launcher.bench import machine
+from bench.versus.ratios import RatioSpread
+from bench.versus.results import Finding, titled, verdict, yes_or_no
 
 GROWTH_WANTED: Final = 0.05
 
@@ -41,32 +38,13 @@ class Scenario:
     bound: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of several crowds: median, lowest and highest."""
+def figures(scenario: Scenario, runs: Sequence[Run]) -> list[Finding]:
+    """What is told of these crowds: medians, and the lowest and highest."""
 
-    name: str
-    unit: str
-    value: float
-    low: float
-    high: float
-    wanted: float | None = None
-    at_most: bool = True
-
-    @property
-    def reached(self) -> bool | None:
-        """Whether the median is as wanted; None if nothing is."""
-        if self.wanted is None:
-            return None
-        return self.value <= self.wanted if self.at_most else self.value >= self.wanted
-
-
-def figures(runs: Sequence[Run], bound: bool) -> list[Figure]:
-    """What is told of these crowds."""
-
-    def of(name: str, unit: str, values: Sequence[float], wanted: float | None = None, at_most: bool = True) -> Figure:
-        spread = statistics.median(values), min(values), max(values)
-        return Figure(name, unit, *spread, wanted if bound else None, at_most)
+    def of(what: str, unit: str, values: Sequence[float], wanted: float | None = None, at_most: bool = True) -> Finding:
+        spread = RatioSpread(value=statistics.median(values), low=min(values), high=max(values))
+        limit = wanted if scenario.bound else None
+        return Finding(cell=scenario.name, what=what, ratio=spread, wanted=limit, at_most=at_most, unit=unit)
 
     return [
         of("SSE tokens", "per s", [run.tokens_per_second for run in runs], 15_000, at_most=False),
@@ -78,40 +56,23 @@ def figures(runs: Sequence[Run], bound: bool) -> list[Figure]:
     ]
 
 
-class Report:
-    """The JSON file, written whole after every scenario; an interrupted run keeps what is done."""
+def as_json(scenario: Scenario, runs: Sequence[Run]) -> dict[str, Any]:
+    """One scenario."""
+    return {
+        "what": scenario.what,
+        "crowd": asdict(scenario.crowd),
+        "figures": {
+            one.what: {**asdict(one.ratio), "wanted": one.wanted, "reached": one.reached}
+            for one in figures(scenario, runs)
+        },
+        "runs": [asdict(run) for run in runs],
+    }
 
-    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
-        self.path = path
-        self._content: dict[str, Any] = {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": asdict(machine.look()),
-            "settings": settings,
-            "scenarios": {},
-        }
 
-    def add(self, scenario: Scenario, runs: Sequence[Run]) -> None:
-        """Keep one scenario."""
-        told = figures(runs, scenario.bound)
-        self._content["scenarios"][scenario.name] = {
-            "what": scenario.what,
-            "crowd": asdict(scenario.crowd),
-            "figures": {one.name: {**asdict(one), "reached": one.reached} for one in told},
-            "runs": [asdict(run) for run in runs],
-        }
-        self._write()
-
-    def add_growth(self, growth: Growth) -> None:
-        """Keep the memory run."""
-        reached = growth.share < GROWTH_WANTED
-        self._content["memory"] = {**asdict(growth), "share": growth.share, "wanted": GROWTH_WANTED, "reached": reached}
-        self._write()
-
-    def _write(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(".part")
-        temporary.write_text(json.dumps(self._content, indent=1) + "\n")
-        temporary.replace(self.path)
+def growth_as_json(growth: Growth) -> dict[str, Any]:
+    """The memory run."""
+    reached = growth.share < GROWTH_WANTED
+    return {**asdict(growth), "share": growth.share, "wanted": GROWTH_WANTED, "reached": reached}
 
 
 def run_table(scenario: Scenario, runs: Sequence[Run]) -> Table:
@@ -120,16 +81,13 @@ def run_table(scenario: Scenario, runs: Sequence[Run]) -> Table:
     head = (
         f"{scenario.name}: {crowd.streams} streams, {crowd.width} tokens every {crowd.round_ms:g} ms; {scenario.what}"
     )
-    table = Table(title=head, box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    for heading in ("", "median", "low–high", "wanted", "reached"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for one in figures(runs, scenario.bound):
+    table = titled(head, "", "median", "low–high", "wanted", "reached")
+    for one in figures(scenario, runs):
         table.add_row(
-            one.name,
-            f"{one.value:,.2f} {one.unit}",
-            f"{one.low:,.2f}–{one.high:,.2f}",
-            "-" if one.wanted is None else f"{'<=' if one.at_most else '>='} {one.wanted:,g}",
-            {True: "[green]yes[/]", False: "[red]no[/]", None: "-"}[one.reached],
+            one.what,
+            f"{one.ratio.value:,.2f} {one.unit}",
+            f"{one.ratio.low:,.2f}–{one.ratio.high:,.2f}",
+            *verdict(one),
         )
     return table
 
@@ -137,8 +95,8 @@ def run_table(scenario: Scenario, runs: Sequence[Run]) -> Table:
 def growth_line(growth: Growth) -> str:
     """The memory run in one line."""
     warm, last = growth.warm / 1e6, growth.after[-1] / 1e6
-    verdict = "[green]yes[/]" if growth.share < GROWTH_WANTED else "[red]no[/]"
+    reached = yes_or_no(growth.share < GROWTH_WANTED)
     return (
         f"memory: {warm:.1f} MB warm, {last:.1f} MB {growth.requests:,} requests later ({growth.left:,} left by their "
-        f"clients): {growth.share:+.1%}, wanted < {GROWTH_WANTED:.0%}: {verdict}"
+        f"clients): {growth.share:+.1%}, wanted < {GROWTH_WANTED:.0%}: {reached}"
     )

@@ -73,8 +73,8 @@ class Fleet:
             side_cores=other_cores,
             gateway_cores=gateway_cores,
             ctx=1 << 21,
-            verifier=command,
-            gateway=("--max-requests", str(MAX_REQUESTS)),
+            verifier_command=command,
+            gateway_options=("--max-requests", str(MAX_REQUESTS)),
         )
 
     async def __aenter__(self) -> "Fleet":

@@ -21,7 +21,8 @@ from shared.fleet.registry import Registry, target_keeper
 from shared.model.llama.model import Model
 from shared.model.model_source import resolve
 from shared.process import lifecycle, logs
-from shared.settings import command_line, options
+from shared.settings import command_line
+from shared.settings.verifier_options import VerifierOptions
 from shared.wire.broker import Broker, connect
 from shared.wire.jobs import Append, Claim, JobStore
 from shared.wire.messages import Chunk, Finish, Speculation, VerifierCard
@@ -143,27 +144,22 @@ def main(
     slots: Annotated[int, typer.Option(help="Requests that each serves at once.", min=1)] = 64,
     round_ms: Annotated[float, typer.Option(help="Time between a verifier's rounds.", min=1)] = 70,
     width: Annotated[int, typer.Option(help="Tokens per commit.", min=1)] = 4,
-    redis: options.Redis = options.DEFAULT_REDIS,
-    target_model: options.TargetModel = "default",
-    ctx: options.ContextSize = 8192,
-    parallel: options.Parallel = 1,
-    threads: options.Threads = 1,
-    exactness: options.ExactnessLevel = options.Exactness.LAW,
+    options: VerifierOptions = VerifierOptions(),
 ) -> None:
     """Serve as verifiers that know what to say. Of the verifier's own options only some mean anything here."""
-    logs.configure("verifier", options.Level.INFO)
+    logs.configure("verifier", options.log_level)
 
     async def serve(stop: asyncio.Event) -> None:
-        path = resolve(target_model)
+        path = resolve(options.target_model)
         model = Model(path, vocab_only=True)
         script = words(model)
-        async with connect(redis, blocking_connections=2) as broker:
+        async with connect(options.redis, blocking_connections=2) as broker:
             keeper = target_keeper(Registry(broker.redis), path)
             await keeper.keep()
             store = JobStore(broker.redis, broker.blocking, MODEL)
             with record.open("a") as lines:
                 served = [Verifier(store, width, script, lines) for _ in range(verifiers)]
-                card = _card(model, keeper.digest, ctx, verifiers * slots, exactness)
+                card = _card(model, keeper.digest, options, verifiers * slots)
                 await _serve(broker, served, store, card, slots, round_ms / 1000, stop)
         logger.info("scripted_target_stopped", late_rounds=sum(one.late_rounds for one in served))
 
@@ -194,7 +190,7 @@ async def _serve(
             task.cancel()
 
 
-def _card(model: Model, vocabulary: str, ctx: int, slots: int, exactness: str) -> VerifierCard:
+def _card(model: Model, vocabulary: str, options: VerifierOptions, slots: int) -> VerifierCard:
     return VerifierCard(
         id=lifecycle.instance_name("scripted"),
         host=socket.gethostname(),
@@ -203,10 +199,10 @@ def _card(model: Model, vocabulary: str, ctx: int, slots: int, exactness: str) -
         fingerprint=vocabulary,
         vocabulary=vocabulary,
         n_vocab=model.vocabulary.n_tokens,
-        n_ctx=ctx,
+        n_ctx=options.target.ctx,
         slots=slots,
         device="scripted",
-        exactness=exactness,
+        exactness=options.target.exactness,
         exactness_note="a scripted target",
         layout="streams",
         speculation=Speculation.AUTO,

@@ -5,34 +5,24 @@ take real time on this machine's cores. Prints a table per scenario; keeps bench
 those of bench/versus/results.py.
 """
 
-import os
-import sys
-from collections.abc import Callable
-from dataclasses import asdict
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.files import float_copy
-from bench.paced.emulation import SCENARIOS, Emulation, Scenario
+from bench.paced.emulation import SCENARIOS, Emulation
+from bench.running import build, chosen, console, head, to_end
 from bench.tasks import prompts
-from bench.versus.results import ResultFile, finding_table
-from services.launcher.bench import machine
-from services.launcher.clients.streaming import AnswerError
-from services.launcher.fleet.cores import halves
-from services.launcher.fleet.stack import StackError, run_to_end
-from services.launcher.models.pair import build_pair, default_model
-from services.launcher.models.progress import building
-from shared.folders import cache_folder
+from bench.versus.results import ResultFile, measure
+from services.launcher.fleet.cores import one_each
+from services.launcher.models.pair import default_model
+from services.launcher.models.progress import building, counted
 from shared.settings import command_line
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "paced.json"
-
-console = Console(width=None if sys.stdout.isatty() else 120)
+_NOTE: Final = "decodes take as long as a curve says; everything around them is real"
 
 
 def main(
@@ -45,51 +35,26 @@ def main(
     results: Annotated[Path, typer.Option(help="Where to keep the results.")] = RESULTS,
 ) -> None:
     """Emulate GPU-class targets; print decode shares and fractions of the ideal; write paced.json."""
-    known = {one.name: one for one in SCENARIOS}
-    for name in scenario or []:
-        if name not in known:
-            command_line.refuse(f"--scenario {name}: must be one of {', '.join(known)}")
-    chosen = [one for one in SCENARIOS if not scenario or one.name in scenario]
+    scenarios = chosen("--scenario", scenario or [], SCENARIOS)
+    repetitions, tokens = (1, min(tokens, 24)) if quick else (repeat, tokens)
+    pair = build()
     with building(console) as progress:
-        pair = build_pair(cache_folder(), progress)
         target = float_copy(pair, default_model(), progress)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, halves()[1][:1])  # the client belongs to the side of the gateway
-    file = ResultFile(
-        results,
-        {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "emulated": "decodes take as long as a curve says; everything around them is real",
-            "machine": asdict(machine.look()),
-            "settings": {"repetitions": 1 if quick else repeat, "tokens": tokens},
-        },
-    )
-    columns = (TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar:
-        steps = bar.add_task("", total=len(chosen))
+    engine, side = one_each()
+    file = ResultFile(results, {"emulated": _NOTE, **head({"repetitions": repetitions, "tokens": tokens})})
+    with counted(console, len(scenarios)) as tell:
         emulation = Emulation(
             pair=pair,
             target=target,
-            repetitions=1 if quick else repeat,
+            engine_cores=engine,
+            side_cores=side,
+            repetitions=repetitions,
             texts=prompts(1 if quick else 2),
-            tokens=min(tokens, 24) if quick else tokens,
-            step=lambda name: bar.update(steps, description=name),
+            tokens=tokens,
+            step=tell,
         )
-        try:
-            sys.exit(run_to_end(_run(emulation, chosen, file, lambda: bar.advance(steps))))
-        except (StackError, AnswerError) as error:
-            command_line.refuse(str(error))
-
-
-async def _run(emulation: Emulation, chosen: list[Scenario], file: ResultFile, done: Callable[[], object]) -> int:
-    for scenario in chosen:
-        emulation.step(f"{scenario.name}: loading")
-        result = await (emulation.trees(scenario) if scenario.tree else emulation.shares(scenario))
-        file.add(scenario.name, result)
-        done()
-        console.print(finding_table(scenario.what, result.findings), *result.notes, sep="\n")
-    console.print(f"written to {file.path}")
-    return 0
+        parts = [(one.name, one.what, partial(emulation.run, one)) for one in scenarios]
+        to_end(measure(parts, file, tell))
 
 
 if __name__ == "__main__":

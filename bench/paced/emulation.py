@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from bench.paced.target import Curve
-from bench.tasks import Author, Task
-from bench.versus.contest import Contestant, Ours, Runs, Work, compete
-from bench.versus.ratios import RatioSpread, ideal_tokens_per_second, mean, ratio
-from bench.versus.results import CellResult, Finding
-from bench.versus.setup import warm_up, warming
-from bench.versus.speed import counters
-from services.launcher.fleet.cores import halves
+from bench.tasks import Task
+from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, compete, warm_up, warming, works
+from bench.versus.ratios import alone
+from bench.versus.results import CellResult, Finding, compared, of_the_ideal, over
+from services.launcher.fleet.cores import Cores
 from services.launcher.fleet.stack import Stack
 from services.launcher.models.pair import Pair, default_model
 from shared.wire.messages import VerifierCard
 
 CTX: Final = 1024
-IDEAL_WANTED: Final = 0.92
 TREE_WANTED: Final = 1.10
 BUDGET: Final = 16  # rows that tree and chain may both use
 TREE, CHAIN = "tree", "chain"
@@ -75,50 +72,45 @@ class Emulation:
 
     pair: Pair
     target: Path  # of the scenarios that compute
+    engine_cores: Cores
+    side_cores: Cores
     repetitions: int
     texts: dict[str, str]
     tokens: int
     step: Callable[[str], object]
 
-    def works(self, scenario: Scenario) -> dict[float, list[Work]]:
-        author = Author(self.pair.draft_4bit)
-        works: dict[float, list[Work]] = {
-            temperature: [(task,) for task in author.tasks(self.texts, temperature=temperature, tokens=self.tokens)]
-            for temperature in scenario.temperatures
-        }
-        author.close()
-        return works
+    async def run(self, scenario: Scenario) -> CellResult:
+        """What is measured of a scenario."""
+        asked = works(self.pair.draft_4bit, self.texts, self.tokens, scenario.temperatures)
+        return await (self.trees(scenario, asked) if scenario.tree else self.shares(scenario, asked))
 
     def stack(self, scenario: Scenario, script: Path | None = None, *, max_rows: int = 0, trees: bool = True) -> Stack:
         """A fleet whose verifier is paced."""
-        engine, side = (half[:1] for half in halves())
         command = [sys.executable, "-m", "bench.paced.verifier", "--curve", str(scenario.curve)]
         command += ["--max-rows", str(max_rows), *([] if trees else ["--no-trees"])]
         command += ["--script", str(script)] if script else []
-        return Stack(
-            default_model() if script else self.target, engine_cores=engine, side_cores=side, ctx=CTX, verifier=command
-        )
+        target = default_model() if script else self.target
+        cores, others = self.engine_cores, self.side_cores
+        return Stack(target, engine_cores=cores, side_cores=others, ctx=CTX, verifier_command=command)
 
-    async def shares(self, scenario: Scenario) -> CellResult:
+    async def shares(self, scenario: Scenario, asked: dict[float, list[Work]]) -> CellResult:
         """Decode share and fraction of the ideal at each temperature."""
-        works = self.works(scenario)
         result = CellResult()
         with tempfile.TemporaryDirectory(prefix="draftmesh-paced-") as folder:
             script = Path(folder) / "script.json" if scenario.scripted else None
             if script is not None:
-                script.write_text(json.dumps(self._script(works)))
+                script.write_text(json.dumps(self._script(asked)))
                 self.step("recording")
             async with self.stack(scenario, script) as stack:
-                result.findings.append(await self._plain_share(scenario, stack, works))
+                result.findings.append(await self._plain_share(scenario, stack, asked))
                 await stack.start_drafter(scenario.draft(self.pair))
-                for temperature, some in works.items():
+                for temperature, some in asked.items():
                     ours = Ours(stack)
-                    await warm_up(ours, some[0])
-                    runs = Runs()
-                    before = await counters(stack)
-                    await compete([ours], some, self.repetitions, self.step, runs)
-                    after = await counters(stack)
-                    result.findings += _shares(scenario, temperature, runs, before, after)
+                    await warm_up([ours], some[0])
+                    before = await stack.settled_card()
+                    runs = await compete([ours], some, self.repetitions, self.step)
+                    did = _between(before, await stack.settled_card())
+                    result.findings += _shares(scenario, temperature, runs, did)
                     result.runs += runs.all
         return result
 
@@ -126,10 +118,10 @@ class Emulation:
         """The decode share without drafts: what is missing is our software alone, with no wait for a drafter in it."""
         temperature, [work, *_] = next(iter(works.items()))
         plain = Ours(stack, speculative=False)
-        await warm_up(plain, work)
-        before = await counters(stack)
-        await compete([plain], [work], 1, self.step, Runs())
-        did = _between(before, await counters(stack))
+        await warm_up([plain], work)
+        before = await stack.settled_card()
+        await compete([plain], [work], 1, self.step)
+        did = _between(before, await stack.settled_card())
         return _alone(scenario, "decode share, plain", temperature, did["decode_us"] / did["busy_us"])
 
     def _script(self, works: dict[float, list[Work]]) -> list[dict[str, object]]:
@@ -145,7 +137,7 @@ class Emulation:
             for task in asked
         ]
 
-    async def trees(self, scenario: Scenario) -> CellResult:
+    async def trees(self, scenario: Scenario, asked: dict[float, list[Work]]) -> CellResult:
         """A tree of drafts against a chain, both within `BUDGET` rows, in turn."""
         result = CellResult()
         async with AsyncExitStack() as open_stacks:
@@ -155,60 +147,25 @@ class Emulation:
                 await open_stacks.enter_async_context(stack)
                 await stack.start_drafter(scenario.draft(self.pair))
                 contestants.append(Ours(stack, name=name))
-            for temperature, some in self.works(scenario).items():
-                runs = Runs()
-                for contestant in contestants:
-                    await warm_up(contestant, some[0])
-                await compete(contestants, some, self.repetitions, self.step, runs)
+            for temperature, some in asked.items():
+                await warm_up(contestants, some[0])
+                runs = await compete(contestants, some, self.repetitions, self.step)
                 result.runs += runs.all
                 result.findings.append(
-                    Finding(
-                        cell=scenario.name,
-                        what="tree of the same rows",
-                        temperature=temperature,
-                        ours=mean(runs.speeds(TREE)),
-                        theirs=mean(runs.speeds(CHAIN)),
-                        opponent=CHAIN,
-                        ratio=ratio(runs.speeds(TREE), runs.speeds(CHAIN)),
-                        wanted=TREE_WANTED,
-                    )
+                    compared(scenario.name, "tree of the same rows", temperature, runs, (TREE, CHAIN), TREE_WANTED)
                 )
         return result
 
 
-def _shares(
-    scenario: Scenario, temperature: float, runs: Runs, before: VerifierCard, after: VerifierCard
-) -> list[Finding]:
-    name = runs.all[0].name
-    speeds = runs.speeds(name)
-    did = _between(before, after)
-    plain = 1000 / scenario.curve(1)
+def _shares(scenario: Scenario, temperature: float, runs: Runs, did: dict[str, int]) -> list[Finding]:
+    speeds, plain = runs.speeds(OURS), 1000 / scenario.curve(1)
     findings = [
         _alone(scenario, "decode share", temperature, did["decode_us"] / did["busy_us"], wanted=scenario.share),
         _alone(scenario, "decode time over the curve's", temperature, did["decode_us"] / _expected_us(scenario, did)),
-        Finding(
-            cell=scenario.name,
-            what="times plain decoding on the curve",
-            temperature=temperature,
-            ours=mean(speeds),
-            theirs=RatioSpread(value=plain, low=plain, high=plain),
-            ratio=mean({key: speed / plain for key, speed in speeds.items()}),
-        ),
+        over(scenario.name, "times plain decoding on the curve", temperature, speeds, plain),
     ]
-    if rounds := runs.rounds(name):
-        ideal = ideal_tokens_per_second(rounds, scenario.curve)
-        findings.append(
-            Finding(
-                cell=scenario.name,
-                what="of the ideal E/v(rows)",
-                temperature=temperature,
-                ours=mean(speeds),
-                theirs=RatioSpread(value=ideal, low=ideal, high=ideal),
-                opponent=f"{rounds.tokens_per_round:.2f} tokens on {rounds.rows_per_round:.1f} rows",
-                ratio=mean({key: speed / ideal for key, speed in speeds.items()}),
-                wanted=IDEAL_WANTED,
-            )
-        )
+    if rounds := runs.rounds(OURS):
+        findings.append(of_the_ideal(scenario.name, temperature, speeds, rounds, scenario.curve))
     return findings
 
 
@@ -227,10 +184,4 @@ def _expected_us(scenario: Scenario, did: dict[str, int]) -> float:
 
 
 def _alone(scenario: Scenario, what: str, temperature: float, value: float, wanted: float | None = None) -> Finding:
-    return Finding(
-        cell=scenario.name,
-        what=what,
-        temperature=temperature,
-        ratio=RatioSpread(value=value, low=value, high=value),
-        wanted=wanted,
-    )
+    return Finding(cell=scenario.name, what=what, temperature=temperature, ratio=alone(value), wanted=wanted)

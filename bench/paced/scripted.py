@@ -6,11 +6,14 @@ before it is the target's own, so rows behind a wrong draft are never asked for.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
+from bench.uncomputed import Uncomputed
+from services.launcher.forecast.probe import drawn
 from shared.law import prefix
-from shared.law.sampling import Logits, draw, law
-from shared.model.rows import LlamaError, Rows
+from shared.law.sampling import Logits
+from shared.model.rows import LlamaError
 from shared.model.target import Target
 from shared.wire.messages import Sampling
 
@@ -33,83 +36,29 @@ def record(target: Target, recordings: Sequence[Recording], eog: frozenset[int])
     """
     script: dict[int, Logits] = {}
     for one in recordings:
-        context = list(one.prompt)
-        computed = 0
-        for offset in range(one.tokens):
-            row = _compute(target, context, computed)
-            computed = len(context)
-            logits = target.logits(row)
-            script.setdefault(prefix.extend_all(prefix.EMPTY, context), logits.copy())
-            token = draw(law(logits, one.sampling), one.sampling.seed, offset).token
+        at = prefix.extend_all(prefix.EMPTY, one.prompt)
+        for logits, token in islice(drawn(target, one.prompt, one.sampling), one.tokens):
+            script.setdefault(at, logits.copy())
             if token in eog:
                 break
-            context.append(token)
+            at = prefix.extend(at, token)
         target.truncate(0, 0)
     return script
 
 
-def _compute(target: Target, context: list[int], start: int) -> int:
-    """Decode the context from `start` on; the row of its last token."""
-    row = 0
-    for first in range(start, len(context), target.max_rows):
-        rows = Rows()
-        for position in range(first, min(first + target.max_rows, len(context))):
-            row = rows.add(context[position], position, (0,), position == len(context) - 1)
-        target.decode(rows)
-    return row
+class Scripted(Uncomputed):
+    """Takes no time."""
 
-
-class Scripted:
-    """A `Target` for chains that takes no time."""
-
-    can_roll_back = True
-    can_copy = True
-    unified = True
-    branches = 0
     max_rows = _MAX_ROWS
 
     def __init__(self, script: dict[int, Logits], *, n_ctx: int, sequences: int) -> None:
         """`script` is what `record` gave; it must not be empty."""
-        self.n_ctx = n_ctx
-        self.sequences = sequences
-        self.n_vocab = len(next(iter(script.values())))
+        super().__init__(n_ctx, len(next(iter(script.values()))), sequences)
         self._script = script
-        self._hashes: list[list[int]] = [[prefix.EMPTY] for _ in range(sequences)]  # of every prefix in the cache
-        self._rows: list[int] = []
-
-    def decode(self, rows: Rows) -> None:
-        """Remember the prefix that each row ends. Raises `LlamaError` for a tree or a gap, and changes nothing."""
-        if not 0 < len(rows) <= self.max_rows or any(len(ids) != 1 for ids in rows.sequences):
-            raise LlamaError(f"a scripted decode takes chains of 1 to {self.max_rows} rows")
-        ends = {sequence: len(hashes) - 1 for sequence, hashes in enumerate(self._hashes)}
-        for position, (sequence,) in zip(rows.positions, rows.sequences, strict=True):
-            if position != ends[sequence] or position >= self.n_ctx:
-                raise LlamaError(f"position {position} does not follow in sequence {sequence}")
-            ends[sequence] += 1
-        self._rows = []
-        for token, (sequence,) in zip(rows.tokens, rows.sequences, strict=True):
-            hashes = self._hashes[sequence]
-            hashes.append(prefix.extend(hashes[-1], token))
-            self._rows.append(hashes[-1])
 
     def logits(self, row: int) -> Logits:
         """The recorded logits after the row's prefix. Raises `LlamaError` for a prefix that was not recorded."""
         try:
-            return self._script[self._rows[row]]
+            return self._script[self.rows[row].hash]
         except KeyError:
             raise LlamaError("this prefix was not recorded: a scripted target knows its own answers only") from None
-
-    def floor(self, sequence: int) -> int:
-        """It forgets nothing."""
-        return 0
-
-    def truncate(self, sequence: int, length: int) -> int:
-        del self._hashes[sequence][length + 1 :]
-        return length
-
-    def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
-        self._hashes[target] = self._hashes[source][: length + 1]
-        return length
-
-    def close(self) -> None:
-        """Nothing to free."""

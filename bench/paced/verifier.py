@@ -20,8 +20,8 @@ from shared.model.llama.context import Context
 from shared.model.llama.placement import place_target
 from shared.model.target import Target
 from shared.process import lifecycle, logs
-from shared.settings import command_line, options
-from shared.settings.verifier_options import TargetOptions, VerifierOptions
+from shared.settings import command_line
+from shared.settings.verifier_options import VerifierOptions
 from shared.wire.broker import connect
 from shared.wire.messages import Sampling, Speculation
 
@@ -33,22 +33,15 @@ def main(
     max_rows: Annotated[int, typer.Option(help="Rows of a decode; 0: as many as the real target takes.")] = 0,
     trees: Annotated[bool, typer.Option(help="Verify trees of drafts, or chains only.")] = True,
     script: Annotated[Path | None, typer.Option(help="Requests to record and replay instead of computing.")] = None,
-    redis: options.Redis = options.DEFAULT_REDIS,
-    target_model: options.TargetModel = "default",
-    ctx: options.ContextSize = 0,
-    parallel: options.Parallel = 1,
-    threads: options.Threads = 1,
-    exactness: options.ExactnessLevel = options.Exactness.LAW,
+    options: VerifierOptions = VerifierOptions(),
 ) -> None:
     """Serve as a verifier whose decodes take as long as the curve says. For measurements only."""
-    logs.configure("verifier", options.Level.INFO)
+    logs.configure("verifier", options.log_level)
     pace = parse_curve(curve)
-    target = TargetOptions(ctx=ctx, parallel=parallel, threads=threads, exactness=exactness)
-    settings = VerifierOptions(target_model=target_model, target=target)
 
     async def serve(stop: asyncio.Event) -> None:
-        async with connect(redis) as broker:
-            loaded = await asyncio.to_thread(_load, settings, pace, max_rows, script)
+        async with connect(options.redis) as broker:
+            loaded = await asyncio.to_thread(_load, options, pace, max_rows, script)
             worker = VerifierWorker(broker, loaded, Speculation.AUTO, lifecycle.instance_name("paced"), trees=trees)
             await worker.run(stop)
             logger.info("paced_verifier_stopped", overruns=loaded.context.overruns)  # type: ignore[attr-defined]

@@ -4,44 +4,26 @@ Prints a table per cell and keeps bench/results/versus.json up to date after eac
 its keys, bench/README.md how to set up the peers.
 """
 
-import sys
-from collections.abc import Callable
-from dataclasses import asdict
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.files import slow_draft
-from bench.versus.cells import CELLS, ContestCell, cells_named
-from bench.versus.peers import Binaries, PeerError
-from bench.versus.results import ResultFile, finding_table
+from bench.running import build, chosen, console, head, to_end
+from bench.versus.cells import CELLS, ContestCell
+from bench.versus.peers import Binaries
+from bench.versus.results import ResultFile, measure
 from bench.versus.setup import Setup
-from services.launcher.bench import machine
-from services.launcher.clients.streaming import AnswerError
 from services.launcher.fleet.cores import one_each
-from services.launcher.fleet.stack import StackError, run_to_end
-from services.launcher.models.pair import build_pair, default_model
-from services.launcher.models.progress import building
+from services.launcher.models.pair import default_model
+from services.launcher.models.progress import building, counted
 from shared.errors import StartError
-from shared.folders import cache_folder
 from shared.model.llama.library import build_info
 from shared.settings import command_line
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "versus.json"
-
-_COLUMNS: Final = (
-    TextColumn("{task.description:<32}"),
-    BarColumn(),
-    MofNCompleteColumn(),
-    TextColumn("cells"),
-    TimeElapsedColumn(),
-)
-
-console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 def main(
@@ -60,28 +42,26 @@ def main(
     results: Annotated[Path, typer.Option(help="Where to keep the results.")] = RESULTS,
 ) -> None:
     """Measure draftmesh beside its peers; print tables; write versus.json after every cell."""
-    try:
-        chosen = cells_named(cell or [])
-    except ValueError as error:
-        command_line.refuse(str(error))
+    cells = chosen("--cell", cell or [], CELLS)
     binaries = Binaries(llama_server=llama_server, xllamacpp_python=xllamacpp_python)
     binaries.check()
-    if not binaries.engines and any(one.peers for one in chosen):
+    if not binaries.engines and any(one.peers for one in cells):
         raise StartError("--llama-server", "''", "name at least one peer; bench/README.md says how to set them up")
     if quick:
         repeat, prompts, tokens = 1, 1, min(tokens, 24)
+    pair = build()
     with building(console) as progress:
-        pair = build_pair(cache_folder(), progress)
         slow = slow_draft(pair, default_model(), progress)
     engine, side = one_each()
-    file = ResultFile(results, _head(binaries, repeat, prompts, tokens))
+    peers = [str(engine) for engine in binaries.engines]
+    settings = {"repetitions": repeat, "prompts": prompts, "tokens": tokens, "peers": peers}
+    file = ResultFile(results, head(settings, llama_cpp=build_info()))
     logs = results.parent / "versus-logs"
     logs.mkdir(parents=True, exist_ok=True)
     for log in logs.glob("*.log"):
         log.unlink()  # of an earlier run: logs are appended to
-    console.print(_estimate(chosen, repeat, quick))
-    with Progress(*_COLUMNS, console=console) as bar:
-        steps = bar.add_task("", total=len(chosen))
+    console.print(_estimate(cells, repeat, quick))
+    with counted(console, len(cells)) as tell:
         setup = Setup(
             pair=pair,
             slow_draft=slow,
@@ -94,41 +74,15 @@ def main(
             tokens=tokens,
             quick=quick,
             logs=logs,
-            step=lambda name: bar.update(steps, description=name),
+            step=tell,
         )
-        try:
-            sys.exit(run_to_end(_run(setup, chosen, file, lambda: bar.advance(steps))))
-        except (StackError, AnswerError, PeerError) as error:
-            command_line.refuse(f"{error} (what is done is kept in {results}; logs of peers: {logs})")
-
-
-async def _run(setup: Setup, cells: list[ContestCell], file: ResultFile, done: Callable[[], object]) -> int:
-    for cell in cells:
-        setup.step(f"{cell.name}: loading")
-        result = await cell.run(setup, cell.name)
-        file.add(cell.name, result)
-        done()
-        console.print(finding_table(f"{cell.name}: {cell.what}", result.findings), *result.notes, sep="\n")
-    console.print(f"written to {file.path}")
-    return 0  # a ratio that was missed is a finding, not a failure of the measurement
+        parts = [(one.name, f"{one.name}: {one.what}", partial(one.run, setup, one.name)) for one in cells]
+        to_end(measure(parts, file, tell), f"(what is done is kept in {results}; logs of peers: {logs})")
 
 
 def _estimate(cells: list[ContestCell], repetitions: int, quick: bool) -> str:
-    minutes = sum(cell.minutes(repetitions) for cell in cells) / (3 if quick else 1)
+    minutes = sum(cell.fixed + cell.each * repetitions for cell in cells) / (3 if quick else 1)
     return f"about {minutes:.0f} minutes for {', '.join(cell.name for cell in cells)}; keep the machine quiet"
-
-
-def _head(binaries: Binaries, repetitions: int, prompts: int, tokens: int) -> dict[str, object]:
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {**asdict(machine.look()), "llama_cpp": build_info()},
-        "settings": {
-            "repetitions": repetitions,
-            "prompts": prompts,
-            "tokens": tokens,
-            "peers": [str(engine) for engine in binaries.engines],
-        },
-    }
 
 
 if __name__ == "__main__":

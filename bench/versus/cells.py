@@ -25,9 +25,6 @@ class ContestCell:
     run: Callable[[Setup, str], Awaitable[CellResult]]
     peers: bool = True  # whether it needs a peer
 
-    def minutes(self, repetitions: int) -> float:
-        return self.fixed + self.each * repetitions
-
 
 def _drafted(
     draft: Callable[[Setup], Path], wanted: Mapping[float, float]
@@ -48,12 +45,3 @@ CELLS: Final = tuple(
         ("nopay", "drafts that cannot pay", 0.7, 0.7, nopay),
     )
 )
-
-
-def cells_named(names: list[str]) -> list[ContestCell]:
-    """The named cells in the table's order, all without names. Raises `ValueError` naming an unknown one."""
-    known = {cell.name: cell for cell in CELLS}
-    for name in names:
-        if name not in known:
-            raise ValueError(f"--cell {name}: must be one of {', '.join(known)}")
-    return [cell for cell in CELLS if not names or cell.name in names]

@@ -1,13 +1,12 @@
 """A peer's answer as a client sees it: llama-server's `/completion` for token ids, its chat route for messages."""
 
-import json
 import time
 from typing import Any
 
 import aiohttp
 
 from bench.tasks import Task
-from services.launcher.clients.streaming import AnswerError, StreamedAnswer
+from services.launcher.clients.streaming import AnswerError, StreamedAnswer, follow
 
 
 async def complete(http: aiohttp.ClientSession, task: Task) -> StreamedAnswer:
@@ -41,7 +40,7 @@ def _law(task: Task) -> dict[str, Any]:
 async def _stream(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> StreamedAnswer:
     answer = StreamedAnswer(started=time.perf_counter())
     try:
-        await _follow(http, path, body, answer)
+        await follow(http, path, body, lambda now, event: _take(answer, event, now), ends_with_mark=False)
     except aiohttp.ClientError as error:
         raise AnswerError(f"{path}: {type(error).__name__}: {error}") from error
     if not answer.finish:
@@ -49,19 +48,7 @@ async def _stream(http: aiohttp.ClientSession, path: str, body: dict[str, Any]) 
     return answer
 
 
-async def _follow(http: aiohttp.ClientSession, path: str, body: dict[str, Any], answer: StreamedAnswer) -> None:
-    async with http.post(path, json=body) as response:
-        if response.status != 200:
-            raise AnswerError(f"{path}: HTTP {response.status}: {(await response.text())[:500]}")
-        async for line in response.content:
-            data = line.removeprefix(b"data:").strip()
-            if line.startswith(b"data:") and data != b"[DONE]":
-                _take(answer, json.loads(data), time.perf_counter())
-
-
 def _take(answer: StreamedAnswer, event: dict[str, Any], now: float) -> None:
-    if error := event.get("error"):
-        raise AnswerError(str(error.get("message", error)) if isinstance(error, dict) else str(error))
     if tokens := event.get("tokens"):
         answer.arrivals.append((now, len(tokens)))
         answer.tokens += tokens

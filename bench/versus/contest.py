@@ -1,14 +1,19 @@
 """Who competes, and how: the same work in turn, request by request, so that a drift of the machine favours nobody."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Protocol
 
-from bench.tasks import Task
+from aiohttp import ClientSession
+
+from bench.tasks import Author, Task
 from bench.versus.completion import complete
 from bench.versus.peers import PeerServer
 from bench.versus.ratios import Key, Rounds
+from bench.workload import TEMPERATURES
 from services.launcher.clients.streaming import StreamedAnswer, stream
 from services.launcher.fleet.stack import Stack
 
@@ -16,6 +21,7 @@ OURS: Final = "draftmesh"
 OURS_PLAIN: Final = "draftmesh plain"
 
 _ENOUGH_TOKENS: Final = 8
+_WARM_UP_TOKENS: Final = 8
 
 Work = tuple[Task, ...]  # what is asked at once: one request, or several together
 
@@ -50,16 +56,17 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """A peer through its completion route."""
+    """A peer through its completion route, or another one."""
 
     server: PeerServer
+    stream: Callable[[ClientSession, Task], Awaitable[StreamedAnswer]] = complete
 
     @property
     def name(self) -> str:
         return self.server.setting.name
 
     async def ask(self, task: Task) -> StreamedAnswer:
-        return await complete(self.server.http, task)
+        return await self.stream(self.server.http, task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +141,42 @@ async def compete(
     works: Sequence[Work],
     repetitions: int,
     step: Callable[[str], object],
-    into: Runs,
     each: int = 0,
-) -> None:
+) -> Runs:
     """Every work by every contestant in turn; odd repetitions go backwards. `step` gets the name after each.
 
     With `each` a repetition does only so many works, and the next one those that follow, from the first again.
     """
+    runs = Runs()
     for repetition in range(repetitions):
         order = contestants if repetition % 2 == 0 else contestants[::-1]
         for work in turns(works, repetition, each):
             for contestant in order:
-                into.all.append(await do(contestant, work, repetition))
+                runs.all.append(await do(contestant, work, repetition))
                 step(contestant.name)
+    return runs
+
+
+async def warm_up(contestants: Iterable[Contestant], work: Work) -> None:
+    """A short answer of each that is not measured: it maps files in and lets calibration see a first few drafts."""
+    for contestant in contestants:
+        await contestant.ask(warming(work))
+
+
+def warming(work: Work) -> Task:
+    """What is asked to warm up."""
+    return replace(work[0], tokens=min(_WARM_UP_TOKENS, work[0].tokens), seed=99)
+
+
+def works(
+    model: Path,
+    texts: dict[str, str],
+    tokens: int,
+    temperatures: Iterable[float] = TEMPERATURES,
+    *,
+    together: bool = False,
+) -> dict[float, list[Work]]:
+    """What is asked at each temperature: every text by itself, or all of them `together`, under the law of `model`."""
+    with closing(Author(model)) as author:
+        tasks = {at: author.tasks(texts, temperature=at, tokens=tokens) for at in temperatures}
+    return {at: [tuple(some)] if together else [(task,) for task in some] for at, some in tasks.items()}

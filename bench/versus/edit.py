@@ -8,12 +8,11 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
-from bench.tasks import Author
-from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, compete
-from bench.versus.peers import PeerEngine, lookup_settings
-from bench.versus.ratios import mean, ratio
-from bench.versus.results import CellResult, Finding
-from bench.versus.setup import Setup, opponent, warm_up
+from bench.versus.contest import OURS, Contestant, Ours, works
+from bench.versus.peers import lookup_settings
+from bench.versus.results import CellResult
+from bench.versus.setup import Setup, meet
+from bench.versus.speed import against
 
 WANTED: Final = 1.5
 TOKENS: Final = 192
@@ -66,42 +65,20 @@ def copied_share(prompt: Sequence[int], answer: Sequence[int], run: int = COPY_R
 
 async def edit(setup: Setup, cell: str) -> CellResult:
     """Speed of a mostly copied answer: our lookup drafter against the native peer's lookups, or the newest one's."""
-    author = Author(setup.pair.draft_4bit)
     texts = {name: instruction(name) for name in _RECORDS}
-    tokens = setup.tokens if setup.quick else TOKENS
-    tasks = author.tasks(texts, temperature=0.0, tokens=tokens)
-    author.close()
-    works: list[Work] = [(task,) for task in tasks]
-    engines = [engine for engine in (PeerEngine.NATIVE, PeerEngine.NEWEST) if engine in setup.binaries.engines][:1]
-    settings = [setting for engine in engines for setting in lookup_settings(engine) if not setting.plain]
-    runs = Runs()
+    [work] = works(setup.pair.draft_4bit, texts, setup.tokens if setup.quick else TOKENS, [0.0]).values()
+    settings = [setting for engine in setup.binaries.engines[:1] for setting in lookup_settings(engine)[1:]]
     async with (
         setup.stack(setup.pair.target) as stack,
         setup.opponents(settings, setup.pair.target) as theirs,
     ):
         await stack.start_drafter(None)
         contestants: list[Contestant] = [Ours(stack), *theirs]
-        for contestant in contestants:
-            await warm_up(contestant, works[0])
-        await compete(contestants, works, setup.repetitions, setup.step, runs, each=1)
-    names = [setting.name for setting in settings]
-    fastest = opponent(runs, names) if names else ""
-    prompts = {task.name: task.prompt for task in tasks}
+        runs = await meet(setup, contestants, work, each=1)
+    prompts = {task.name: task.prompt for [task] in work}
     shares = [copied_share(prompts[run.key[0]], run.tokens[0]) for run in runs.all if run.name == OURS]
     return CellResult(
-        findings=[
-            Finding(
-                cell=cell,
-                what="best lookup" if name == fastest else "other lookup",
-                temperature=0.0,
-                ours=mean(runs.speeds(OURS)),
-                theirs=mean(runs.speeds(name)),
-                opponent=name,
-                ratio=ratio(runs.speeds(OURS), runs.speeds(name)),
-                wanted=WANTED if name == fastest else None,
-            )
-            for name in sorted(names, key=lambda name: name != fastest)
-        ],
+        findings=against(cell, "lookup", 0.0, runs, [setting.name for setting in settings], WANTED),
         notes=[f"copied from the prompt: {statistics.fmean(shares):.0%} of the answers' tokens"],
         runs=runs.all,
     )

@@ -7,11 +7,9 @@ Both get one thread for the target and one for the draft, and both cores; a serv
 import asyncio
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
@@ -19,7 +17,7 @@ import aiohttp
 from services.launcher.fleet.child import Child, Program
 from services.launcher.fleet.cores import Cores, forking_on
 from services.launcher.fleet.ports import LOOPBACK, claim
-from services.launcher.fleet.stack import POLL_S, START_S
+from services.launcher.fleet.stack import POLL_S, START_S, StackError
 from shared.errors import StartError
 
 _SCRIPT: Final = Path(__file__).with_name("xllamacpp_server.py")
@@ -134,10 +132,6 @@ def _newest(setting: PeerSetting, binaries: Binaries, target: Path, port: int, c
     )
 
 
-class PeerError(RuntimeError):
-    """A peer did not start or died; the message holds the end of its log."""
-
-
 class PeerServer:
     """One running peer on `cores`; an async context manager that ends it."""
 
@@ -173,18 +167,16 @@ class PeerServer:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stop()
 
     async def _until_ready(self) -> None:
         limit = time.monotonic() + START_S
         while not await self._answers():
             if not self._child.alive:
-                raise PeerError(f"{self.setting.name} ended: {self._child.error_line()}")
+                raise StackError(f"{self.setting.name} ended: {self._child.error_line()}")
             if time.monotonic() > limit:
-                raise PeerError(f"{self.setting.name} was not ready within {START_S:.0f} s")
+                raise StackError(f"{self.setting.name} was not ready within {START_S:.0f} s")
             await asyncio.sleep(POLL_S)
 
     async def _answers(self) -> bool:
@@ -202,5 +194,5 @@ class PeerServer:
 
 def _clean(environment: "os._Environ[str]") -> dict[str, str]:
     """Without what would change a peer's settings, or show it our packages."""
-    foreign: Sequence[str] = ("LLAMA_ARG_", "DRAFTMESH_", "PYTHONPATH")
-    return {name: value for name, value in environment.items() if not name.startswith(tuple(foreign))}
+    foreign = ("LLAMA_ARG_", "DRAFTMESH_", "PYTHONPATH")
+    return {name: value for name, value in environment.items() if not name.startswith(foreign)}

@@ -16,6 +16,11 @@ class RatioSpread:
     high: float
 
 
+def alone(value: float) -> RatioSpread:
+    """A figure that no repetition varies."""
+    return RatioSpread(value=value, low=value, high=value)
+
+
 def _spread(values: Mapping[Key, float], mean: Callable[[Iterable[float]], float]) -> RatioSpread:
     by_repetition: dict[int, list[float]] = {}
     for (_, repetition), value in values.items():

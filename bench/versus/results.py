@@ -14,15 +14,19 @@ Keys of bench/results/versus.json:
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich import box
 from rich.table import Table
 
-from bench.versus.contest import Run
-from bench.versus.ratios import RatioSpread
+from bench.running import console
+from bench.versus.contest import Run, Runs
+from bench.versus.ratios import Key, RatioSpread, Rounds, alone, ideal_tokens_per_second, mean, ratio
+
+IDEAL_WANTED: Final = 0.92
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +62,73 @@ class CellResult:
     runs: list[Run] = field(default_factory=list)
 
 
+def compared(
+    cell: str, what: str, temperature: float, runs: Runs, names: tuple[str, str], wanted: float | None, theirs: str = ""
+) -> Finding:
+    """The speed of the first of two contestants, ours, over that of the second, which tables call `theirs`."""
+    ours, others = (runs.speeds(name) for name in names)
+    return Finding(
+        cell=cell,
+        what=what,
+        temperature=temperature,
+        ours=mean(ours),
+        theirs=mean(others),
+        opponent=theirs or names[1],
+        ratio=ratio(ours, others),
+        wanted=wanted,
+    )
+
+
+def over(cell: str, what: str, temperature: float, speeds: Mapping[Key, float], by: float) -> Finding:
+    """Speeds over one that was computed, `by`."""
+    return Finding(
+        cell=cell,
+        what=what,
+        temperature=temperature,
+        ours=mean(speeds),
+        theirs=alone(by),
+        ratio=mean({key: speed / by for key, speed in speeds.items()}),
+    )
+
+
+def of_the_ideal(
+    cell: str, temperature: float, speeds: Mapping[Key, float], rounds: Rounds, row_ms: Callable[[float], float]
+) -> Finding:
+    """Speeds over the ideal one for these rounds."""
+    ideal = ideal_tokens_per_second(rounds, row_ms)
+    note = f"{rounds.tokens_per_round:.2f} tokens on {rounds.rows_per_round:.1f} rows"
+    return replace(over(cell, "of the ideal E/v(rows)", temperature, speeds, ideal), opponent=note, wanted=IDEAL_WANTED)
+
+
+async def measure(
+    parts: Iterable[tuple[str, str, Callable[[], Awaitable[CellResult]]]], file: "ResultFile", tell: Callable[..., None]
+) -> None:
+    """Take one part after the other, each with a name and a title; keep and print what it found."""
+    for name, title, part in parts:
+        tell(f"{name}: loading")
+        result = await part()
+        file.add(name, result)
+        tell(steps=1)
+        console.print(finding_table(title, result.findings), *result.notes, sep="\n")
+    console.print(f"written to {file.path}")
+
+
 class ResultFile:
-    """The JSON file, written whole after every cell; an interrupted run keeps what is done."""
+    """A JSON file, written whole after every part; an interrupted run keeps what is done."""
 
     def __init__(self, path: Path, head: dict[str, Any]) -> None:
         self.path = path
-        self._content: dict[str, Any] = {**head, "cells": {}}
+        self._content = head
 
     def add(self, name: str, result: CellResult) -> None:
         """Keep one cell's result. A name that is there already is replaced."""
         findings = [{**asdict(finding), "reached": finding.reached} for finding in result.findings]
-        self._content["cells"][name] = {**asdict(result), "findings": findings}
+        cells = self._content.get("cells", {})
+        self.keep({"cells": cells | {name: {**asdict(result), "findings": findings}}})
+
+    def keep(self, values: dict[str, Any]) -> None:
+        """Keep values in place of those with the same keys, and write the file."""
+        self._content |= values
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_suffix(".part")
         temporary.write_text(json.dumps(self._content, indent=1, default=str) + "\n")
@@ -77,12 +137,9 @@ class ResultFile:
 
 def finding_table(name: str, findings: list[Finding]) -> Table:
     """One line per comparison."""
-    table = Table(title=name, box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "T", "ours", "theirs", "opponent", "ratio", "low–high", "wanted", "reached"):
-        table.add_column(heading, justify="left" if heading in ("", "opponent") else "right")
+    headings = ("", "T", "ours", "theirs", "opponent", "ratio", "low–high", "wanted", "reached")
+    table = titled(name, *headings, left=("", "opponent"))
     for finding in findings:
-        verdict = {True: "[green]yes[/]", False: "[red]no[/]", None: "-"}[finding.reached]
-        sign = "<=" if finding.at_most else ">="
         table.add_row(
             finding.what,
             "-" if finding.temperature is None else f"{finding.temperature:g}",
@@ -91,10 +148,28 @@ def finding_table(name: str, findings: list[Finding]) -> Table:
             finding.opponent or "-",
             f"{finding.ratio.value:.3f}",
             f"{finding.ratio.low:.3f}–{finding.ratio.high:.3f}",
-            "-" if finding.wanted is None else f"{sign} {finding.wanted:g}",
-            verdict,
+            *verdict(finding),
         )
     return table
+
+
+def titled(title: str, *headings: str, left: Collection[str] = ("",)) -> Table:
+    """An empty table; columns are aligned to the right but for those with the headings `left`."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right")
+    return table
+
+
+def yes_or_no(reached: bool | None) -> str:
+    """Whether something was reached, in colour."""
+    return {True: "[green]yes[/]", False: "[red]no[/]", None: "-"}[reached]
+
+
+def verdict(finding: Finding) -> tuple[str, str]:
+    """The last two cells of a line: what was wanted, and whether it was reached."""
+    sign = "<=" if finding.at_most else ">="
+    return "-" if finding.wanted is None else f"{sign} {finding.wanted:,g}", yes_or_no(finding.reached)
 
 
 def _figure(figure: RatioSpread | None, unit: str) -> str:

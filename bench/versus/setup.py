@@ -2,13 +2,12 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-from bench.tasks import Task
-from bench.versus.contest import Contestant, Runs, Theirs, Work, do
+from bench.versus.contest import Contestant, Runs, Theirs, Work, compete, do, warm_up
 from bench.versus.peers import Binaries, PeerEngine, PeerServer, PeerSetting
 from bench.versus.ratios import best
 from services.launcher.fleet.cores import Cores
@@ -17,7 +16,6 @@ from services.launcher.models.pair import Pair
 
 CTX: Final = 1024
 AUDITION_TOKENS: Final = 32
-_WARM_UP_TOKENS: Final = 8
 _IN_THE_RUNNING: Final = 0.85  # of the fastest: one prompt says no more than that
 
 
@@ -66,7 +64,7 @@ class Setup:
                 self.step(f"choosing: {setting.name}")
                 contestant = Theirs(server)
                 if slots > 1:  # decode speed of one request begins after the prefill, which warms up
-                    await warm_up(contestant, works[0])
+                    await warm_up([contestant], works[0])
                 for work in works:
                     # At temperature 0 probabilistic drafts are what the others are.
                     if work[0].temperature > 0 or not setting.probabilistic:
@@ -86,14 +84,10 @@ class Setup:
             ]
 
 
-async def warm_up(contestant: Contestant, work: Work) -> None:
-    """A short answer that is not measured: it maps files in and lets calibration see a first few drafts."""
-    await contestant.ask(warming(work))
-
-
-def warming(work: Work) -> Task:
-    """What is asked to warm up."""
-    return replace(work[0], tokens=min(_WARM_UP_TOKENS, work[0].tokens), seed=99)
+async def meet(setup: Setup, contestants: Sequence[Contestant], works: Sequence[Work], each: int = 0) -> Runs:
+    """A contest of `each` works a repetition, or of all of them, after a warm-up."""
+    await warm_up(contestants, works[0])
+    return await compete(contestants, works, setup.repetitions, setup.step, each)
 
 
 def winners(auditions: Mapping[PeerSetting, float]) -> list[PeerSetting]:

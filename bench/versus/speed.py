@@ -5,72 +5,59 @@ the measured time of a decode of that many rows, as if rounds followed each othe
 the part of the verifier's busy time inside llama_decode, prefill included.
 """
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bench.tasks import QUESTIONS, Author, prompts
-from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, compete
+from bench.tasks import QUESTIONS, prompts
+from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, works
 from bench.versus.peers import PeerSetting, draft_settings
-from bench.versus.ratios import RatioSpread, ideal_tokens_per_second, mean, ratio
-from bench.versus.results import CellResult, Finding
-from bench.versus.setup import AUDITION_TOKENS, Setup, opponent, warm_up, winners
-from bench.workload import TEMPERATURES
-from services.launcher.fleet.stack import Stack
-from shared.fleet.registry import HEARTBEAT_S
+from bench.versus.ratios import alone
+from bench.versus.results import CellResult, Finding, compared, of_the_ideal
+from bench.versus.setup import AUDITION_TOKENS, Setup, meet, opponent, winners
 from shared.law.speedup import RowCosts
 from shared.wire.messages import VerifierCard
-
-IDEAL_WANTED = 0.92
 
 
 async def one_request(setup: Setup, cell: str, draft: Path, wanted: Mapping[float, float]) -> CellResult:
     """Decode speed of one request at each temperature, against the best setting of each peer."""
-    author = Author(setup.pair.draft_4bit)
-    works: dict[float, list[Work]] = {
-        temperature: [
-            (task,) for task in author.tasks(prompts(setup.prompts), temperature=temperature, tokens=setup.tokens)
-        ]
-        for temperature in TEMPERATURES
-    }
-    author.close()
-    result = CellResult()
-    chosen = await _choose(setup, draft, works, result)
-    async with setup.stack(setup.pair.target) as stack:
-        await stack.start_drafter(draft)
-        for temperature in TEMPERATURES:
-            before = await counters(stack)
-            runs = await _contest(setup, stack, chosen[temperature], works[temperature])
-            after = await counters(stack)
-            result.findings += _against(cell, temperature, runs, [s.name for s in chosen[temperature]], wanted)
-            result.findings += _ideal(cell, temperature, runs, before, after)
-            result.runs += runs.all
-    return result
+    work = works(setup.pair.draft_4bit, prompts(setup.prompts), setup.tokens)
+    return await _fastest(setup, cell, draft, work, wanted)
 
 
 async def four(setup: Setup, cell: str, wanted: Mapping[float, float]) -> CellResult:
     """Tokens per second of four requests together, prefill included, against the best setting of each peer."""
-    author = Author(setup.pair.draft_4bit)
-    works: dict[float, list[Work]] = {
-        temperature: [tuple(author.tasks(QUESTIONS, temperature=temperature, tokens=setup.tokens))]
-        for temperature in TEMPERATURES
-    }
-    author.close()
-    draft = setup.pair.draft_8bit
+    work = works(setup.pair.draft_4bit, QUESTIONS, setup.tokens, together=True)
+    return await _fastest(setup, cell, setup.pair.draft_8bit, work, wanted, slots=len(QUESTIONS))
+
+
+async def _fastest(
+    setup: Setup,
+    cell: str,
+    draft: Path,
+    work: Mapping[float, list[Work]],
+    wanted: Mapping[float, float],
+    slots: int = 1,
+) -> CellResult:
     result = CellResult()
-    chosen = await _choose(setup, draft, works, result, slots=len(QUESTIONS))
-    async with setup.stack(setup.pair.target, parallel=len(QUESTIONS)) as stack:
+    chosen = await _choose(setup, draft, work, result, slots)
+    async with setup.stack(setup.pair.target, parallel=slots) as stack:
         await stack.start_drafter(draft)
-        for temperature in TEMPERATURES:
-            runs = await _contest(setup, stack, chosen[temperature], works[temperature], slots=len(QUESTIONS))
-            result.findings += _against(cell, temperature, runs, [s.name for s in chosen[temperature]], wanted)
+        for temperature, settings in chosen.items():
+            before = await stack.settled_card()
+            async with setup.opponents(settings, setup.pair.target, slots=slots) as theirs:
+                contestants: list[Contestant] = [Ours(stack), *theirs]
+                runs = await meet(setup, contestants, work[temperature])
+            names = [setting.name for setting in settings]
+            result.findings += against(cell, "peer", temperature, runs, names, wanted[temperature])
+            if slots == 1:
+                result.findings += _ideal(cell, temperature, runs, before, await stack.settled_card())
             result.runs += runs.all
     return result
 
 
 async def _choose(
-    setup: Setup, draft: Path, works: Mapping[float, list[Work]], result: CellResult, slots: int = 1
+    setup: Setup, draft: Path, works: Mapping[float, list[Work]], result: CellResult, slots: int
 ) -> dict[float, list[PeerSetting]]:
     """The settings that compete at each temperature: the first work, cut short, tells."""
     settings = [
@@ -103,46 +90,20 @@ def _widths(setup: Setup, slots: int) -> tuple[int, ...]:
     return (0, 4, 8) if slots > 1 else (0, 2, 4, 8)
 
 
-async def _contest(setup: Setup, stack: Stack, settings: list[PeerSetting], works: list[Work], slots: int = 1) -> Runs:
-    runs = Runs()
-    async with setup.opponents(settings, setup.pair.target, slots=slots) as theirs:
-        contestants: list[Contestant] = [Ours(stack), *theirs]
-        for contestant in contestants:
-            await warm_up(contestant, works[0])
-        await compete(contestants, works, setup.repetitions, setup.step, runs)
-    return runs
-
-
-def _against(
-    cell: str, temperature: float, runs: Runs, names: list[str], wanted: Mapping[float, float]
-) -> list[Finding]:
-    """Ours against each peer; only the fastest one in the contest decides whether the wanted ratio is reached."""
-    if not names:
-        return []
-    fastest = opponent(runs, names)
-    ours = runs.speeds(OURS)
+def against(cell: str, kind: str, temperature: float, runs: Runs, names: list[str], wanted: float) -> list[Finding]:
+    """Ours against each opponent; only the fastest one in the contest decides whether the wanted ratio is reached."""
+    fastest = opponent(runs, names) if names else ""
     return [
-        Finding(
-            cell=cell,
-            what="best peer" if name == fastest else "other peer",
-            temperature=temperature,
-            ours=mean(ours),
-            theirs=mean(runs.speeds(name)),
-            opponent=name,
-            ratio=ratio(ours, runs.speeds(name)),
-            wanted=wanted[temperature] if name == fastest else None,
+        compared(
+            cell,
+            f"{'best' if name == fastest else 'other'} {kind}",
+            temperature,
+            runs,
+            (OURS, name),
+            wanted if name == fastest else None,
         )
         for name in sorted(names, key=lambda name: name != fastest)
     ]
-
-
-async def counters(stack: Stack) -> VerifierCard:
-    """The verifier's card after a heartbeat that follows the last answer."""
-    await asyncio.sleep(HEARTBEAT_S + 0.3)
-    card = await stack.verifier_card()
-    if card is None:
-        raise RuntimeError("the verifier left the fleet")
-    return card
 
 
 def _ideal(cell: str, temperature: float, runs: Runs, before: VerifierCard, after: VerifierCard) -> list[Finding]:
@@ -150,33 +111,15 @@ def _ideal(cell: str, temperature: float, runs: Runs, before: VerifierCard, afte
     if rounds is None:
         return []
     costs = RowCosts(dict(after.row_ms))
-    ideal = ideal_tokens_per_second(rounds, lambda rows: between(costs, rows))
-    speeds = runs.speeds(OURS)
-    fraction = mean({key: speed / ideal for key, speed in speeds.items()})
     decode, busy = (after.counters[name] - before.counters[name] for name in ("decode_us", "busy_us"))
-    share = decode / busy if busy else 0.0
-    note = f"{rounds.tokens_per_round:.2f} tokens on {rounds.rows_per_round:.1f} rows"
+    share = alone(decode / busy if busy else 0.0)
     return [
-        Finding(
-            cell=cell,
-            what="of the ideal E/v(rows)",
-            temperature=temperature,
-            ours=mean(speeds),
-            theirs=RatioSpread(value=ideal, low=ideal, high=ideal),
-            opponent=note,
-            ratio=fraction,
-            wanted=IDEAL_WANTED,
-        ),
-        Finding(
-            cell=cell,
-            what="decode share",
-            temperature=temperature,
-            ratio=RatioSpread(value=share, low=share, high=share),
-        ),
+        of_the_ideal(cell, temperature, runs.speeds(OURS), rounds, lambda rows: _between(costs, rows)),
+        Finding(cell=cell, what="decode share", temperature=temperature, ratio=share),
     ]
 
 
-def between(costs: RowCosts, rows: float) -> float:
+def _between(costs: RowCosts, rows: float) -> float:
     """Milliseconds for a mean number of rows, between the two whole counts around it."""
     low = int(rows)
     return costs(low) + (rows - low) * (costs(low + 1) - costs(low))

@@ -5,13 +5,13 @@ We take what `--exactness auto` gives, which is strict here: its kernels cost mo
 peer uses, so the law level, which computes as the peer does, is told beside it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bench.tasks import Author, Messages, Task
 from bench.versus.completion import chat
-from bench.versus.contest import OURS
-from bench.versus.peers import PeerServer, PeerSetting
+from bench.versus.contest import OURS, Contestant
+from bench.versus.peers import PeerSetting
 from bench.versus.ratios import Key, mean, ratio
 from bench.versus.results import CellResult, Finding
 from bench.versus.setup import Setup
@@ -51,18 +51,6 @@ class _Gateway:
         return await stream(self.stack.http, task.body(False, cache_prompt=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Peer:
-    server: PeerServer
-
-    @property
-    def name(self) -> str:
-        return self.server.setting.name
-
-    async def ask(self, task: Task) -> StreamedAnswer:
-        return await chat(self.server.http, task)
-
-
 async def turn(setup: Setup, cell: str) -> CellResult:
     """Time to the first token of a second turn, ours and the native peer's, or the newest one's, plainly decoded."""
     author = Author(setup.pair.draft_4bit)
@@ -75,11 +63,8 @@ async def turn(setup: Setup, cell: str) -> CellResult:
         setup.stack(target, ctx=CTX, exactness="law", fresh=False) as lawful,
         setup.opponents(settings, target, ctx=CTX) as servers,
     ):
-        speakers: list[_Gateway | _Peer] = [
-            _Gateway(stack),
-            _Gateway(lawful, name=OURS_LAW),
-            *(_Peer(theirs.server) for theirs in servers),
-        ]
+        peers = (replace(theirs, stream=chat) for theirs in servers)
+        speakers: list[Contestant] = [_Gateway(stack), _Gateway(lawful, name=OURS_LAW), *peers]
         for repetition in range(setup.repetitions):
             opening = conversation(author, 1000 * (repetition + 1))
             for speaker in speakers if repetition % 2 == 0 else speakers[::-1]:
@@ -108,8 +93,7 @@ async def turn(setup: Setup, cell: str) -> CellResult:
     )
 
 
-async def _second_turn(speaker: _Gateway | _Peer, author: Author, opening: str) -> StreamedAnswer:
-    """The answer to the second turn, after the first."""
+async def _second_turn(speaker: Contestant, author: Author, opening: str) -> StreamedAnswer:
     messages: Messages = ({"role": "user", "content": opening},)
     asked = author.task("turn", messages, temperature=0.0, seed=1, tokens=ANSWER_TOKENS)
     answer = await speaker.ask(asked)

@@ -6,26 +6,14 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from services.launcher.commands.acl import acl
+from services.launcher.commands.access import acl, keys
 from services.launcher.commands.backend import backend
 from services.launcher.commands.bench import bench, compare
-from services.launcher.commands.config import config
-from services.launcher.commands.demo import demo
-from services.launcher.commands.doctor import doctor
-from services.launcher.commands.join import join
-from services.launcher.commands.keys import keys
-from services.launcher.commands.launch import launch
-from services.launcher.commands.logs import logs
-from services.launcher.commands.models import models
-from services.launcher.commands.plan import plan
-from services.launcher.commands.ps import ps
-from services.launcher.commands.pull import pull
-from services.launcher.commands.service import service
-from services.launcher.commands.services import drafter, gateway, verifier
-from services.launcher.commands.setup import setup
-from services.launcher.commands.status import status
-from services.launcher.commands.top import top
-from services.launcher.commands.up import up
+from services.launcher.commands.client import demo, launch
+from services.launcher.commands.fleet import drafter, gateway, join, service, up, verifier
+from services.launcher.commands.forecast import doctor, plan, setup
+from services.launcher.commands.look import config, logs, ps, status, top
+from services.launcher.commands.models import models, pull
 from services.launcher.settings import service_options
 from shared.process.logs import configure
 from shared.settings import command_line, command_settings, options
@@ -68,7 +56,7 @@ def root(
 
 
 # In the order in which `--help` lists them.
-app.command()(setup)
+app.command()(flat(setup))
 app.command()(flat(up))
 for process in (gateway, verifier, drafter):
     app.command(context_settings=_PASS_ON, add_help_option=False)(process)

@@ -1,9 +1,16 @@
 """Shows what `up` is doing, on standard error: a table that changes in place on a terminal, plain lines elsewhere."""
 
+from typing import Self
+
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+
+def say(console: Console, line: str, style: str = "") -> None:
+    """Print a line as it is, however long."""
+    console.print(Text(line, style=style), soft_wrap=True)
 
 
 class Display:
@@ -14,6 +21,10 @@ class Display:
         self._states: dict[str, str] = {}
         # No thread may refresh it: children are forked from this process.
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+
+    @classmethod
+    def on_stderr(cls) -> Self:
+        return cls(Console(stderr=True, highlight=False))
 
     def open(self) -> None:
         """Show the table from now on."""
@@ -28,7 +39,7 @@ class Display:
 
     def say(self, line: str, style: str = "") -> None:
         """Print a line."""
-        self.console.print(Text(line, style=style), soft_wrap=True)
+        say(self.console, line, style)
 
     def state(self, name: str, state: str) -> None:
         """A process changed its state."""

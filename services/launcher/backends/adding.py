@@ -16,6 +16,7 @@ from services.launcher.backends.catalogue import Prebuilt
 from services.launcher.display import Display
 from services.launcher.models import fetching as bars
 from shared.errors import StartError
+from shared.model.download import DownloadError
 from shared.model.llama import library, manifest, plugins, trial
 from shared.model.model_source import SPARE_BYTES
 
@@ -34,7 +35,7 @@ def add(name: str, source: Path | None, display: Display) -> int:
                 outcome = _install(prebuilt, source, display)
             else:
                 display.say(f"already there: {name} {prebuilt.version}")
-    except (fetching.DownloadFailed, archive.BrokenArchive) as error:
+    except (DownloadError, archive.BrokenArchive) as error:
         raise _error(name, str(error)) from None
     except OSError as error:
         raise _error(name, _of_disk(error)) from None
@@ -105,7 +106,6 @@ def _install(prebuilt: Prebuilt, source: Path | None, display: Display) -> trial
 
 
 def _files(prebuilt: Prebuilt, source: Path | None, display: Display) -> list[Path]:
-    """The file of each package."""
     if source is not None:
         return [fetching.from_folder(package, source) for package in prebuilt.packages]
     files = []
@@ -153,7 +153,6 @@ def _discard(place: Path) -> None:
 
 
 def _tell(prebuilt: Prebuilt, outcome: trial.TrialOutcome, display: Display) -> None:
-    """Tell the new devices, or why there are none yet."""
     display.say(f"{prebuilt.name} {prebuilt.version} is at {plugins.folder() / prebuilt.name}")
     if not outcome.devices:
         display.say(f"it needs {prebuilt.needs}")
@@ -171,7 +170,6 @@ def named(backend: str, outcome: trial.TrialOutcome) -> dict[str, trial.Seen]:
 
 
 def _of_disk(error: OSError) -> str:
-    """The disk's error in words."""
     where = f" at {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full{where}; nothing was installed; free some space and try again (the download is kept)"

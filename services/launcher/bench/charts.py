@@ -54,9 +54,6 @@ def classes(card: Card) -> dict[str, str]:
     }
 
 
-# ---------------------------------------------------------------- bars
-
-
 def _speeds(card: Card, temperature: float) -> Chart | None:
     """A bar per workload and server, at the fewest requests at once."""
     fewest = min(card.settings.concurrencies)
@@ -156,9 +153,6 @@ def _cell(one: ReportedComparison) -> str:
     return f"{one.workload or 'all'}, T {one.temperature:g}{at_once}"
 
 
-# ---------------------------------------------------------------- curves
-
-
 def _loads(card: Card, temperature: float) -> Chart | None:
     """All requests together by how many run at once: the mean over kinds of work."""
     speeds: dict[str, dict[int, list[float]]] = {}
@@ -241,8 +235,6 @@ def _row_costs(verifier: ReportedVerifier) -> Chart | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plot:
-    """A field with axes from 0 to `most_x` and `most_y`."""
-
     right: float
     most_x: float
     most_y: float
@@ -285,9 +277,6 @@ class _Plot:
 
     def caption(self, text: str) -> SvgElement:
         return _label(WIDTH / 2 + 12, self.height - 3, text, "middle", "name")
-
-
-# ---------------------------------------------------------------- shapes
 
 
 def _ticks(top: float) -> list[float]:

@@ -1,40 +1,22 @@
 """Sends one request of the benchmark to any server, and records its answer with times."""
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from services.launcher.bench.acceptance import DraftCounts, read
+from services.launcher.bench.acceptance import read
 from services.launcher.bench.plan import PlannedRequest
 from services.launcher.bench.samples import TimedAnswer
 from services.launcher.bench.servers import Server
 from services.launcher.clients.streaming import AnswerError, follow
 
+T = TypeVar("T")
+
 # Not OpenAI's fields, but most servers know them. Some servers truncate the distribution by default, and would then
 # sample from another one.
 WHOLE_DISTRIBUTION: Final = {"top_k": 0, "min_p": 0.0}
-
-
-class _Collector:
-    """Takes a stream's events."""
-
-    def __init__(self) -> None:
-        self.arrivals: list[float] = []
-        self.usage: dict[str, Any] = {}
-        self.finish = ""
-        self.fingerprint = ""
-        self.acceptance: DraftCounts | None = None
-
-    def take(self, now: float, event: dict[str, Any]) -> None:
-        self.usage = event.get("usage") or self.usage
-        self.acceptance = read(event) or self.acceptance
-        self.fingerprint = event.get("system_fingerprint") or self.fingerprint
-        for choice in event.get("choices") or ():
-            if _text(choice.get("delta") or {}):
-                self.arrivals.append(now)
-            self.finish = choice.get("finish_reason") or self.finish
 
 
 def _text(delta: Mapping[str, Any]) -> bool:
@@ -66,16 +48,26 @@ async def ask(
     clock: Callable[[], float] = time.perf_counter,
 ) -> TimedAnswer:
     """Send one request and follow its answer. Raises `AnswerError` for any failure."""
-    collected = _Collector()
+    events: list[tuple[float, dict[str, Any]]] = []
+    url, asked = str(server.address.url / "v1/chat/completions"), body(request, server, extras)
+    headers = server.address.headers
     begin = clock()
     try:
-        await follow(
-            http,
-            str(server.chat_url),
-            body(request, server, extras),
-            collected.take,
-            headers=server.address.headers,
-            clock=clock,
+        await follow(http, url, asked, lambda *event: events.append(event), headers=headers, clock=clock)
+        end = clock()
+        choices = [(now, choice) for now, event in events for choice in event.get("choices") or ()]
+        arrivals = [now - begin for now, choice in choices if _text(choice.get("delta") or {})]
+        usage = _last(event.get("usage") for _, event in events) or {}
+        counted = int(usage.get("completion_tokens") or 0)
+        answer = TimedAnswer(
+            prompt_tokens=int(usage.get("prompt_tokens") or 0),
+            tokens=counted or len(arrivals),
+            counted="usage" if counted else "chunks",
+            finish=_last(choice.get("finish_reason") for _, choice in choices) or "",
+            arrivals_s=tuple(arrivals),
+            total_s=end - begin,
+            acceptance=_last(read(event) for _, event in events),
+            fingerprint=_last(event.get("system_fingerprint") for _, event in events) or "",
         )
     except TimeoutError:
         raise AnswerError("no whole answer in time (--timeout)") from None
@@ -83,17 +75,11 @@ async def ask(
         raise AnswerError(f"connection lost ({str(error) or type(error).__name__})") from None
     except (ValueError, AttributeError, TypeError) as error:
         raise AnswerError(f"not a stream of OpenAI's dialect ({error})") from None
-    if not collected.arrivals:
+    if not answer.arrivals_s:
         raise AnswerError("an answer without text")
-    end = clock()
-    counted = int(collected.usage.get("completion_tokens") or 0)
-    return TimedAnswer(
-        prompt_tokens=int(collected.usage.get("prompt_tokens") or 0),
-        tokens=counted or len(collected.arrivals),
-        counted="usage" if counted else "chunks",
-        finish=collected.finish,
-        arrivals_s=tuple(now - begin for now in collected.arrivals),
-        total_s=end - begin,
-        acceptance=collected.acceptance,
-        fingerprint=collected.fingerprint,
-    )
+    return answer
+
+
+def _last(values: Iterable[T | None]) -> T | None:
+    """The last value that there is, and that is not empty."""
+    return next(filter(None, reversed(list(values))), None)

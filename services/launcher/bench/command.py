@@ -3,14 +3,13 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from services.launcher.bench import facts
 from services.launcher.bench.card import Card, write
@@ -20,7 +19,9 @@ from services.launcher.bench.runner import Runner
 from services.launcher.bench.servers import Server, ServerAddress, connect, without_drafts
 from services.launcher.bench.sharing import card_of
 from services.launcher.bench.tables import tables
+from services.launcher.display import say
 from services.launcher.fleet.stack import run_to_end
+from services.launcher.models.progress import counted
 from shared.errors import StartError
 from shared.settings.command_line import INTERRUPTED
 
@@ -47,10 +48,15 @@ def run(options: BenchOptions) -> int:
     report = bench.report(interrupted=status == INTERRUPTED)
     if report is None or not (report.measured.samples or report.measured.failures):
         return status
-    _print(report)
-    _write(report, options)
+    console = Console(highlight=False)
+    console.print(*tables(report), sep="\n")
+    for line in report.remarks():
+        say(console, line)
+    if options.json_file is not None:
+        options.json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+        say(console, f"written to {options.json_file}")
     if options.report_file is not None:
-        _share(card_of(report, bench.fleets, bench.ours), options.report_file)
+        _share(card_of(report, bench.fleets, bench.ours), options.report_file, console)
     return status or int(not report.measured.samples)
 
 
@@ -76,14 +82,17 @@ class _Bench:
             self._servers = [await connect(http, address) for address in self._options.addresses]
             before = await self._look(http)
             self._announce(plan)
-            with _progress(self._errors) as progress:
-                task = progress.add_task("warming up", total=len(self._servers) * sum(turn.requests for turn in plan))
-                self._runner = Runner(http, self._servers, _stepping(progress, task))
+            total = len(self._servers) * sum(turn.requests for turn in plan)
+            with counted(self._errors, total, transient=True) as tell:
+                tell("warming up")
+                self._runner = Runner(http, self._servers, lambda server: tell(server, 1))
                 await self._runner.warm_up(warm_up(settings))
                 await self._runner.run(plan)
             if before:
                 await asyncio.sleep(facts.SETTLE_S)
-            self.fleets = {name: facts.since(fleet, await self._fleet(http, name)) for name, fleet in before.items()}
+            named = {server.name: server for server in self._servers}
+            for name, fleet in before.items():
+                self.fleets[name] = facts.since(fleet, await facts.read(http, named[name]))
         return 0
 
     async def _look(self, http: aiohttp.ClientSession) -> dict[str, facts.FleetFacts | None]:
@@ -99,9 +108,6 @@ class _Bench:
         if first in ours and options.plain is not False:
             self._servers.insert(1, without_drafts(first, [server.name for server in self._servers]))
         return {server.name: await facts.read(http, server) for server in ours} if options.report_file else {}
-
-    async def _fleet(self, http: aiohttp.ClientSession, name: str) -> facts.FleetFacts | None:
-        return await facts.read(http, next(server for server in self._servers if server.name == name))
 
     def report(self, *, interrupted: bool) -> BenchReport | None:
         if self._runner is None:
@@ -125,22 +131,6 @@ class _Bench:
         )
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-
-
-def _stepping(progress: Progress, task: Any) -> Callable[[str], None]:
-    return lambda server: progress.update(task, advance=1, description=server)
-
-
 def _check_files(options: BenchOptions) -> None:
     """Fail now instead of after minutes of measuring."""
     report, html = options.report_file, "--report"
@@ -160,26 +150,10 @@ def _can_be_written(path: Path) -> bool:
     return place.is_dir() != path.exists() and os.access(place, os.W_OK)
 
 
-def _print(report: BenchReport) -> None:
-    console = Console(highlight=False)
-    for table in tables(report):
-        console.print(table)
-    for line in report.remarks():
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def _write(report: BenchReport, options: BenchOptions) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if options.json_file is not None:
-        options.json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
-        console.print(f"written to {options.json_file}", markup=False)
-
-
-def _share(made: Card, path: Path) -> None:
+def _share(made: Card, path: Path, console: Console) -> None:
     from services.launcher.bench.page import render
 
     beside = path.with_suffix(CARD_SUFFIX)
     path.write_text(render(made), encoding="utf-8")
     write(made, beside)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"to share: {path}, and {beside} for draftmesh bench compare", markup=False)
+    say(console, f"to share: {path}, and {beside} for draftmesh bench compare")

@@ -6,20 +6,19 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from services.launcher.bench.card import (
     Card,
-    ReportedComparison,
     ReportedDrafter,
     ReportedResult,
     ReportedServer,
     ReportedVerifier,
     read,
 )
+from services.launcher.bench.tables import label, range_of, titled
 from services.launcher.look.figures import UNKNOWN, plain
 
 
@@ -93,9 +92,8 @@ _SERVER_FACTS: Final[tuple[tuple[str, Callable[[ReportedServer], str]], ...]] = 
 
 def results(a: Card, b: Card) -> Table:
     """Tokens per second by cell and server, for the cells and servers that both have."""
-    table = _table(
-        "tokens per second: B over A, as a ratio of means", "A", "B", "B / A", "accepted A", "B", "first ms A", "B"
-    )
+    headings = ("server", "A", "B", "B / A", "accepted A", "B", "first ms A", "B")
+    table = titled("tokens per second: B over A, as a ratio of means", *headings)
     roles = _roles(a, b)
     known = {_cell(one): one for one in a.results}
     for one in b.results:
@@ -103,7 +101,7 @@ def results(a: Card, b: Card) -> Table:
         low, high = before and before.tokens_per_second, one.tokens_per_second
         if before and low and high and low.mean > 0:
             table.add_row(
-                _label(one.workload, one.temperature, one.concurrency),
+                plain(label(one.workload, one.temperature, one.concurrency)),
                 plain(one.server),
                 f"{low.mean:.1f}",
                 f"{high.mean:.1f}",
@@ -116,25 +114,16 @@ def results(a: Card, b: Card) -> Table:
 
 def comparisons(a: Card, b: Card) -> Table:
     """The ratios that each run measured itself; these can be compared across machines."""
-    table = _table(
-        f"{plain(b.servers[0].name)} over its peers: what each measured in turn, within its own run",
-        "A",
-        "min–max",
-        "B",
-        "min–max",
-    )
+    title = f"{plain(b.servers[0].name)} over its peers: what each measured in turn, within its own run"
+    table = titled(title, "server", "A", "min–max", "B", "min–max")
     roles = _roles(a, b)
     known = {(one.workload, one.temperature, one.concurrency, one.peer): one for one in a.comparisons}
     for one in b.comparisons:
         peer = roles.get(one.peer, one.peer)
         before = known.get((one.workload, one.temperature, one.concurrency, peer))
         if before and before.decode and one.decode:
-            table.add_row(
-                _label(one.workload or "all", one.temperature, one.concurrency),
-                plain(one.peer),
-                *_ratio(before),
-                *_ratio(one),
-            )
+            work = plain(label(one.workload or "all", one.temperature, one.concurrency))
+            table.add_row(work, plain(one.peer), *range_of(before.decode), *range_of(one.decode))
     return table
 
 
@@ -154,32 +143,12 @@ def _cell(one: ReportedResult) -> tuple[str, float, int, str]:
 def _listed(found: Sequence[Difference]) -> Table | Text:
     if not found:
         return Text("same machine, models and settings, as far as the cards tell")
-    table = _table("what differs", "A", "B", heading="what")
+    table = titled("what differs", "what", "A", "B", labelled=False)
     for column in table.columns[1:]:
         column.justify, column.no_wrap, column.overflow = "left", False, "fold"
     for one in found:
         table.add_row(plain(one.what), plain(one.a) or UNKNOWN, plain(one.b) or UNKNOWN)
     return table
-
-
-def _table(title: str, *headings: str, heading: str = "server") -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    if heading == "server":
-        table.add_column("", no_wrap=True)
-    table.add_column(heading, overflow="fold")
-    for name in headings:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def _label(work: str, temperature: float, concurrency: int) -> str:
-    return plain(f"{work} T={temperature:g}") + (f" ×{concurrency}" if concurrency > 1 else "")
-
-
-def _ratio(one: ReportedComparison) -> tuple[str, str]:
-    ratio = one.decode
-    assert ratio is not None
-    return f"{ratio.mean:.2f} x", f"{ratio.min:.2f}–{ratio.max:.2f}"
 
 
 def _share(one: ReportedResult) -> str:

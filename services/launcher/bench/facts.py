@@ -8,7 +8,7 @@ from typing import Final
 
 import aiohttp
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from services.launcher.bench.card import ReportedDrafter, ReportedVerifier
 from services.launcher.bench.servers import Server
@@ -40,7 +40,7 @@ class FleetFacts(Struct, frozen=True, kw_only=True):
 
 
 class _Properties(Struct):
-    build_info: str | UnsetType = UNSET
+    build_info: str = ""
 
 
 async def is_ours(http: aiohttp.ClientSession, server: Server) -> bool:

@@ -134,7 +134,8 @@ class BenchReport:
         return lines
 
 
-def _cell(cells: Sequence[Cell]) -> dict[str, Any]:
+def cell_fields(cells: Sequence[Cell]) -> dict[str, Any]:
+    """What tells a cell from others, or all workloads together from those of another concurrency or temperature."""
     one = cells[0]
     workload = one.workload.value if len(cells) == 1 else None
     return {"workload": workload, "temperature": one.temperature, "concurrency": one.concurrency}
@@ -147,11 +148,11 @@ def _summary(one: Summary) -> dict[str, Any]:
         "rate": one.acceptance.rate,
         "by_offset": list(one.acceptance.by_offset),
     }
-    return {**_cell([one.cell]), **_without(asdict(one), "cell"), "acceptance": acceptance}
+    return {**cell_fields([one.cell]), **_without(asdict(one), "cell"), "acceptance": acceptance}
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:
-    return {**_cell(one.cells), **_without(asdict(one), "cells")}
+    return {**cell_fields(one.cells), **_without(asdict(one), "cells")}
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:

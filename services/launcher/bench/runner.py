@@ -25,12 +25,11 @@ class Runner:
         http: aiohttp.ClientSession,
         servers: Sequence[Server],
         step: Callable[[str], None] = lambda _: None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`step` is called with the server's name after each request."""
         self.measured = Measurements()
         self.cut: list[str] = []  # servers that accept no top_k and min_p, so their own hold
-        self._http, self._servers, self._step, self._clock = http, servers, step, clock
+        self._http, self._servers, self._step = http, servers, step
         self._extras: dict[str, dict[str, Any]] = {
             server.name: {**WHOLE_DISTRIBUTION, **_own(server)} for server in servers
         }
@@ -61,11 +60,11 @@ class Runner:
             self.cut.append(server.name)
 
     async def _turn(self, server: Server, turn: PlannedTurn) -> None:
-        begin = self._clock()
+        begin = time.perf_counter()
         counts = await asyncio.gather(
             *(self._conversation(server, turn, index) for index in range(len(turn.conversations)))
         )
-        seconds = self._clock() - begin
+        seconds = time.perf_counter() - begin
         if None not in counts:
             tokens = sum(count for count in counts if count is not None)
             self.measured.loads.append(
@@ -98,7 +97,7 @@ class Runner:
         return tokens
 
     async def _ask(self, server: Server, request: PlannedRequest) -> TimedAnswer:
-        return await ask(self._http, server, request, self._extras[server.name], self._clock)
+        return await ask(self._http, server, request, self._extras[server.name])
 
 
 def _own(server: Server) -> dict[str, Any]:

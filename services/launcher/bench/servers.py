@@ -4,7 +4,6 @@ Each key or password is sent only to its own server, and never shown.
 """
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +12,11 @@ from typing import Any, Final
 import aiohttp
 from yarl import URL
 
+from services.launcher.clients import serving
 from shared.errors import StartError
 
 _NAMED: Final = re.compile(r"([^=:/]+)=(.+)")
 PLAIN: Final = "plain"  # how a server that answers without drafts is called
-_WANTS_KEY: Final = (401, 403)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +47,6 @@ class Server:
     def name(self) -> str:
         return self.address.name
 
-    @property
-    def chat_url(self) -> URL:
-        return self.address.url / "v1/chat/completions"
-
 
 def addresses(url: str, others: Sequence[str], keys: Sequence[str], models: Sequence[str]) -> list[ServerAddress]:
     """All servers, the first argument first. Keys and models belong to them in order. Raises `StartError`."""
@@ -77,25 +72,13 @@ def _address(option: str, text: str, key: str, model: str) -> ServerAddress:
     match = _NAMED.fullmatch(text)
     name, rest = match.groups() if match else ("", text)
     wanted = "an address such as http://127.0.0.1:8080, or NAME=URL"
-    try:
-        url = URL(rest if "://" in rest else f"http://{rest}")
-        known = url.scheme in ("http", "https") and bool(url.host) and url.port is not None
-    except ValueError:
-        known = False
-    if not known:
-        raise StartError(option, _without_password(text), wanted)
+    url = serving.parse(rest)
+    if url is None:
+        raise StartError(option, serving.without_password(text), wanted)
     if key and url.user:
         raise StartError("--api-key", "(not shown)", f"{url.host} has a password in its URL already; give one of them")
-    # Users paste the address from their client's configuration, which often ends in /v1.
-    path = re.sub(r"/v1(/chat/completions)?$", "", url.path.rstrip("/"))
     name = name.strip()
-    return ServerAddress(
-        name=name or f"{url.host}:{url.port}", url=url.with_path(path or "/"), key=key, model=model, named=bool(name)
-    )
-
-
-def _without_password(text: str) -> str:
-    return re.sub(r"//[^/@]*@", "//…@", text)
+    return ServerAddress(name=name or f"{url.host}:{url.port}", url=url, key=key, model=model, named=bool(name))
 
 
 def without_drafts(server: Server, taken: Sequence[str]) -> Server:
@@ -108,16 +91,13 @@ async def connect(http: aiohttp.ClientSession, address: ServerAddress) -> Server
     """Ask the server for its models. Raises `StartError` if it does not answer, refuses the key, or has no model."""
     option = "server"
     try:
-        async with http.get(address.url / "v1/models", headers=address.headers, allow_redirects=False) as response:
-            body = await response.read()
-            status, software = response.status, response.headers.get("Server", "")
+        status, body, software = await serving.list_models(http, address.url, address.key)
     except TimeoutError:
         raise StartError(option, address.name, "does not answer in time (--timeout)") from None
     except aiohttp.ClientError as error:
-        raise StartError(
-            option, address.name, f"cannot be reached ({_cause(error)}); is it running? draftmesh up starts ours"
-        ) from None
-    if status in _WANTS_KEY:
+        cause = f"cannot be reached ({serving.cause_of(error)})"
+        raise StartError(option, address.name, f"{cause}; is it running? draftmesh up starts ours") from None
+    if status in serving.WANTS_KEY:
         raise StartError(option, address.name, f"refuses the key (HTTP {status}); --api-key takes one per server")
     model = address.model or _first_model(body if status == 200 else b"")
     if not model:
@@ -125,11 +105,6 @@ async def connect(http: aiohttp.ClientSession, address: ServerAddress) -> Server
             option, address.name, f"lists no model at /v1/models (HTTP {status}); name one with --model, if it has one"
         )
     return Server(address=address, model=model, software=software)
-
-
-def _cause(error: aiohttp.ClientError) -> str:
-    number = getattr(error, "errno", None)
-    return os.strerror(number) if number and number > 0 else str(error) or type(error).__name__
 
 
 def _first_model(body: bytes) -> str:

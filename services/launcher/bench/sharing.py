@@ -10,13 +10,17 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Final
+from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from services.launcher.bench import card, facts, machine
 from services.launcher.bench.acceptance import pooled
-from services.launcher.bench.report import BenchReport
+from services.launcher.bench.report import BenchReport, cell_fields
 from services.launcher.bench.servers import PLAIN, Server
 from services.launcher.bench.summary import Comparison, Summary
+
+T = TypeVar("T", bound=Struct)
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _PATH: Final = re.compile(r"(?<![\w.:/\\~-])(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\]+[^\s/\\]+)+")
@@ -112,29 +116,26 @@ def _server(
     )
 
 
+def _copied(kind: type[T], source: object, **changes: object) -> T:
+    """A struct of `kind` with the fields that `source` has too, and with `changes`."""
+    names = [name for name in kind.__struct_fields__ if name not in changes]
+    return kind(**{name: getattr(source, name) for name in names}, **changes)
+
+
 def _verifier(one: facts.VerifierFacts) -> card.ReportedVerifier:
-    return card.ReportedVerifier(
-        model=scrubbed(one.model),
-        device=scrubbed(one.device),
-        exactness=one.exactness,
-        layout=one.layout,
-        ctx=one.ctx,
-        row_ms=dict(sorted(one.row_ms.items())),
-    )
+    costs = dict(sorted(one.row_ms.items()))
+    names = {"model": scrubbed(one.model), "device": scrubbed(one.device)}
+    return _copied(card.ReportedVerifier, one, **names, row_ms=costs)
 
 
 def _drafters(fleet: facts.FleetFacts, verifiers: set[str]) -> tuple[card.ReportedDrafter, ...]:
     return tuple(
-        card.ReportedDrafter(
+        _copied(
+            card.ReportedDrafter,
+            one,
             model=scrubbed(one.model),
-            kind=one.kind,
             device=scrubbed(one.device),
-            tokens_per_second=one.tokens_per_second,
-            round_trip_ms=one.round_trip_ms,
-            drafted=one.drafted,
-            accepted=one.accepted,
             acceptance_rate=one.accepted / one.drafted if one.drafted else None,
-            added=one.added,
         )
         for one in fleet.drafters
         if one.verifier in verifiers and not one.refused
@@ -143,36 +144,20 @@ def _drafters(fleet: facts.FleetFacts, verifiers: set[str]) -> tuple[card.Report
 
 def _result(one: Summary, labels: Mapping[str, str]) -> card.ReportedResult:
     known = one.acceptance
-    return card.ReportedResult(
-        workload=one.cell.workload.value,
-        temperature=one.cell.temperature,
-        concurrency=one.cell.concurrency,
+    return _copied(
+        card.ReportedResult,
+        one,
+        **cell_fields([one.cell]),
         server=labels[one.server],
-        answers=one.answers,
-        failed=one.failed,
-        tokens_per_second=one.tokens_per_second,
-        total_tokens_per_second=one.total_tokens_per_second,
-        first_token_ms=one.first_token_ms,
-        time_per_token_ms=one.time_per_token_ms,
-        inter_token_ms=one.inter_token_ms,
         drafted=known.drafted if known else None,
         accepted=known.accepted if known else None,
         acceptance_rate=known.rate if known else None,
         acceptance_by_offset=known.by_offset if known else (),
-        tokens_per_round=one.tokens_per_round,
     )
 
 
 def _comparison(one: Comparison, labels: Mapping[str, str]) -> card.ReportedComparison:
-    return card.ReportedComparison(
-        workload=one.cells[0].workload.value if len(one.cells) == 1 else None,
-        temperature=one.cells[0].temperature,
-        concurrency=one.cells[0].concurrency,
-        peer=labels[one.peer],
-        decode=one.decode,
-        total=one.total,
-        first_token=one.first_token,
-    )
+    return _copied(card.ReportedComparison, one, **cell_fields(one.cells), peer=labels[one.peer])
 
 
 def _acceptance(report: BenchReport, labels: Mapping[str, str]) -> Iterator[card.ReportedAcceptance]:

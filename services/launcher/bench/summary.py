@@ -120,8 +120,8 @@ def _summary(measured: Measurements, cell: Cell, server: str) -> Summary:
         server=server,
         answers=len(replies),
         failed=sum(one.cell == cell and one.server == server for one in measured.failures),
-        tokens_per_second=_spread(speeds),
-        total_tokens_per_second=_spread([load.tokens / load.seconds for load in loads]),
+        tokens_per_second=spread(speeds),
+        total_tokens_per_second=spread([load.tokens / load.seconds for load in loads]),
         first_token_ms=_percentiles(1000 * reply.first_token_s for reply in replies),
         time_per_token_ms=_percentiles(1000 / speed for speed in speeds),
         inter_token_ms=_percentiles(1000 * gap for gap in gaps),
@@ -130,7 +130,8 @@ def _summary(measured: Measurements, cell: Cell, server: str) -> Summary:
     )
 
 
-def _spread(values: Sequence[float]) -> Spread | None:
+def spread(values: Sequence[float]) -> Spread | None:
+    """The spread of `values`; None without any."""
     if not values:
         return None
     return Spread(
@@ -172,9 +173,9 @@ def _comparison(measured: Measurements, cells: tuple[Cell, ...], first: str, pee
     return Comparison(
         cells=cells,
         peer=peer,
-        decode=_ratio((decode_speed(one.reply), decode_speed(other.reply)) for one, other in answers),
-        total=_ratio((one.tokens / one.seconds, other.tokens / other.seconds) for one, other in turns),
-        first_token=_ratio((one.reply.first_token_s, other.reply.first_token_s) for one, other in answers),
+        decode=ratio((decode_speed(one.reply), decode_speed(other.reply)) for one, other in answers),
+        total=ratio((one.tokens / one.seconds, other.tokens / other.seconds) for one, other in turns),
+        first_token=ratio((one.reply.first_token_s, other.reply.first_token_s) for one, other in answers),
     )
 
 
@@ -187,7 +188,8 @@ def _pairs(
     return [(one, others[which]) for which, one in mine.items() if which in others]
 
 
-def _ratio(pairs: Iterable[tuple[float | None, float | None]]) -> Ratio | None:
+def ratio(pairs: Iterable[tuple[float | None, float | None]]) -> Ratio | None:
+    """The first of each pair over the second, without pairs in which one is 0 or unknown; None without any."""
     ratios = [one / other for one, other in pairs if one and other]
     if not ratios:
         return None

@@ -27,7 +27,7 @@ def tables(report: BenchReport) -> list[Table]:
 
 
 def _speed(summaries: Sequence[Summary]) -> Table:
-    table = _table(
+    table = titled(
         "tokens per second: one answer's, and all requests' together",
         *("server", "tok/s", "min–max", "together", "answers", "failed"),
     )
@@ -39,7 +39,7 @@ def _speed(summaries: Sequence[Summary]) -> Table:
 
 
 def _waiting(summaries: Sequence[Summary]) -> Table:
-    table = _table(
+    table = titled(
         "ms to the first token, per token, between bursts (median, p99)",
         *("server", "first", "p99", "token", "p99", "gap", "p99"),
     )
@@ -52,7 +52,7 @@ def _waiting(summaries: Sequence[Summary]) -> Table:
 def _drafts(summaries: Sequence[Summary]) -> Table:
     longest = max(len(one.acceptance.by_offset) for one in summaries if one.acceptance)
     offsets = range(min(longest, _OFFSETS))
-    table = _table(
+    table = titled(
         "drafts: tokens per decode, share accepted, and by offset of those reached",
         *("server", "tok/dec", "accept", *(f"@{offset + 1}" for offset in offsets)),
     )
@@ -70,7 +70,7 @@ def _drafts(summaries: Sequence[Summary]) -> Table:
 
 
 def _peers(report: BenchReport) -> Table:
-    table = _table(
+    table = titled(
         f"{report.names[0]} over its peers: geometric means of ratios, answer by answer",
         *("peer", "tok/s", "min–max", "together", "min–max", "first token"),
     )
@@ -79,24 +79,30 @@ def _peers(report: BenchReport) -> Table:
         table.add_row(
             _label(one.cells[0], "all" if all_of_them else ""),
             one.peer,
-            *(*_ratio(one.decode), *_ratio(one.total), _ratio(one.first_token)[0]),
+            *(*range_of(one.decode), *range_of(one.total), range_of(one.first_token)[0]),
             end_section=all_of_them,
         )
     return table
 
 
-def _table(title: str, *headings: str) -> Table:
+def titled(title: str, *headings: str, labelled: bool = True) -> Table:
+    """An empty table: a column of labels if it is to have one, a column of names, and figures."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("", no_wrap=True)
+    if labelled:
+        table.add_column("", no_wrap=True)
     table.add_column(headings[0], overflow="fold")
     for heading in headings[1:]:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
+def label(work: str, temperature: float, concurrency: int) -> str:
+    """A cell in the first column."""
+    return f"{work} T={temperature:g}" + (f" ×{concurrency}" if concurrency > 1 else "")
+
+
 def _label(cell: Cell, work: str = "") -> str:
-    at_once = f" ×{cell.concurrency}" if cell.concurrency > 1 else ""
-    return f"{work or cell.workload.value} T={cell.temperature:g}{at_once}"
+    return label(work or cell.workload.value, cell.temperature, cell.concurrency)
 
 
 def _mean(spread: Spread | None) -> str:
@@ -115,5 +121,6 @@ def _milliseconds(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _ratio(ratio: Ratio | None) -> tuple[str, str]:
+def range_of(ratio: Ratio | None) -> tuple[str, str]:
+    """A ratio, and the smallest and largest of its pairs."""
     return (f"{ratio.mean:.2f} x", f"{ratio.min:.2f}–{ratio.max:.2f}") if ratio else (_NONE, _NONE)

@@ -63,8 +63,6 @@ def _build(console: Console) -> Pair:
 
 
 class _Demo:
-    """The two answers on one console."""
-
     def __init__(self, console: Console, pair: Pair) -> None:
         self._console = console
         self._pair = pair
@@ -140,7 +138,6 @@ class _Demo:
 
 
 def _ratio(plain: StreamedAnswer, drafted: StreamedAnswer) -> str:
-    """How much the drafts helped, in one line."""
     if not plain.tokens_per_second:
         return "Too few tokens to tell how fast it was; --tokens 96 takes a few seconds."
     speeds = f"{drafted.tokens_per_second:.1f} instead of {plain.tokens_per_second:.1f} tokens/s"

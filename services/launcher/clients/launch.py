@@ -10,8 +10,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -23,31 +22,22 @@ from shared.folders import cache_folder
 _END: Final = "END_OF_FILE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchOptions:
-    """The command line, parsed; `arguments` are the client's own."""
+def run(name: str, arguments: Sequence[str], *, url: str, key: str, model: str, show: bool) -> int:
+    """Become the client, with `arguments` of its own, or with `show` print a shell script that would.
 
-    client: str
-    arguments: tuple[str, ...]
-    url: str
-    model: str
-    key: str = field(repr=False)
-    show: bool
-
-
-def run(options: LaunchOptions) -> int:
-    """Become the client, or with `show` print a shell script that would. Raises `StartError`."""
-    client = CLIENTS.get(options.client)
+    Raises `StartError`.
+    """
+    client = CLIENTS.get(name)
     if client is None:
-        raise StartError("client", options.client, f"one of {', '.join(CLIENTS)}")
-    program = "" if options.show else _installed(options.client, client)
-    serving = asyncio.run(find(options.url, options.key, options.model))
-    recipe = client.recipe(serving, folder(options.client, serving))
-    for note in notes(options.client, client, serving):
+        raise StartError("client", name, f"one of {', '.join(CLIENTS)}")
+    program = "" if show else _installed(name, client)
+    serving = asyncio.run(find(url, key, model))
+    recipe = client.recipe(serving, folder(name, serving))
+    for note in notes(name, client, serving):
         sys.stderr.write(f"{note}\n")
-    if not options.show:
-        _become(program, serving, recipe, options.arguments)
-    sys.stdout.write(script(client, serving, recipe, options.arguments))
+    if not show:
+        _become(program, serving, recipe, arguments)
+    sys.stdout.write(script(client, serving, recipe, arguments))
     return 0
 
 
@@ -88,11 +78,6 @@ def script(client: Client, serving: Serving, recipe: ClientRecipe, arguments: Se
     return "\n".join(lines) + "\n"
 
 
-def environment(serving: Serving, recipe: ClientRecipe, inherited: Mapping[str, str]) -> dict[str, str]:
-    """All variables of the client: the user's, overridden by ours."""
-    return {**inherited, **recipe.environment, recipe.key_variable: serving.key}
-
-
 def _become(program: str, serving: Serving, recipe: ClientRecipe, arguments: Sequence[str]) -> NoReturn:
     for path, content in recipe.files.items():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,4 +88,5 @@ def _become(program: str, serving: Serving, recipe: ClientRecipe, arguments: Seq
     sys.stdout.flush()
     sys.stderr.flush()
     # Signals, terminal and exit status are then the client's own.
-    os.execve(program, (program, *recipe.arguments, *arguments), environment(serving, recipe, os.environ))
+    variables = {**os.environ, **recipe.environment, recipe.key_variable: serving.key}
+    os.execve(program, (program, *recipe.arguments, *arguments), variables)

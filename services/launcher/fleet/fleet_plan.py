@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from services.launcher.facts.placing import divide, offload_target, place_drafts, place_targets
-from services.launcher.fleet import embedded, lan, ports
+from services.launcher.fleet import embedded, ports
 from services.launcher.fleet.aliases import name_targets
 from services.launcher.fleet.child import Program, service_command
 from services.launcher.fleet.fleet_notice import AnnouncedFleet
@@ -105,7 +105,7 @@ def make(
         url=f"http://{_reachable(options.host)}:{port}",
         notes=tuple(notes),
         invitation=_invitation(server.shared_url, options.draft_model) if server else "",
-        lan_url=f"http://{ports.in_url(lan.address_of(options.host))}:{port}" if options.lan else "",
+        lan_url=f"http://{ports.in_url(ports.address_of(options.host))}:{port}" if options.lan else "",
         api_key=api_key,
         beacon=_beacon(server, port, model_source.model_name(target_paths[0])) if server and options.lan else None,
     )
@@ -131,7 +131,7 @@ def _opened(options: UpOptions, environment: Mapping[str, str]) -> tuple[UpOptio
     """With `--lan`, the options with addresses for other machines, and a new API key if there is none."""
     if not options.lan:
         return options, ""
-    address = options.redis_host if options.redis_host != ports.LOOPBACK else lan.own_address()
+    address = options.redis_host if options.redis_host != ports.LOOPBACK else ports.own_address()
     if not address:
         raise StartError("--lan", "on", "this machine has no address that others could reach; --redis-host names one")
     host = options.host if options.host != ports.LOOPBACK else "0.0.0.0"

@@ -8,14 +8,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from redis.exceptions import AuthenticationError
 from rich.console import Console
 
-from services.launcher.backends import hint
+from services.launcher.backends import signs
 from services.launcher.display import Display
 from services.launcher.fleet.child import Child, Program, service_command
 from services.launcher.fleet.supervised_run import SupervisedRun, with_logs
@@ -32,35 +31,27 @@ _PINGS: Final = 11
 _LOOK_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinOptions:
-    """The command line, parsed; `arguments` are the drafter's own. Without a `url`, `join` searches the network."""
+def run(url: str, token: str, draft_model: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Help until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started.
 
-    url: str = field(repr=False)
-    token: str = field(repr=False)
-    draft_model: str
-    arguments: Sequence[str]
-    environment: Mapping[str, str]  # the drafter gets it besides ours
-
-
-def run(options: JoinOptions) -> int:
-    """Help until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started."""
+    Searches the network without a `url`. The drafter gets `arguments`, and `environment` besides ours.
+    """
     console = Console(highlight=False)
     display = Display(console)
     display.close()  # lines instead of a table, because there is one process
-    url = address(options.url, options.token) if options.url else discover(options.token, display.say)
+    url = address(url, token) if url else discover(token, display.say)
     round_trip_ms = asyncio.run(_reach(url))
     display.say(f"the fleet's Redis answers in {round_trip_ms:.1f} ms")
     model: tuple[str, ...] = ()
-    if options.draft_model:  # downloaded here, so that people see it and Ctrl-C ends it
-        if told := hint.missing(hardware.look):
+    if draft_model:  # downloaded here, so that people see it and Ctrl-C ends it
+        if told := signs.missing(hardware.look):
             display.say(told, "yellow")
-        model = ("--draft-model", str(fetching.find(options.draft_model, "--draft-model", console)))
+        model = ("--draft-model", str(fetching.find(draft_model, "--draft-model", console)))
     drafter = Program(
         name="drafter",
-        command=(*service_command("drafter"), *model, *options.arguments),
+        command=(*service_command("drafter"), *model, *arguments),
         stage=0,
-        environment={**os.environ, **options.environment, "DRAFTMESH_REDIS": url},
+        environment={**os.environ, **environment, "DRAFTMESH_REDIS": url},
     )
     return with_logs(
         lambda folder: asyncio.run(JoinedDrafter(url, drafter, folder, display, round_trip_ms).run()),
@@ -109,22 +100,18 @@ class JoinedDrafter:
     """This machine's drafter, and the lines about it."""
 
     def __init__(self, url: str, drafter: Program, folder: Path, display: Display, round_trip_ms: float) -> None:
-        self._url = url
-        self._drafter = drafter
-        self._folder = folder
-        self._display = display
+        self._url, self._drafter, self._display = url, drafter, display
+        self._session = SupervisedRun(folder, display, "left; nothing is lost")
         self._report = JoinReport(socket.gethostname(), round_trip_ms)
 
     async def run(self) -> int:
         """Help until a signal: 0, or the status that a failed drafter demands."""
-        session = SupervisedRun(self._folder, self._display, "left; nothing is lost")
-        self._supervisor = session.supervisor
-        return await session.run(self._live)
+        return await self._session.run(self._live)
 
     async def _live(self) -> None:
         async with connect(self._url) as broker, asyncio.TaskGroup() as group:
-            group.create_task(self._supervisor.keep_logs_short(), name="logs")
-            child = await self._supervisor.start(self._drafter, group)
+            group.create_task(self._session.supervisor.keep_logs_short(), name="logs")
+            child = await self._session.supervisor.start(self._drafter, group)
             await self._tell(Registry(broker.redis), child)
 
     async def _tell(self, registry: Registry, child: Child) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.text import Text
 
+from services.launcher.display import say
 from services.launcher.fleet import service_files
 from services.launcher.fleet.service_files import ServiceFile
 from shared.errors import StartError
@@ -34,8 +34,8 @@ def install(settings: CommandSettings, name: str, arguments: Sequence[str], show
     console = Console(stderr=True, highlight=False)
     if show:
         sys.stdout.write(file.text)
-        _say(console, f"it would be {file.path}")
-        _say(console, *_instructions(file))
+        say(console, f"it would be {file.path}")
+        say(console, _instructions(file))
         return 0
     if file.path.exists() and file.path.read_text() != file.text and not force:
         raise StartError("service", file.path, "says something else; --force replaces it, --print shows the new one")
@@ -45,13 +45,13 @@ def install(settings: CommandSettings, name: str, arguments: Sequence[str], show
             text.write(file.text)
     except OSError as error:
         raise StartError("service", file.path, f"cannot be written ({error.strerror})") from None
-    _say(console, f"wrote {file.path}")
+    say(console, f"wrote {file.path}")
     variables = [variable for variable in os.environ if variable.startswith("DRAFTMESH_")]
     if variables:
-        _say(console, f"set in this shell and not in the service: {', '.join(sorted(variables))}")
+        say(console, f"set in this shell and not in the service: {', '.join(sorted(variables))}")
     if now:
         return _run(file.start, console)
-    _say(console, *_instructions(file))
+    say(console, _instructions(file))
     return 0
 
 
@@ -60,13 +60,13 @@ def uninstall(name: str) -> int:
     file = _file(name, ())
     console = Console(stderr=True, highlight=False)
     if not file.path.exists():
-        _say(console, f"nothing to remove: there is no {file.path}")
+        say(console, f"nothing to remove: there is no {file.path}")
         return 1
     _run(file.stop, console)
     with suppress(FileNotFoundError):
         file.path.unlink()
     _run(file.after_removal, console)
-    _say(console, f"removed {file.path}")
+    say(console, f"removed {file.path}")
     return 0
 
 
@@ -92,8 +92,8 @@ def _command(settings: CommandSettings, name: str, arguments: Sequence[str]) -> 
     return [*start, name, *arguments, *file]
 
 
-def _instructions(file: ServiceFile) -> list[str]:
-    return [f"start it: {' && '.join(shlex.join(command) for command in file.start)}", *file.hints]
+def _instructions(file: ServiceFile) -> str:
+    return "\n".join([f"start it: {' && '.join(shlex.join(command) for command in file.start)}", *file.hints])
 
 
 def _run(commands: Sequence[Sequence[str]], console: Console) -> int:
@@ -104,11 +104,6 @@ def _run(commands: Sequence[Sequence[str]], console: Console) -> int:
         except (OSError, subprocess.TimeoutExpired) as error:
             problem = str(error)
         if problem:
-            _say(console, f"{shlex.join(command)}: {' '.join(problem.split())}")
+            say(console, f"{shlex.join(command)}: {' '.join(problem.split())}")
             return 1
     return 0
-
-
-def _say(console: Console, *lines: str) -> None:
-    for line in lines:
-        console.print(Text(line), soft_wrap=True)

@@ -10,8 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import aiohttp
@@ -21,7 +21,7 @@ from services.launcher.fleet.child import Child, Program, service_command
 from services.launcher.fleet.cores import Cores, forking_on
 from services.launcher.fleet.ports import LOOPBACK, answers, claim_embedded
 from services.launcher.fleet.starting import PHASE_LINES, phase
-from shared.fleet.registry import Registry
+from shared.fleet.registry import HEARTBEAT_S, Registry
 from shared.folders import cache_folder
 from shared.process.lifecycle import GRACE_S
 from shared.settings import settings_file
@@ -39,41 +39,27 @@ class StackError(RuntimeError):
     """A process of the private fleet did not start or died; the message holds the end of its log."""
 
 
+@dataclass(eq=False)
 class Stack:
-    """Valkey, gateway and verifier for one target model; drafters come and go. Use it as an async context manager."""
+    """Valkey, gateway and verifier for one target model; drafters come and go. Use it as an async context manager.
 
-    def __init__(
-        self,
-        target: Path,
-        *,
-        engine_cores: Cores,
-        side_cores: Cores,
-        ctx: int = 1024,
-        fresh: bool = False,
-        parallel: int = 1,
-        exactness: str = "law",
-        verifier: Sequence[str] = (),
-        gateway: Sequence[str] = (),
-        gateway_cores: Cores | None = None,
-        say: Callable[[str], object] = lambda phase: None,
-    ) -> None:
-        """The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere.
+    The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere.
+    """
 
-        `fresh` measures the cost of rows again instead of using an earlier measurement. `verifier` is a command that
-        takes the verifier's options and stands in for it; `gateway` holds more options of the gateway, which may have
-        cores of its own. `say` gets lines about what a start waits for.
-        """
-        self.target = target
-        self.engine_cores = engine_cores
-        self.side_cores = side_cores
-        self.ctx = ctx
-        self.fresh = fresh
-        self.parallel = parallel
-        self.exactness = exactness
-        self._gateway_options = tuple(gateway)
-        self._gateway_cores = side_cores if gateway_cores is None else gateway_cores
-        self._verifier_command = tuple(verifier) or service_command("verifier")
-        self._say = say
+    target: Path
+    _: KW_ONLY
+    engine_cores: Cores
+    side_cores: Cores
+    ctx: int = 1024
+    fresh: bool = False  # measure the cost of rows again instead of using an earlier measurement
+    parallel: int = 1
+    exactness: str = "law"
+    verifier_command: Sequence[str] = ()  # takes the verifier's options and stands in for it
+    gateway_options: Sequence[str] = ()
+    gateway_cores: Cores | None = None  # None: the side's
+    say: Callable[[str], object] = lambda phase: None  # gets lines about what a start waits for
+
+    def __post_init__(self) -> None:
         self._closing = AsyncExitStack()
         self._children: list[Child] = []
         self._started = 0
@@ -86,9 +72,7 @@ class Stack:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._closing.aclose()
 
     async def _start(self) -> None:
@@ -107,8 +91,9 @@ class Stack:
         self.registry = Registry(broker.redis)
         port = claim_embedded(0)
         self.url = f"http://{LOOPBACK}:{port}"
-        gateway = (*service_command("gateway"), "--port", str(port), *self._gateway_options)
-        self.gateway = await self._service("gateway", gateway, self._gateway_cores)
+        gateway = (*service_command("gateway"), "--port", str(port), *self.gateway_options)
+        cores = self.side_cores if self.gateway_cores is None else self.gateway_cores
+        self.gateway = await self._service("gateway", gateway, cores)
         options = {
             "--target-model": self.target,
             "--exactness": self.exactness,
@@ -116,7 +101,8 @@ class Stack:
             "--parallel": self.parallel,
             "--ctx": self.ctx,
         }
-        command = (*self._verifier_command, *(str(word) for option in options.items() for word in option))
+        verifier = self.verifier_command or service_command("verifier")
+        command = (*verifier, *(str(word) for option in options.items() for word in option))
         self.verifier = await self._service("verifier", command, self.engine_cores)
         await self._until(self.verifier_card)
         self.http = await self._closing.enter_async_context(
@@ -181,6 +167,14 @@ class Stack:
         """The verifier's latest heartbeat."""
         return await self._card(self.verifier, VerifierCard)
 
+    async def settled_card(self) -> VerifierCard:
+        """The verifier's card after a heartbeat that follows the last answer. Raises `StackError` if it is gone."""
+        await asyncio.sleep(HEARTBEAT_S + 0.3)
+        card = await self.verifier_card()
+        if card is None:
+            raise StackError("the verifier left the fleet")
+        return card
+
     async def drafter_id(self, child: Child) -> str:
         """The name under which the fleet knows a drafter: the `source` in a trace."""
         card = await self._card(child, DrafterCard)
@@ -201,7 +195,7 @@ class Stack:
                 if not child.alive:
                     raise StackError(f"the {child.program.name} ended: {child.error_line()}")
                 if told := phase(child.last_lines(PHASE_LINES)):
-                    self._say(f"{child.program.name}: {told}")
+                    self.say(f"{child.program.name}: {told}")
             if time.monotonic() > limit:
                 raise StackError(f"the private fleet was not ready within {START_S:.0f} s")
             await asyncio.sleep(POLL_S)

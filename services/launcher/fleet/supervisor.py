@@ -66,12 +66,10 @@ class Supervisor:
         self,
         folder: Path,
         report: Report,
-        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._folder = folder
         self._report = report
-        self._clock = clock
         self._sleep = sleep
         self._children: list[Child] = []
         self._restarts: dict[Child, Restarts] = {}
@@ -82,7 +80,7 @@ class Supervisor:
         """Start a program and keep it running for as long as `group` lives."""
         child = Child(program, self._folder / f"{program.name.replace(' ', '-')}.log")
         self._children.append(child)
-        self._restarts[child] = Restarts(self._clock)
+        self._restarts[child] = Restarts()
         await child.start()
         self._report(program.name, "starting")
         group.create_task(self._watch(child), name=f"watch {program.name}")
@@ -173,7 +171,6 @@ class Supervisor:
 
 
 def _last_words(child: Child, code: int) -> str:
-    """Why the supervisor gives up on a child."""
     if code < 0:
         return f"gave up: it keeps dying ({_cause(code)}). Its log is {child.log}: {child.error_line()}"
     return f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}"

@@ -15,9 +15,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
-from rich.console import Console
 
 from services.launcher.display import Display
+from services.launcher.facts.fleet_reader import read_cards
 from services.launcher.facts.run_file import FleetRun, RunFile, recorded
 from services.launcher.fleet import fleet_plan, ports
 from services.launcher.fleet.child import Child
@@ -30,14 +30,13 @@ from services.launcher.settings.service_options import Handed
 from services.launcher.settings.up_options import UpOptions
 from shared.fleet import measured
 from shared.fleet.model_names import Names, resolve
-from shared.fleet.registry import Registry
 from shared.law import payoff
 from shared.machine import resources
 from shared.model import hardware
 from shared.settings import settings_file
 from shared.settings.options import variable
 from shared.settings.options_struct import declarations
-from shared.wire.broker import BLOCK_MS, DISCONNECTED, BrokerError, connect
+from shared.wire.broker import BrokerError, connect
 from shared.wire.messages import Card, VerifierCard
 
 _POLL_S: Final = 0.1  # time between two checks; a start takes seconds
@@ -50,14 +49,13 @@ def run(options: UpOptions, handed: Handed) -> int:
     Children get our decisions instead of the environment twins of our options. They get their part of `draftmesh.toml`
     from `handed`, so they read no file.
     """
-    console = Console(stderr=True, highlight=False)
-    display = Display(console)
+    display = Display.on_stderr()
     twins = set(map(variable, declarations(UpOptions)))
     environment = {name: value for name, value in os.environ.items() if name not in twins}
     environment[settings_file.VARIABLE] = settings_file.OFF
 
     def find(spec: str, option: str) -> Path:
-        return fetching.find(spec, option, console)
+        return fetching.find(spec, option, display.console)
 
     def live(folder: Path) -> int:
         here = hardware.look()
@@ -68,7 +66,7 @@ def run(options: UpOptions, handed: Handed) -> int:
             file = _recorded(stack, made, folder, display)
             code = asyncio.run(FleetProcesses(made, folder, display).run())
             if code == FAILED and file:
-                file.keep()
+                file.kept = True
         return code
 
     return with_logs(live, lambda folder: display.say(f"logs are kept in {folder}; `draftmesh logs` shows them"))
@@ -90,15 +88,13 @@ class FleetProcesses:
     """The processes of one `up`."""
 
     def __init__(self, fleet_plan: Plan, folder: Path, display: Display) -> None:
-        self._plan = fleet_plan
-        self._folder = folder
-        self._display = display
+        self._plan, self._folder, self._display = fleet_plan, folder, display
+        self._session = SupervisedRun(folder, display, "stopped")
+        self._supervisor = self._session.supervisor
 
     async def run(self) -> int:
         """Start, announce, wait for a signal, stop: 0, or the exit status for a failed child."""
-        session = SupervisedRun(self._folder, self._display, "stopped")
-        self._supervisor = session.supervisor
-        return await session.run(self._live)
+        return await self._session.run(self._live)
 
     async def _live(self) -> None:
         """Start everything and watch it until cancelled."""
@@ -175,9 +171,8 @@ class FleetProcesses:
     async def _cards(self) -> list[Card]:
         """Cards of this machine's processes; none if Redis does not answer just now."""
         try:
-            async with asyncio.timeout(BLOCK_MS / 1000), connect(self._plan.redis) as broker:
-                return [card for card in await Registry(broker.redis).list() if card.host == socket.gethostname()]
-        except (*DISCONNECTED, BrokerError):
+            return [card for card in await read_cards(self._plan.redis) if card.host == socket.gethostname()]
+        except BrokerError:
             return []
 
 

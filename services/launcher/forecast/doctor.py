@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -12,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from services.launcher.backends import command, hint
+from services.launcher.backends import command, signs
 from services.launcher.facts import placing
 from services.launcher.forecast import stopwatch
 from services.launcher.models import fetching
-from services.launcher.settings.doctor_options import DoctorOptions
+from services.launcher.settings.up_options import DoctorOptions
 from shared.errors import StartError
 from shared.fleet import measured
 from shared.fleet.model_names import resolve
@@ -146,7 +147,7 @@ class Examination:
                 self._bad(f"{release}: {backend.note}")
             else:
                 self._good(f"{release}: {', '.join(backend.devices) or backend.note}")
-        if told := hint.missing(lambda: here):
+        if told := signs.missing(lambda: here):
             self._console.print(Text(f"! {told}", style="yellow"), soft_wrap=True)
 
     def _offload(self, path: Path, target: Sequence[Device], present: Sequence[Device]) -> Offload | None:
@@ -162,15 +163,11 @@ class Examination:
     def _find(self, spec: str, option: str) -> Path | None:
         try:
             path = fetching.find(spec, option, self._console)
-            vocabulary = Model(path, vocab_only=True)
+            tokens = len(_texts(path))
         except (StartError, LlamaError) as error:
             self._bad(str(error))
             return None
-        self._good(
-            f"model {model_source.model_name(path)}: readable, with {vocabulary.vocabulary.n_tokens} tokens in its"
-            " vocabulary"
-        )
-        vocabulary.close()
+        self._good(f"model {model_source.model_name(path)}: readable, with {tokens} tokens in its vocabulary")
         return path
 
     def vocabularies(self, target: Placed, drafts: Sequence[Placed]) -> None:
@@ -231,18 +228,9 @@ class Examination:
 
     def _measure(self, placed: Placed, counts: Sequence[int]) -> Measurement:
         try:
-            model = Model(
-                placed.path,
-                devices=placed.place.devices,
-                gpu_layers=placed.layers,
-                extra_buffers=self._fitness.extra_buffers(placed.path, placed.place.devices),
-                tensor_split=placed.place.shares,
-            )
-            try:
+            with closing(stopwatch.load(placed.path, placed.place, placed.layers, self._fitness)) as model:
                 row_ms = stopwatch.measure(model, placed.threads, counts)
                 return Measurement(row_ms=tuple(row_ms.items()), can_roll_back=model.can_roll_back)
-            finally:
-                model.close()
         except LlamaError as error:
             self._bad(str(error))
             return Measurement(row_ms=())
@@ -257,8 +245,5 @@ class Examination:
 
 
 def _texts(path: Path) -> list[bytes]:
-    model = Model(path, vocab_only=True)
-    try:
+    with closing(Model(path, vocab_only=True)) as model:
         return model.vocabulary.texts()
-    finally:
-        model.close()

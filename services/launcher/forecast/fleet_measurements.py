@@ -1,6 +1,5 @@
 """What a running fleet has measured of itself, from its cards: cost of rows, speed of drafters, how many were right."""
 
-from services.launcher.facts.fleet_reader import read_cards
 from services.launcher.forecast.forecast import Agreement
 from services.launcher.forecast.plan_report import Outlook, Prospect
 from shared.errors import StartError
@@ -8,13 +7,11 @@ from shared.fleet import measured
 from shared.wire.messages import Card, DrafterCard, DrafterCounts, VerifierCard
 
 
-async def observe(url: str, round_trip_ms: float | None) -> Outlook:
-    """Read the registry at `url`. Raises `StartError` if nobody there has measured anything yet."""
-    return from_cards(await read_cards(url), round_trip_ms)
-
-
 def from_cards(cards: list[Card], round_trip_ms: float | None) -> Outlook:
-    """The outlook of the verifier that verified most drafts. `round_trip_ms` None: as it measured it."""
+    """The outlook of the verifier that verified most drafts. `round_trip_ms` None: as it measured it.
+
+    Raises `StartError` if no process there has measured anything yet.
+    """
     verifiers = [card for card in cards if isinstance(card, VerifierCard) and card.row_ms]
     if not verifiers:
         raise StartError("--redis", "names a fleet without a verifier", "start one with `draftmesh up`")

@@ -81,9 +81,6 @@ def at_width(measured: Measurement, width: int) -> AtWidth:
     )
 
 
-# ---------------------------------------------------------------- what would help
-
-
 @dataclass(frozen=True, slots=True)
 class Improvement:
     """One thing changed, and the speed-up that is then to be expected."""
@@ -100,12 +97,14 @@ def improvements(
     `pair` is how often one of two guesses hits; `cooler` another temperature and the acceptance measured at it.
     """
     now = _expected(measured)
-    tried = [*_changes(measured, pair), *_cooler(measured, cooler)]
+    tried = _changes(measured, pair, cooler)
     found = [Improvement(change, speedup) for change, speedup in tried if speedup >= now * 1.005]
     return sorted(found, key=lambda improvement: -improvement.speedup)
 
 
-def _changes(measured: Measurement, pair: float | None) -> Iterator[tuple[str, float]]:
+def _changes(
+    measured: Measurement, pair: float | None, cooler: tuple[float, float] | None
+) -> Iterator[tuple[str, float]]:
     yield "a drafter twice as fast", _expected(replace(measured, draft_ms=measured.draft_ms / 2))
     nearer = (1.0 + measured.acceptance) / 2
     yield (
@@ -116,15 +115,9 @@ def _changes(measured: Measurement, pair: float | None) -> Iterator[tuple[str, f
     yield "no round trip to the drafter", _expected(replace(measured, round_trip_ms=0.0))
     if pair is not None:
         yield "a second guess at each place (a tree)", _with_second_guesses(measured, pair)
-
-
-def _cooler(measured: Measurement, cooler: tuple[float, float] | None) -> Iterator[tuple[str, float]]:
     if cooler:
         temperature, alpha = cooler
-        yield (
-            f"temperature {temperature:g} (alpha {alpha:.2f})",
-            _expected(replace(measured, alpha=alpha)),
-        )
+        yield f"temperature {temperature:g} (alpha {alpha:.2f})", _expected(replace(measured, alpha=alpha))
 
 
 def _expected(measured: Measurement) -> float:

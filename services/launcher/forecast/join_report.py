@@ -83,7 +83,6 @@ class JoinReport:
 
 
 def _alike(own: DrafterCard, cards: Sequence[Card]) -> set[str]:
-    """The ids of the drafters with the same model."""
     return {
         card.id for card in cards if isinstance(card, DrafterCard) and (card.kind, card.model) == (own.kind, own.model)
     }

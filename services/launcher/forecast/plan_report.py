@@ -121,9 +121,6 @@ def _cooler(outlook: Outlook, prospect: Prospect) -> tuple[float, float] | None:
     return max(lower, default=None)
 
 
-# ---------------------------------------------------------------- for a terminal
-
-
 def show(console: Console, found: Plain) -> None:
     """Print the tables."""
     target = found["target"]

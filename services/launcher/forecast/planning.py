@@ -7,7 +7,7 @@ memory holds one model at a time.
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -15,14 +15,15 @@ from typing import Final
 from rich.console import Console
 
 from services.launcher.facts import placing
+from services.launcher.facts.fleet_reader import read_cards
 from services.launcher.forecast import plan_report, probe, stopwatch
-from services.launcher.forecast.fleet_measurements import observe
+from services.launcher.forecast.fleet_measurements import from_cards
 from services.launcher.forecast.forecast import Agreement
 from services.launcher.forecast.plan_report import Outlook, Prospect
 from services.launcher.models import fetching
 from services.launcher.models.pair import build_pair
 from services.launcher.models.progress import Stage, building, stages
-from services.launcher.settings.doctor_options import DoctorOptions
+from services.launcher.settings.up_options import DoctorOptions
 from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.law.payoff import LOCAL_MS, Measurement
@@ -64,7 +65,7 @@ def run(subject: PlanOptions, as_json: bool) -> int:
     _check(subject)
     if subject.redis:
         check(subject.redis)
-        found = asyncio.run(observe(subject.redis, subject.round_trip_ms))
+        found = from_cards(asyncio.run(read_cards(subject.redis)), subject.round_trip_ms)
     else:
         found = measure(_with_pair(subject, progress), progress)
     plain = plan_report.describe(found)
@@ -188,15 +189,12 @@ class _Probe:
             prompts = [model.vocabulary.tokenize(text, add_special=True) for text in subject.texts]
             laws = [Sampling(seed=SEED, temperature=temperature) for temperature in subject.temperatures]
             told = stage(f"{name}: answers", len(prompts) * len(laws) * subject.tokens)
-            context = self._context(model, threads, max(map(len, prompts)))
-            try:
+            with closing(self._context(model, threads, max(map(len, prompts)))) as context:
                 said = [
                     _Said(law, prompt, probe.answer(context, prompt, law, subject.tokens, model.vocabulary.eog, told))
                     for prompt in prompts
                     for law in laws
                 ]
-            finally:
-                context.close()
             return _Target(name, row_ms, model.vocabulary.texts(), said)
 
     def _compare(self, path: Path, place: Placement, threads: int, target: _Target, stage: Stage) -> Iterator[Prospect]:
@@ -212,16 +210,13 @@ class _Probe:
                 )
             step_ms = stopwatch.measure(model, threads, (1,))[1]
             told = stage(f"{name}: reads along", len(target.said))
-            context = self._context(model, threads, max(len(said.prompt) for said in target.said))
             found = {temperature: Agreement(0, 0, 0, 0) for temperature in self._subject.temperatures}
-            try:
+            with closing(self._context(model, threads, max(len(said.prompt) for said in target.said))) as context:
                 for said in target.said:
                     found[said.law.temperature] += probe.agreement(
                         context, said.prompt, said.tokens, said.law, len(target.texts)
                     )
                     told()
-            finally:
-                context.close()
         rtt = self._subject.round_trip_ms
         for temperature, agreement in found.items():
             yield Prospect(
@@ -268,17 +263,7 @@ def _loaded(
             told()
 
     try:
-        model = Model(
-            path,
-            devices=place.devices,
-            gpu_layers=gpu_layers,
-            extra_buffers=Fitness(on_stderr, on_stderr).extra_buffers(path, place.devices),
-            tensor_split=place.shares,
-            progress=report,
-        )
-        try:
+        with closing(stopwatch.load(path, place, gpu_layers, Fitness(on_stderr, on_stderr), report)) as model:
             yield model
-        finally:
-            model.close()
     except LlamaError as error:
         raise StartError(option, path.name, str(error)) from None

@@ -5,6 +5,7 @@ Both sample with one seed, as in service, and the draft model always sees the ta
 finished answer gives every guess.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
@@ -31,18 +32,27 @@ def answer(
     Calls `told` after every token. Leaves the sequence empty.
     """
     tokens: list[int] = []
-    logits = next(_read(target, prompt, 0, len(prompt) - 1))
-    while True:
-        token = sampling.draw(sampling.law(logits, law), law.seed, len(tokens)).token
+    for _, token in drawn(target, prompt, law):
         if token in eog:
             break
         tokens.append(token)
         told()
         if len(tokens) == count:
             break
-        logits = next(_read(target, [token], len(prompt) + len(tokens) - 1, 0))
     target.truncate(0, 0)
     return tokens
+
+
+def drawn(target: Target, prompt: Sequence[int], law: Sampling) -> Iterator[tuple[Logits, int]]:
+    """The target's own tokens after `prompt`, one per decode and without an end, each after the logits of its draw.
+
+    The first sequence must be empty; the logits are valid until the next token is taken.
+    """
+    logits = next(_read(target, prompt, 0, len(prompt) - 1))
+    for offset in itertools.count():
+        token = sampling.draw(sampling.law(logits, law), law.seed, offset).token
+        yield logits, token
+        logits = next(_read(target, [token], len(prompt) + offset, 0))
 
 
 def agreement(draft: Target, prompt: Sequence[int], said: Sequence[int], law: Sampling, n_vocab: int) -> Agreement:

@@ -14,19 +14,19 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from services.launcher.backends import hint
+from services.launcher.backends import signs
+from services.launcher.facts.fleet_reader import read_cards
 from services.launcher.forecast import plan_report, planning, setup_file
 from services.launcher.forecast.fleet_measurements import from_cards
 from services.launcher.forecast.model_candidates import Candidates, LocalModels
 from services.launcher.forecast.split import ModelCandidate, Spare, Split, TargetPlace, propose, title
-from services.launcher.settings.doctor_options import ModelOptions
+from services.launcher.settings.setup_options import SetupOptions
+from services.launcher.settings.up_options import ModelOptions
 from shared.errors import StartError
-from shared.fleet.registry import Registry
 from shared.law.payoff import WORTH, Measurement, sentence
 from shared.machine import devices
 from shared.machine.devices import Device
 from shared.model import hardware
-from shared.wire.broker import BLOCK_MS, check, connect
 from shared.wire.messages import Card, DrafterCard
 
 _MEASURED: Final = 4  # drafters that are tried; each one is loaded and measured
@@ -35,22 +35,6 @@ _WORTH_SHARED: Final = 1.3  # on one device both slow each other, but they are m
 
 
 Entry = dict[str, Any]  # of one drafter, as `outlook.describe` has it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetupOptions:
-    """The options of `setup`, as given; "" and () where `setup` decides."""
-
-    target_model: str
-    draft_models: Sequence[str]
-    folders: Sequence[Path]
-    parallel: int
-    redis: str
-    output: Path
-    measure: bool
-    force: bool
-    show: bool
-    ask: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +46,27 @@ class ProposedSetup:
     lines: Sequence[str]
 
 
-def run(options: SetupOptions) -> int:
-    """Find, measure, explain, write: 0. Raises `StartError` for options that cannot work."""
+def run(options: SetupOptions, ask: bool) -> int:
+    """Find, measure, explain, write: 0, or 1 if it was to `ask` and the answer was no.
+
+    Raises `StartError` for options that cannot work.
+    """
     if options.output.exists() and not options.force and not options.show:
         raise StartError("--output", options.output, "is there already; --force replaces it, --print writes nothing")
     console = Console(stderr=True, highlight=False)
-    cards = _cards(options.redis)
+    cards = asyncio.run(read_cards(options.redis)) if options.redis else []
     here = hardware.look()
     present = here.devices
     seen = _seen(present)
     _say(console, "This machine has", seen)
-    if told := hint.missing(lambda: here):
+    if told := signs.missing(lambda: here):
         console.print(Text(told, style="yellow"), soft_wrap=True)
-    local = LocalModels(devices.named(present), options.parallel, options.folders, console)
-    target = _absolute(options.target_model or _ask(options, "Target model", local.best()))
-    found = local.candidates(target, [_absolute(model) for model in options.draft_models])
+    local = LocalModels(devices.named(present), options.parallel, options.folder, console)
+    target = options.target_model or local.best()
+    if ask and not options.target_model:
+        target = str(typer.prompt("Target model", default=target, err=True))
+    target = _absolute(target)
+    found = local.candidates(target, [_absolute(model) for model in options.draft_model])
     elsewhere = spares(cards, found.fingerprint, found.n_tokens, socket.gethostname())
     splits = propose(present, found.target, found.smaller, found.drafts, elsewhere)
     if not splits:
@@ -89,7 +79,7 @@ def run(options: SetupOptions) -> int:
     if options.show:
         sys.stdout.write(text)
         return 0
-    if options.ask and not typer.confirm(f"Write {options.output}?", default=True, err=True):
+    if ask and not typer.confirm(f"Write {options.output}?", default=True, err=True):
         return 1
     _write(options.output, text, options.force)
     console.print(Text(f"wrote {options.output}; `draftmesh up` starts it"), soft_wrap=True)
@@ -109,25 +99,13 @@ def spares(cards: Sequence[Card], fingerprint: str, n_tokens: int, host: str) ->
     ]
 
 
-def _cards(redis: str) -> list[Card]:
-    if not redis:
-        return []
-    check(redis)
-
-    async def read() -> list[Card]:
-        async with asyncio.timeout(2 * BLOCK_MS / 1000), connect(redis) as broker:
-            return await Registry(broker.redis).list()
-
-    return asyncio.run(read())
-
-
 def _choose(
     options: SetupOptions, splits: Sequence[Split], plainly: bool, observed: Sequence[Entry], console: Console
 ) -> ProposedSetup:
     """The fastest split for the target's best place; the first one if nothing is measured."""
     place = splits[0].place
     here = [split for split in splits if split.place == place]
-    if not options.measure:
+    if not options.probe:
         return ProposedSetup(here[0], None, ["nothing was measured; `draftmesh plan` does it with these options"])
     tried = [] if plainly else [split for split in here if split.drafts][:_MEASURED]
     plain = next(split for split in here if not split.drafts)
@@ -240,10 +218,6 @@ def _say(console: Console, title: str, lines: Sequence[str]) -> None:
     console.print(Text(f"{title}:", style="bold"))
     for line in lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
-
-
-def _ask(options: SetupOptions, question: str, default: str) -> str:
-    return str(typer.prompt(question, default=default, err=True)) if options.ask else default
 
 
 def _write(path: Path, text: str, force: bool) -> None:

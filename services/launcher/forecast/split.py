@@ -101,11 +101,7 @@ def _places(named: Mapping[str, Device], target: ModelCandidate) -> Iterator[Tar
 
 
 def _whole(named: Mapping[str, Device], target: ModelCandidate) -> Iterator[TargetPlace]:
-    for device in (
-        *devices.by_preference(list(named.values())),
-        *(cpu for name, cpu in named.items() if name == devices.CPU),
-    ):
-        name = _name(device, named)
+    for name, device in _in_order(named):
         fit = target.fit(device.memory_free, name == devices.CPU)
         if fit.whole:
             reason = f"{title(target.name)} fits {_called(device, name)} whole, with {fit.context} tokens a request"
@@ -152,7 +148,7 @@ def _splits(
     spares: Sequence[Spare],
 ) -> Iterator[Split]:
     apart, beside = [], []
-    for name, device in _for_drafts(named):
+    for name, device in _in_order(named):
         left = device.memory_free - _needed(named, place, device, weights)
         fitting = [draft for draft in drafts if draft.fit(left, name == devices.CPU).whole][:_PER_DEVICE]
         for draft in fitting:
@@ -180,7 +176,7 @@ def _rank(named: Mapping[str, Device], split: Split) -> int:
     return {"gpu": 0, "igpu": 1}.get(named[split.drafts[0][1]].kind, 3)
 
 
-def _for_drafts(named: Mapping[str, Device]) -> list[tuple[str, Device]]:
+def _in_order(named: Mapping[str, Device]) -> list[tuple[str, Device]]:
     """Every device, GPUs first."""
     gpus = devices.by_preference(list(named.values()))
     return [(_name(device, named), device) for device in gpus] + [

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
 from services.launcher.facts import run_file
-from services.launcher.look.log_line import LogLine, as_json, pretty
+from services.launcher.look import log_line
+from services.launcher.look.log_line import LogLine
 from services.launcher.look.log_reader import LogReader, names
 from shared.errors import StartError
 from shared.settings.options import Level
@@ -21,24 +21,22 @@ NONE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogsOptions:
-    """The command line: the beginning of the processes' names, which `up`, and how much."""
-
-    name: str
-    up: int | None
-    follow: bool
-    count: int
-    level: Level
-    as_json: bool
-
-
-def run(options: LogsOptions, sleep: Callable[[float], None] = time.sleep) -> int:
+def run(
+    name: str,
+    up: int | None,
+    *,
+    follow: bool,
+    count: int,
+    level: Level,
+    as_json: bool,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
     """Print and, if asked to, follow: 0, or 1 if there are no logs.
 
-    Raises `StartError` for a name that no process has. Following ends with the `up`.
+    `name` is the beginning of the processes' names, `up` the port of the `up` that is meant. Raises `StartError` for a
+    name that no process has. Following ends with the `up`.
     """
-    living = run_file.chosen(options.up)
+    living = run_file.chosen(up)
     found = living or run_file.last_dead()
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     if found is None:
@@ -47,16 +45,16 @@ def run(options: LogsOptions, sleep: Callable[[float], None] = time.sleep) -> in
     if living is None:
         errors.print(f"no `up` runs; this is what the last one that ended badly left (pid {found.pid})", style="dim")
     folder = Path(found.logs)
-    processes = _matching(names(folder), options.name)
+    processes = _matching(names(folder), name)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     width = max(map(len, processes), default=0)
-    logs = LogReader(folder, options.name, options.level, found.started)
-    show(console, logs.read(options.count), width, options.as_json)
-    alive = options.follow and living is not None
+    logs = LogReader(folder, name, level, found.started)
+    show(console, logs.read(count), width, as_json)
+    alive = follow and living is not None
     while alive:
         sleep(_POLL_S)
         alive = found in run_file.living()
-        show(console, logs.read(), width, options.as_json)
+        show(console, logs.read(), width, as_json)
     return 0
 
 
@@ -64,9 +62,9 @@ def show(console: Console, lines: Sequence[LogLine], width: int, json: bool) -> 
     """Print each line; `width` columns are for the names of processes."""
     for line in lines:
         if json:
-            console.out(as_json(line), highlight=False)
+            console.out(log_line.as_json(line), highlight=False)
         else:
-            console.print(pretty(line, width))
+            console.print(log_line.pretty(line, width))
 
 
 def _matching(known: Sequence[str], beginning: str) -> list[str]:

@@ -110,7 +110,6 @@ def _remarks(verifier: VerifierStatus) -> list[RenderableType]:
 
 
 def _beginnings(shares: Mapping[str, float | None]) -> str:
-    """How many rounds found drafts ready, for people."""
     after = (("accepted", "all were accepted"), ("refused", "a refusal"), ("plain", "a round without any"))
     parts = [f"{shares[end]:.0%} after {words}" for end, words in after if shares[end] is not None]
     return f"{shares['all']:.0%} of rounds found drafts ready: {', '.join(parts)}"

@@ -6,7 +6,6 @@ still reads and multiplies them.
 """
 
 import errno
-import math
 import os
 import re
 import shutil
@@ -19,10 +18,11 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
+from gguf import GGMLQuantizationType, LlamaFileType
 from gguf.quants import dequantize, quantize
 
 from services.launcher.models import gguf_head
+from services.launcher.models.gguf_head import size_of
 from shared.errors import StartError
 from shared.model import gguf_header
 from shared.model.gguf_header import Header
@@ -109,37 +109,20 @@ class _Source:
 
     def _stored(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
         *rows, _ = self._tensor.shape
-        return self._bytes[: _size(self._tensor.shape, kind)].reshape(*rows, -1)
+        return self._bytes[: size_of(self._tensor.shape, kind)].reshape(*rows, -1)
 
     def as_kind(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
         """Its rows as bytes of type `kind`."""
         if kind not in self._made:
-            self._made[kind] = self._stored(kind) if kind == self._tensor.kind else self._converted(kind)
+            if kind == self._tensor.kind:
+                self._made[kind] = self._stored(kind)
+            else:
+                values = self._values if kind == _F32 else quantize(self._values, kind)
+                self._made[kind] = np.ascontiguousarray(values).view(np.uint8)
         return self._made[kind]
-
-    def _converted(self, kind: GGMLQuantizationType) -> npt.NDArray[np.uint8]:
-        return np.ascontiguousarray(self._values if kind == _F32 else quantize(self._values, kind)).view(np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A tensor of a copy: its shape, type and place behind the file's head; its first `written` bytes are data, the
-    rest is filling."""
-
-    name: str
-    shape: tuple[int, ...]
-    kind: GGMLQuantizationType
-    offset: int
-    written: int
-
-    @property
-    def row_bytes(self) -> int:
-        return _size(self.shape[-1:], self.kind)
 
 
 class _File:
-    """One copy being written."""
-
     def __init__(self, copy: GgufCopy, header: Header, weights: npt.NDArray[np.uint8]) -> None:
         if copy.quant not in FORMATS:
             raise ValueError(f"unknown format {copy.quant}: {', '.join(FORMATS)} are known")
@@ -148,20 +131,14 @@ class _File:
         self.copy = copy
         self.done = 0
         self._header = header
-        self._tensors, self._size = self._plan(GGMLQuantizationType[copy.quant])
+        kinds = [GGMLQuantizationType[copy.quant] if len(tensor.shape) > 1 else _F32 for tensor in header.tensors]
+        shapes = [_widened(tensor.name, tensor.shape, copy.factor) for tensor in header.tensors]
+        names = [tensor.name for tensor in header.tensors]
+        self._tensors, self._size = gguf_head.laid_out(zip(names, shapes, kinds, strict=True), header.alignment)
         self._head = gguf_head.make(weights[: header.end].tobytes(), header, self._changes(), self._tensors)
-        self.bytes = len(self._head) + sum(tensor.written for tensor in self._tensors)
+        filled = (size_of(tensor.shape, kind) for tensor, kind in zip(header.tensors, kinds, strict=True))
+        self.bytes = len(self._head) + sum(filled)  # without the zeros of a wider model
         self._file: Any = None
-
-    def _plan(self, matrices: GGMLQuantizationType) -> tuple[list[_Planned], int]:
-        planned, offset = [], 0
-        for tensor in self._header.tensors:
-            kind = matrices if len(tensor.shape) > 1 else _F32
-            shape = _widened(tensor.name, tensor.shape, self.copy.factor)
-            planned.append(_Planned(tensor.name, shape, kind, offset, _size(tensor.shape, kind)))
-            size = _size(shape, kind)
-            offset += size + -size % self._header.alignment
-        return planned, offset
 
     def _changes(self) -> dict[str, int]:
         """The metadata that differs from the source's: the file type, and the width."""
@@ -182,16 +159,16 @@ class _File:
     def put(self, index: int, source: _Source) -> None:
         """Write the tensor at `index`; the added part stays the zeros of a new file."""
         planned = self._tensors[index]
-        data = source.as_kind(planned.kind)
+        data = source.as_kind(GGMLQuantizationType(planned.kind))
         self._file.seek(len(self._head) + planned.offset)
-        added = planned.row_bytes - data.shape[-1]
+        added = size_of(planned.shape[-1:], planned.kind) - data.shape[-1]
         if added and len(planned.shape) > 1:
             for row in data:
                 self._file.write(row)
                 self._file.seek(added, os.SEEK_CUR)
         else:
             self._file.write(data)
-        self.done += planned.written
+        self.done += data.nbytes
 
 
 def _widened(name: str, shape: tuple[int, ...], factor: int) -> tuple[int, ...]:
@@ -207,11 +184,6 @@ def _check_widenable(header: Header, key: str, copy: GgufCopy) -> None:
         raise NotWidenable(f"{copy.path.name}: a model without dense gated feed-forward of one width is not widened")
     if quantize(np.zeros(256, np.float32), GGMLQuantizationType[copy.quant]).any():
         raise NotWidenable(f"{copy.path.name}: zeros are not all zero bytes as {copy.quant}; take F32 or Q8_0")
-
-
-def _size(shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:
-    block, size = GGML_QUANT_SIZES[kind]
-    return math.prod(shape) // int(block) * int(size)
 
 
 @contextmanager

@@ -3,9 +3,13 @@
 Format: ggml's `docs/gguf.md`, v3, little-endian. `gguf_header` reads it.
 """
 
+import math
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from shared.model.gguf_header import Header
 
@@ -15,23 +19,40 @@ _INT32, _STRING, _ARRAY = 5, 8, 9
 _COUNTS: Final = struct.Struct("<4sIQQ")  # magic, version, tensors, values
 
 
-class DirectoryEntry(Protocol):
-    """One entry of the directory: `shape` as numpy has it, `offset` behind the head."""
+@dataclass(frozen=True, slots=True)
+class PlacedTensor:
+    """One entry of the directory: `shape` as numpy has it, `kind` as ggml numbers types, `offset` behind the head."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
 
     @property
-    def name(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def kind(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
+    def size(self) -> int:
+        """Its bytes."""
+        return size_of(self.shape, self.kind)
+
+
+def size_of(shape: tuple[int, ...], kind: int) -> int:
+    """Bytes of values of a type."""
+    block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+    return math.prod(shape) // int(block) * int(size)
+
+
+def laid_out(tensors: Iterable[tuple[str, tuple[int, ...], int]], alignment: int) -> tuple[list[PlacedTensor], int]:
+    """Tensors, given by name, shape and type, one after the other behind the head; and their bytes in all."""
+    placed, offset = [], 0
+    for name, shape, kind in tensors:
+        placed.append(PlacedTensor(name, shape, kind, offset))
+        offset += placed[-1].size + -placed[-1].size % alignment
+    return placed, offset
 
 
 Value = int | Sequence[int] | Sequence[bytes]  # a number, or an array of numbers or of texts
 
 
-def make(source: bytes, header: Header, changes: Mapping[str, Value], tensors: Sequence[DirectoryEntry]) -> bytes:
+def make(source: bytes, header: Header, changes: Mapping[str, Value], tensors: Sequence[PlacedTensor]) -> bytes:
     """The head of a file with `tensors` and with the metadata of `source`, the other file's bytes up to `header.end`.
 
     `changes` replace or add values. Padded to the alignment.

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -115,10 +115,7 @@ def as_values(entries: Sequence[ListedModel], present: Mapping[str, Device], par
                 "problem": entry.problem,
                 "facts": _values(entry.facts) if entry.facts else None,
                 "drafters": list(entry.drafters),
-                "fits": {
-                    name: {"whole": fit.whole, "layers": fit.layers, "of": fit.of, "context": fit.context}
-                    for name, fit in entry.fits.items()
-                },
+                "fits": {name: {"whole": fit.whole, **asdict(fit)} for name, fit in entry.fits.items()},
             }
             for entry in entries
         ],

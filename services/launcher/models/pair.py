@@ -39,10 +39,8 @@ def default_model() -> Path:
 
 def pair_paths(folder: Path, source: Path) -> Pair:
     """The paths of the pair of `source` below `folder`, built or not: one folder per source file and recipe."""
-    digest = hashlib.sha256(_RECIPE)
     with open(source, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+        digest = hashlib.file_digest(file, lambda: hashlib.sha256(_RECIPE))
     home = folder / f"pair-{digest.hexdigest()[:12]}"
     return Pair(
         target=home / f"wide{FACTOR}-f32.gguf",

@@ -11,6 +11,7 @@ from rich.progress import (
     Progress,
     TaskID,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
@@ -46,6 +47,20 @@ def bar_per_file(progress: Progress, named: Callable[[str], str] = str) -> Itera
     finally:
         if tasks:
             progress.stop()
+
+
+@contextmanager
+def counted(console: Console, total: int, *, transient: bool = False) -> Iterator[Callable[..., None]]:
+    """A bar of `total` steps: call the result with what is being done, and with how many steps that completes."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, *times, console=console, transient=transient) as progress:
+        task = progress.add_task("", total=total)
+
+        def tell(name: str | None = None, steps: int = 0) -> None:
+            progress.update(task, advance=steps, description=name)
+
+        yield tell
 
 
 @contextmanager

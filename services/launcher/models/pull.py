@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.text import Text
 
+from services.launcher.display import say
 from services.launcher.models import fetching
 from shared.errors import StartError
 from shared.model import hub, model_source
@@ -31,16 +31,12 @@ def run(specs: Sequence[str]) -> int:
         try:
             path = fetching.find(spec, _OPTION, console)
         except StartError as error:
-            _say(console, f"error: {error}", "red")
+            say(console, f"error: {error}", "red")
             code = FAILED
         except KeyboardInterrupt:
-            _say(console, "stopped; the downloaded part is kept, and the same command continues")
+            say(console, "stopped; the downloaded part is kept, and the same command continues")
             raise
         else:
             sys.stdout.write(f"{path}\n")
             sys.stdout.flush()
     return code
-
-
-def _say(console: Console, line: str, style: str = "") -> None:
-    console.print(Text(line, style=style), soft_wrap=True)

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from bench.device import answers, check, child, kit, manifest, random_model, schedule, sizing
-from bench.device.manifest import BadKit
+from bench.device import answers, check, child, kit, manifest, models, random_model, schedule
+from bench.device.models import SMALL, TINY
 from bench.device.schedule import Figures, Part, PartFailed, Result, Status
-from bench.device.sizing import SMALL, TINY
 from services.launcher.models import gguf_copy
 from services.launcher.models.gguf_copy import GgufCopy
 from services.launcher.models.pair import default_model
@@ -182,7 +181,7 @@ def absent(folder: Path) -> None:
 )
 def test_a_spoilt_kit_is_refused_with_what_helps(tmp_path: Path, spoil: Callable[[Path], None], sentence: str) -> None:
     spoil(made_kit(tmp_path / "kit"))
-    with pytest.raises(BadKit, match=f"{sentence}.*make device-kit"):
+    with pytest.raises(PartFailed, match=f"{sentence}.*make device-kit"):
         manifest.read(tmp_path / "kit")
 
 
@@ -220,7 +219,7 @@ def test_a_kit_wants_what_the_product_and_llama_need() -> None:
 
 @pytest.mark.parametrize(("tiny_ms", "shape"), [(0.4, SMALL), (3.0, SMALL), (60.0, TINY)])
 def test_a_slow_device_gets_tiny_models(tiny_ms: float, shape: random_model.Shape) -> None:
-    assert sizing.shape(tiny_ms) is shape
+    assert models.shape_for(tiny_ms) is shape
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ def test_a_slow_device_gets_tiny_models(tiny_ms: float, shape: random_model.Shap
     ],
 )
 def test_the_target_is_as_large_as_its_decodes_and_memory_allow(first_ms: float, free: int, factor: int) -> None:
-    assert sizing.factor(first_ms, 300_000_000, free, 34_000_000) == factor
+    assert models.factor_for(first_ms, 300_000_000, free, 34_000_000) == factor
 
 
 @pytest.mark.parametrize(("decode_ms", "tokens"), [(1.0, 128), (100.0, 50), (5000.0, 16)])

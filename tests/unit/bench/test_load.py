@@ -6,7 +6,7 @@ import pytest
 
 from bench.gateway.client import Arrivals, Stream
 from bench.gateway.latency import Window, added_ms, tokens_within, window
-from bench.gateway.report import figures
+from bench.gateway.report import Scenario, figures
 from bench.gateway.streams import Run
 from bench.gateway.target import Commits
 from tests.patience import HANG_S
@@ -69,9 +69,11 @@ def run(**changes: float) -> Run:
 
 
 def test_figures_are_medians_with_their_extremes_and_judged_by_the_median() -> None:
-    told = {one.name: one for one in figures([run(p99_ms=10), run(p99_ms=24), run(p99_ms=60)], bound=True)}
+    bound, told_only = (Scenario(name="s", what="", bound=bound) for bound in (True, False))
+    told = {one.what: one for one in figures(bound, [run(p99_ms=10), run(p99_ms=24), run(p99_ms=60)])}
     latency = told["added latency, p99"]
-    assert (latency.value, latency.low, latency.high, latency.reached) == (24, 10, 60, True)
+    spread = latency.ratio
+    assert (spread.value, spread.low, spread.high, latency.reached) == (24, 10, 60, True)
     assert told["SSE tokens"].reached
-    assert not {one.name: one for one in figures([run(tokens_per_second=14_000)], bound=True)}["SSE tokens"].reached
-    assert all(one.reached is None for one in figures([run()], bound=False))
+    assert not {one.what: one for one in figures(bound, [run(tokens_per_second=14_000)])}["SSE tokens"].reached
+    assert all(one.reached is None for one in figures(told_only, [run()]))

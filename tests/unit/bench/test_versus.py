@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from bench import tasks
+from bench import running, tasks
 from bench.random_drafter import RandomProposer
 from bench.versus import cells, completion, contest, edit, peers, ratios, results, setup
 from bench.versus.peers import Binaries, PeerEngine, PeerSetting
@@ -159,10 +159,9 @@ class Clockwork:
 
 async def test_contestants_alternate_and_odd_repetitions_go_backwards() -> None:
     log: list[tuple[str, str, int]] = []
-    runs = contest.Runs()
     works = [(task(name="a"),), (task(name="b"),)]
     contestants = [Clockwork("x", log), Clockwork("y", log)]
-    await contest.compete(contestants, works, 2, lambda name: None, runs)
+    runs = await contest.compete(contestants, works, 2, lambda name: None)
     first = [("x", "a", 3), ("y", "a", 3), ("x", "b", 3), ("y", "b", 3)]
     assert log == [*first, ("y", "a", 1003), ("x", "a", 1003), ("y", "b", 1003), ("x", "b", 1003)]
     assert runs.speeds("x") == {(name, repetition): pytest.approx(10.0) for name in ("a", "b") for repetition in (0, 1)}
@@ -283,10 +282,10 @@ def test_the_file_holds_every_cell_that_is_done(tmp_path: Path) -> None:
 
 
 def test_cells_are_chosen_by_name_and_fit_into_the_time() -> None:
-    assert [cell.name for cell in cells.cells_named(["turn", "8bit"])] == ["8bit", "turn"]
-    assert len(cells.cells_named([])) == 8
-    with pytest.raises(ValueError, match="--cell 9bit: must be one of 8bit, 4bit"):
-        cells.cells_named(["9bit"])
+    assert [cell.name for cell in running.chosen("--cell", ["turn", "8bit"], cells.CELLS)] == ["8bit", "turn"]
+    assert len(running.chosen("--cell", [], cells.CELLS)) == 8
+    with pytest.raises(StartError, match="--cell 9bit: must be one of 8bit, 4bit"):
+        running.chosen("--cell", ["9bit"], cells.CELLS)
     assert {cell.name for cell in cells.CELLS if not cell.peers} == {"delay", "nopay"}
 
 

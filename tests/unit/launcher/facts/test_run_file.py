@@ -27,7 +27,7 @@ def run(pid: int = 10, port: int = 7071, started: float = 1.0, logs: str = "/now
 def die_badly(one: FleetRun) -> None:
     """As `up` does when a child could not be kept running."""
     with recorded(one) as file:
-        file.keep()
+        file.kept = True
 
 
 def test_an_up_is_found_while_it_lives_and_leaves_nothing() -> None:

@@ -199,7 +199,6 @@ def test_only_after_a_failure_the_drafters_log_is_kept(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(join, "_reach", reach)
     monkeypatch.setattr(join.JoinedDrafter, "run", end)
-    options = join.JoinOptions(url="redis://127.0.0.1:1/0", token="", draft_model="", arguments=(), environment={})
-    assert join.run(options) == status
+    assert join.run("redis://127.0.0.1:1/0", token="", draft_model="", arguments=(), environment={}) == status
     assert len(list(tmp_path.glob("draftmesh-*"))) == kept
     assert ("the drafter's log is kept in" in capsys.readouterr().out) == kept

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from services.launcher.facts import run_file
-from services.launcher.fleet import embedded, fleet_plan, lan, ports, up
+from services.launcher.fleet import embedded, fleet_plan, ports, up
 from services.launcher.fleet.up import announcement, qr_code
 from services.launcher.models import fetching
 from services.launcher.settings.service_options import Handed
@@ -160,7 +160,7 @@ def test_the_invitation_of_an_open_one_can_be_pasted_on_a_spare_machine(tmp_path
 def test_a_fleet_in_the_local_network_has_an_address_a_key_and_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lan, "own_address", lambda: "127.0.0.2")  # of this machine, and yet another
+    monkeypatch.setattr(ports, "own_address", lambda: "127.0.0.2")  # of this machine, and yet another
     monkeypatch.setattr(embedded, "_is_open", lambda address: True)
     made = make(tmp_path, lan=True, join_token="j" * 20)
     assert made.gateway.environment[api_keys.VARIABLE] == made.api_key
@@ -185,7 +185,7 @@ def test_a_fleet_in_the_local_network_has_an_address_a_key_and_a_notice(
 
 
 def test_a_machine_without_a_network_cannot_be_opened_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lan, "own_address", lambda: "")
+    monkeypatch.setattr(ports, "own_address", lambda: "")
     with pytest.raises(StartError, match="--lan on: this machine has no address"):
         make(tmp_path, lan=True)
 

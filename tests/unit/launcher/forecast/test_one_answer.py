@@ -15,7 +15,7 @@ from services.launcher.forecast.fleet_measurements import from_cards
 from services.launcher.forecast.plan_report import Outlook
 from services.launcher.forecast.split import Split, TargetPlace
 from services.launcher.look import status
-from services.launcher.settings.doctor_options import DoctorOptions, ModelOptions
+from services.launcher.settings.up_options import DoctorOptions, ModelOptions
 from shared.fleet import measured
 from shared.fleet.describe import describe
 from shared.law import payoff

@@ -9,7 +9,7 @@ import pytest
 
 from services.launcher.forecast import planning, probe
 from services.launcher.forecast.forecast import Agreement
-from services.launcher.settings.doctor_options import ModelOptions
+from services.launcher.settings.up_options import ModelOptions
 from shared.errors import StartError
 from shared.law.sampling import Logits
 from shared.settings import settings_file

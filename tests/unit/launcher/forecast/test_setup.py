@@ -17,6 +17,7 @@ from services.launcher.forecast.forecast import Agreement
 from services.launcher.forecast.plan_report import Outlook, Prospect
 from services.launcher.forecast.setup_file import render
 from services.launcher.forecast.split import Spare, Split, TargetPlace
+from services.launcher.settings.setup_options import SetupOptions
 from shared.law.payoff import LOCAL_MS, WORTH, Measurement
 from shared.machine.devices import Device
 from shared.model import hardware, model_source
@@ -26,18 +27,7 @@ from shared.wire.messages import Card, GatewayCard
 from tests.command_lines import forget_settings, launch
 from tests.toys import drafter_card
 
-OPTIONS = setup.SetupOptions(
-    target_model="",
-    draft_models=(),
-    folders=(),
-    parallel=8,
-    redis="",
-    output=Path("unused"),
-    measure=False,
-    force=False,
-    show=False,
-    ask=True,
-)
+OPTIONS = SetupOptions(output=Path("unused"), probe=False)
 CHEAP_ROWS = {1: 100.0, 2: 102.0, 16: 130.0}
 DEAR_ROWS = {1: 10.0, 2: 20.0, 16: 160.0}
 PLACE = TargetPlace(target="big", device="cuda:0", reason="it fits", taken=("cuda:0",))
@@ -238,6 +228,6 @@ def test_a_person_is_asked(agreed: bool, folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("typer.prompt", prompt)
     monkeypatch.setattr("typer.confirm", confirm)
     file = folder / settings_file.NAME
-    assert setup.run(replace(OPTIONS, output=file)) == (0 if agreed else 1)
+    assert setup.run(replace(OPTIONS, output=file), ask=True) == (0 if agreed else 1)
     assert asked == [("Target model", model_source.DEFAULT), (f"Write {file}?", "")]
     assert file.exists() == agreed

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -165,8 +166,8 @@ def record(folder: Path) -> run_file.FleetRun:
 def show(
     name: str = "", *, follow: bool = False, json: bool = False, sleep: Callable[[float], None] | None = None
 ) -> int:
-    options = logs.LogsOptions(name=name, up=None, follow=follow, count=50, level=Level.DEBUG, as_json=json)
-    return logs.run(options, *([sleep] if sleep else []))
+    more: dict[str, Any] = {"sleep": sleep} if sleep else {}
+    return logs.run(name, None, follow=follow, count=50, level=Level.DEBUG, as_json=json, **more)
 
 
 @pytest.mark.usefixtures("up")
@@ -206,7 +207,7 @@ def test_following_ends_with_the_up_and_shows_its_last_words(folder: Path, capsy
                 next((folder.parent / "state/draftmesh/up").iterdir()).unlink()
 
         assert show(follow=True, sleep=sleep) == 0
-        file.keep()
+        file.kept = True
     assert [line.split("gateway  ")[1] for line in capsys.readouterr().out.splitlines()] == [
         *("before", "nap 1", "nap 2", "nap 3")
     ]
@@ -216,7 +217,7 @@ def test_after_a_bad_end_the_last_logs_are_shown_and_not_followed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with run_file.recorded(record(folder)) as file:
-        file.keep()
+        file.kept = True
     add(folder, "verifier", "error: out of memory")
     assert show(follow=True) == 0
     output, errors = capsys.readouterr()

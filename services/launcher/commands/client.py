@@ -1,4 +1,4 @@
-"""`draftmesh launch`."""
+"""The commands that use a gateway as a client does."""
 
 from typing import Annotated
 
@@ -7,6 +7,19 @@ import typer
 from services.launcher.commands.fleet_options import Up, gateway_of
 from services.launcher.fleet.ports import LOOPBACK
 from shared.settings import options
+
+
+def demo(
+    prompt: Annotated[str, typer.Option("--prompt", help="Prompt to answer.")] = "Explain why the sky is blue.",
+    tokens: Annotated[int, typer.Option("--tokens", help="Tokens per answer.", min=1, max=4096)] = 64,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="Temperature of sampling; 0 is greedy.", min=0.0, max=2.0)
+    ] = 0.7,
+) -> int:
+    """Answer one prompt plainly and one with drafts, live, on a model where speculation pays."""
+    from services.launcher.clients import demo as shown
+
+    return shown.run(prompt, tokens, temperature)
 
 
 def launch(
@@ -37,13 +50,6 @@ def launch(
     """
     from services.launcher.clients import launch as launcher
 
-    return launcher.run(
-        launcher.LaunchOptions(
-            client=client,
-            arguments=tuple(arguments),
-            url=gateway_of(context, "url", url, up),
-            model=model,
-            key=next(iter(api_key), ""),  # the variable may hold all keys of a gateway
-            show=show,
-        )
-    )
+    gateway = gateway_of(context, "url", url, up)
+    key = next(iter(api_key), "")  # the variable may hold all keys of a gateway
+    return launcher.run(client, arguments, url=gateway, key=key, model=model, show=show)

@@ -1,12 +1,32 @@
-"""`draftmesh plan`."""
+"""The commands that say what drafts would bring here."""
 
+import sys
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from services.launcher.commands.fleet_options import Up, redis_of
-from services.launcher.settings.doctor_options import ModelOptions
+from services.launcher.settings.setup_options import SetupOptions
+from services.launcher.settings.up_options import DoctorOptions, ModelOptions
+
+
+def setup(options: SetupOptions) -> int:
+    """Look at this machine, propose a split of target and drafters over its devices, and write draftmesh.toml.
+
+    It measures what it proposes, and says what to expect. If drafts would not pay, it says so and proposes none.
+    `draftmesh up` then starts what the file says.
+    """
+    from services.launcher.forecast import setup as proposing
+
+    return proposing.run(options, not options.yes and sys.stdin.isatty() and sys.stderr.isatty())
+
+
+def doctor(options: DoctorOptions) -> int:
+    """Check Redis, devices, models and vocabularies, and measure whether speculation pays here."""
+    from services.launcher.forecast.doctor import run
+
+    return run(options)
 
 
 def plan(
