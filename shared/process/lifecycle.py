@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -78,6 +79,7 @@ class Loops:
     def start(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
         """Run a loop. Awaiting the task raises what the loop raises, or `LoopEnded`."""
         task = self._group.create_task(self._watch(loop, name), name=name)
+        task.add_done_callback(partial(self._ended, name))
         self._tasks.append(task)
         return task
 
@@ -90,6 +92,16 @@ class Loops:
         self._cancelled = True
         for task in self._tasks:
             task.cancel()
+
+    def _ended(self, name: str, task: "asyncio.Task[None]") -> None:
+        """Tell of a task that was cancelled before its first step, which `_watch` cannot see."""
+        assert self._owner is not None
+        if task.cancelled() and not self._may_end and not self._owner.cancelling():
+            self._may_end = True
+            self._group.create_task(self._tell(name))
+
+    async def _tell(self, name: str) -> None:
+        raise LoopEnded(name)
 
     async def _watch(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         try:

@@ -18,7 +18,7 @@ from shared.settings.gateway_options import GatewayOptions
 from shared.wire import keys
 from shared.wire.broker import Broker
 from shared.wire.jobs import JobStore
-from tests.patience import HANG_S
+from tests.patience import HANG_S, PROCESS_S
 from tests.stack import client, verifier
 from tests.toy_loaded import toy
 from tests.toys import EOG
@@ -129,7 +129,7 @@ async def test_a_thousand_that_leave_at_random_leave_nothing_behind(
     async with place(valkey_url, model_path, valkey) as there:
         before = len(asyncio.all_tasks())
         present = [await there.visitor() for _ in range(RUNNING + QUEUED)]
-        await settle(there, RUNNING, QUEUED, within_s=60)
+        await settle(there, RUNNING, QUEUED, within_s=PROCESS_S)
         left: list[Visitor] = []
 
         def leave() -> None:

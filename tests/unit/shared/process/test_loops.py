@@ -133,3 +133,13 @@ async def test_a_loop_that_swallows_a_cancellation_is_cancelled_again(monkeypatc
         await asyncio.sleep(0)
         loops.cancel()
     assert swallowed == 2
+
+
+async def test_a_loop_that_is_cancelled_before_its_first_step_ends_all() -> None:
+    async def service() -> None:
+        async with asyncio.timeout(HANG_S), Loops() as loops:
+            loops.start(forever, name="other")
+            loops.start(forever, name="one").cancel()
+            await forever()
+
+    assert [str(error) for error in await errors(service())] == ["one"]
