@@ -48,7 +48,7 @@ async def test_an_empty_fleet(valkey_url: str, vocabulary: bytes, visit: Visit, 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_asking_for_a_key(valkey_url: str, vocabulary: bytes, visit: Visit, axe: str, theme: str) -> None:
-    async with fleet(valkey_url, vocabulary, key="secret") as s:
+    async with fleet(valkey_url, vocabulary, api_key=["secret"]) as s:
         page = await visit(s.url, color_scheme=theme)
         await page.fill("#key", "wrong")
         await page.press("#key", "Enter")

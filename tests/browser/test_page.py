@@ -102,7 +102,7 @@ async def test_a_phone_never_scrolls_sideways(
 async def test_a_key_is_asked_for_kept_by_the_tab_and_sent(
     valkey_url: str, vocabulary: bytes, model: Model, visit: Visit
 ) -> None:
-    async with fleet(valkey_url, vocabulary, fixed(*guessed(model, "Hello")), key="secret") as s:
+    async with fleet(valkey_url, vocabulary, fixed(*guessed(model, "Hello")), api_key=["secret"]) as s:
         page = await visit(s.url)
         await expect(page.locator("#connection")).to_have_text("needs an API key")
         await expect(page.locator("#key")).to_be_focused()
