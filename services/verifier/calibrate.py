@@ -23,7 +23,7 @@ from shared.model.target import Target
 logger = structlog.get_logger()
 
 PROBE_ROWS: Final = 72  # rows of the probe's largest decode, because ggml changes kernels at 64
-FEW_PROBE_ROWS: Final = 16  # enough to estimate the differences if logits need not be bit-equal
+FEW_PROBE_ROWS: Final = 8  # enough to estimate the differences if logits need not be bit-equal
 # If a single row takes longer or shorter than the cached time by more than this factor, the cache is not used: the
 # machine was busy at the measurement, or has changed.
 _TOLERANCE: Final = 1.25

@@ -11,7 +11,7 @@ from shared.settings import options
 
 def demo(
     prompt: Annotated[str, typer.Option("--prompt", help="Prompt to answer.")] = "Explain why the sky is blue.",
-    tokens: Annotated[int, typer.Option("--tokens", help="Tokens per answer.", min=1, max=4096)] = 64,
+    tokens: Annotated[int, typer.Option("--tokens", help="Tokens per answer.", min=1, max=4096)] = 32,
     temperature: Annotated[
         float, typer.Option("--temperature", help="Temperature of sampling; 0 is greedy.", min=0.0, max=2.0)
     ] = 0.7,
