@@ -80,7 +80,7 @@ def compared(
 
 
 def over(cell: str, what: str, temperature: float, speeds: Mapping[Key, float], by: float) -> Finding:
-    """Speeds over one that was computed, `by`."""
+    """The ratio of measured speeds to a computed one, `by`."""
     return Finding(
         cell=cell,
         what=what,
@@ -94,7 +94,7 @@ def over(cell: str, what: str, temperature: float, speeds: Mapping[Key, float], 
 def of_the_ideal(
     cell: str, temperature: float, speeds: Mapping[Key, float], rounds: Rounds, row_ms: Callable[[float], float]
 ) -> Finding:
-    """Speeds over the ideal one for these rounds."""
+    """The ratio of measured speeds to the ideal one for these rounds."""
     ideal = ideal_tokens_per_second(rounds, row_ms)
     note = f"{rounds.tokens_per_round:.2f} tokens on {rounds.rows_per_round:.1f} rows"
     return replace(over(cell, "of the ideal E/v(rows)", temperature, speeds, ideal), opponent=note, wanted=IDEAL_WANTED)

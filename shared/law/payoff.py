@@ -12,9 +12,8 @@ from typing import Final
 
 from shared.law.speedup import RowCosts, ahead_speedup, ready_speedup, synchronous_speedup
 
-MAX_WIDTH: Final = (
-    32  # most drafts per request and round; longer chains cost more than they add on all measured machines
-)
+# Most drafts per request and round. Longer chains cost more than they add on all measured machines.
+MAX_WIDTH: Final = 32
 TYPICAL: Final = 0.7  # acceptance of a good draft model on chat
 WORTH: Final = 1.05  # the smallest speed-up that counts, because noise hides smaller ones
 LOCAL_MS: Final = 0.5  # round trip to another process on this machine

@@ -25,7 +25,7 @@ from shared.wire.messages import Announced
 logger = structlog.get_logger()
 
 DRAIN_S: Final = 20.0  # how long a service finishes running work; orchestrators kill after 30 s
-INSIST_S: Final = 5.0  # after which a task that was cancelled and still runs is cancelled again
+INSIST_S: Final = 5.0  # a loop that still runs so long after its cancellation is cancelled again
 GRACE_S: Final = DRAIN_S + 5.0  # from the request to stop to SIGKILL: the drain, and closing what remains
 
 
@@ -62,15 +62,14 @@ class Loops:
     ) -> None:
         if error is not None:
             self._may_end = self._cancelled = True  # the group cancels the rest
-        insisting = asyncio.create_task(self._insist())
+        again = asyncio.create_task(self._cancel_again())
         try:
             await self._group.__aexit__(kind, error, trace)
         finally:
-            insisting.cancel()
+            again.cancel()
 
-    async def _insist(self) -> None:
-        """Cancel again what is still running: a library may swallow a cancellation, and the service would stay half
-        dead."""
+    async def _cancel_again(self) -> None:
+        """Cancel loops that still run: a library may swallow a cancellation, and the service would hang."""
         while True:
             await asyncio.sleep(INSIST_S)
             for task in self._tasks if self._cancelled else ():
@@ -94,13 +93,13 @@ class Loops:
             task.cancel()
 
     def _ended(self, name: str, task: "asyncio.Task[None]") -> None:
-        """Tell of a task that was cancelled before its first step, which `_watch` cannot see."""
+        """End all if the task was cancelled before its first step: `_watch` never ran, so it could not say so."""
         assert self._owner is not None
         if task.cancelled() and not self._may_end and not self._owner.cancelling():
             self._may_end = True
-            self._group.create_task(self._tell(name))
+            self._group.create_task(self._fail(name))
 
-    async def _tell(self, name: str) -> None:
+    async def _fail(self, name: str) -> None:
         raise LoopEnded(name)
 
     async def _watch(self, loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:

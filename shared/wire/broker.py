@@ -167,7 +167,7 @@ class Reconnect:
         await asyncio.sleep(random.uniform(0.1, min(5.0, 0.1 * 2.0**self._failures)))
 
     async def insist(self, action: Callable[[], Awaitable[T]]) -> T:
-        """What `action` returns, which is tried again while Redis is away."""
+        """Call `action` until Redis answers, and return its result; `action` must be repeatable."""
         while True:
             try:
                 result = await action()

@@ -5,10 +5,9 @@ from services.gateway.generation.choice import CommittedToken, Delta, Event, Fin
 
 
 class MergedEvents:
-    """Takes every event of an answer with `choices` choices.
+    """Takes every event of an answer with `choices` choices, and gives the same answer in two events for each choice.
 
-    Then `events` are those that a dialect would have read if each choice had been one commit: its delta, also if it
-    says nothing, and its end.
+    These are one delta, which may be empty, and the end, as if the choice had come in one commit.
     """
 
     def __init__(self, choices: int) -> None:

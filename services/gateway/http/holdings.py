@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 
 class Holdings(AsyncExitStack):
-    """A request's place, account, attempt and jobs, which exactly one owner releases, the last one first.
+    """A request's place, account, attempt and jobs. Exactly one owner releases them, the last one first.
 
     The handler owns them from `async with` on, and releases them at its end unless it has handed them over.
     """
@@ -12,9 +12,9 @@ class Holdings(AsyncExitStack):
     _handed_over = False
 
     def hand_over(self) -> AbstractAsyncContextManager[object]:
-        """All of it, for a new owner, who releases it by leaving it: from here on this one holds and releases nothing.
+        """Give everything to a new owner, who releases it by leaving the returned context.
 
-        Raises `RuntimeError` if it was handed over before.
+        From then on these holdings release nothing. Raises `RuntimeError` if they were handed over before.
         """
         if self._handed_over:
             raise RuntimeError("these holdings have another owner")

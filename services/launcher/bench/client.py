@@ -81,5 +81,5 @@ async def ask(
 
 
 def _last(values: Iterable[T | None]) -> T | None:
-    """The last value that there is, and that is not empty."""
+    """The last value that is not empty; None without any."""
     return next(filter(None, reversed(list(values))), None)

@@ -11,7 +11,7 @@ from shared.settings import options, settings_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupOptions:
-    """What `setup` looks at and writes; it decides itself about what is "" or empty."""
+    """What `setup` looks at and writes. It decides about every value that is empty."""
 
     target_model: Annotated[
         str,
