@@ -93,9 +93,8 @@ class ModelProposer:
         session = self._sessions.get(request_id)
         if session is None:
             return True
-        session.lead, session.want = lead, want
         before = session.tree.root
-        passed = session.commit(base, tokens)
+        passed = session.commit(base, tokens, lead, want)
         if passed is None:
             return False
         for node in passed:

@@ -107,7 +107,7 @@ class DraftSession:
         """Up to `count` tokens of the view to compute next; from now on they count as computed."""
         start = len(self.slot.tokens)
         tokens = self.view[start : start + count]
-        self.slot.tokens += tokens
+        self._sequences.add(self.slot, tokens)
         return tokens
 
     def row(self, node: DraftNode) -> tuple[int, int]:
@@ -130,8 +130,9 @@ class DraftSession:
         self._lanes.append(lane)
         return lane
 
-    def commit(self, base: int, tokens: Sequence[int]) -> list[DraftNode] | None:
+    def commit(self, base: int, tokens: Sequence[int], lead: int, want: int) -> list[DraftNode] | None:
         """The target decided `tokens` after `base`. Returns the tree's new roots, or None, as `DraftTree.commit`."""
+        self.lead, self.want = lead, want
         computed = len(self.view)  # the whole view was computed if any node below the root was drawn
         passed = self.tree.commit(base, tokens)
         if not passed:
@@ -155,12 +156,12 @@ class DraftSession:
         if right and own.path[:reached] != right:
             holder = next(lane for lane in self._lanes if lane.path[:reached] == right)
             if not self._target.copy(holder.id, own.id, computed + reached, computed):
-                self.slot.tokens.clear()
+                self._sequences.cut(self.slot, 0)
                 self._look()
                 return
             own.path = list(right)
         if right:
-            self.slot.tokens = self.view[: computed + reached]
+            self._sequences.add(self.slot, [node.token for node in right])
         if self.tree.root.drawn:
             paths = {lane: lane.path[reached:] for lane in self._lanes if lane.path[:reached] == right}
             self._keep({lane: path for lane, path in paths.items() if path})

@@ -20,7 +20,7 @@ MIN_COPY: Final = 16  # tokens; copying a shorter prefix takes longer than compu
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One sequence. `tokens` are in the cache, in order; `used` orders slots by their last use."""
+    """One sequence. `tokens` are in the cache, in order; `used` orders slots by last use. `Sequences` writes it."""
 
     id: int
     tokens: list[int] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Sequences:
         if reuse and self._target.can_roll_back:
             lengths = {slot.id: self._usable(slot, tokens[:-1]) for slot in self.slots if slot.tokens}
             slot, shared = self._place(idle, oldest, lengths)
-        self._cut(slot, shared)
+        self.cut(slot, shared)
         slot.busy = True
         slot.used = next(self._clock)
         return slot
@@ -92,7 +92,8 @@ class Sequences:
         oldest.tokens = best.tokens[:shared]
         return oldest, shared
 
-    def _cut(self, slot: Slot, length: int) -> None:
+    def cut(self, slot: Slot, length: int) -> None:
+        """Keep the slot's first `length` tokens, or fewer where the cache cannot continue from there."""
         if len(slot.tokens) > length or length == 0:
             length = self._target.truncate(slot.id, length)
         del slot.tokens[length:]
@@ -101,11 +102,15 @@ class Sequences:
         """Cut the slot to its common prefix with `tokens`, or to nothing if it cannot continue from there."""
         shared = common_prefix(slot.tokens, tokens)
         if shared < len(slot.tokens):
-            self._cut(slot, shared)
+            self.cut(slot, shared)
+
+    def add(self, slot: Slot, tokens: Sequence[int]) -> None:
+        """The cache holds `tokens` after the slot's, or the next decode puts them there."""
+        slot.tokens.extend(tokens)
 
     def accept(self, slot: Slot, tokens: Sequence[int]) -> None:
         """After a decode: add the accepted `tokens` to the slot, and drop the decode's other tokens."""
-        slot.tokens.extend(tokens)
+        self.add(slot, tokens)
         if self._target.can_roll_back:
             self.rewind(slot)
 

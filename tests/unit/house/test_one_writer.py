@@ -1,4 +1,4 @@
-"""Each piece of the verifier's state has one writer: a module assigns only fields that a class of its own declares."""
+"""Each piece of state in verifier and drafter has one writer: a module assigns only fields of its own classes."""
 
 import ast
 from collections.abc import Iterator
@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+import services.drafter
 import services.verifier
 
-MODULES = sorted(Path(services.verifier.__file__).parent.glob("*.py"))
+MODULES = [
+    path for service in (services.drafter, services.verifier) for path in sorted(Path(service.__path__[0]).glob("*.py"))
+]
 
 
 def written(tree: ast.Module) -> Iterator[ast.Attribute]:
@@ -37,7 +40,7 @@ def test_a_foreign_write_is_found() -> None:
     assert {field.attr for field in written(tree)} - own_fields(tree) == {"b", "c"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_module_writes_only_fields_of_its_own_classes(path: Path) -> None:
     tree = ast.parse(path.read_text())
     own = own_fields(tree)
