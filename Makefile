@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
 .PHONY: help install llama portable extras device-kit device-check up demo lint test check soak bench versus load paced \
-	arrival pages screenshots axe vulkan test-devices clients chaos \
+	arrival pages memory screenshots axe vulkan test-devices clients chaos \
 	reference docs docs-serve clean clean-all
 
 help: ## list these targets
@@ -115,6 +115,9 @@ arrival: $(STAMP) ## measure running streams while a long prompt arrives
 
 pages: $(STAMP) ## measure decoding beside ten open pages
 	@exec $(BIN)/python -m bench.pages $(ARGS)
+
+memory: $(STAMP) ## measure what the services hold over an hour of mixed requests; ARGS="--minutes …"
+	@exec $(BIN)/python -m bench.endurance $(ARGS)
 
 device-kit: $(STAMP) ## gather what device-check needs where no network is; ARGS="--python 3.12"
 	@exec $(BIN)/python -m bench.device.kit $(ARGS)

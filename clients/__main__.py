@@ -128,7 +128,7 @@ async def _ground(
     folder: Path, timeout_s: float, ctx: int, parallel: int, verifier: Sequence[str] = ()
 ) -> AsyncIterator[Ground]:
     target = model_source.resolve("default")
-    fleet = Stack(target, engine_cores=(), side_cores=(), ctx=ctx, parallel=parallel, verifier_command=verifier)
+    fleet = Stack(target, engine_cores=(), side_cores=(), ctx=ctx, parallel=parallel, commands={"verifier": verifier})
     async with fleet as stack:
         yield Ground(stack=stack, model=model_source.model_name(target), folder=folder, timeout_s=timeout_s)
 

@@ -44,7 +44,7 @@ async def _run(told: Told) -> dict[str, Any]:
         ctx=CTX,
         parallel=PARALLEL,
         exactness="auto",
-        verifier_command=verifier,
+        commands={"verifier": verifier},
         say=lambda phase: print(phase, flush=True),
     ) as stack:
         await stack.start_drafter(told.draft_model, command=drafter)

@@ -73,7 +73,7 @@ class Fleet:
             side_cores=other_cores,
             gateway_cores=gateway_cores,
             ctx=1 << 21,
-            verifier_command=command,
+            commands={"verifier": command},
             gateway_options=("--max-requests", str(MAX_REQUESTS)),
         )
 

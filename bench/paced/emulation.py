@@ -91,7 +91,7 @@ class Emulation:
         command += ["--script", str(script)] if script else []
         target = default_model() if script else self.target
         cores, others = self.engine_cores, self.side_cores
-        return Stack(target, engine_cores=cores, side_cores=others, ctx=CTX, verifier_command=command)
+        return Stack(target, engine_cores=cores, side_cores=others, ctx=CTX, commands={"verifier": command})
 
     async def shares(self, scenario: Scenario, asked: dict[float, list[Work]]) -> CellResult:
         """Decode share and fraction of the ideal at each temperature."""

@@ -8,9 +8,9 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -54,7 +54,7 @@ class Stack:
     fresh: bool = False  # measure the cost of rows again instead of using an earlier measurement
     parallel: int = 1
     exactness: str = "law"
-    verifier_command: Sequence[str] = ()  # takes the verifier's options and stands in for it
+    commands: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what stands in for a service, by its name
     gateway_options: Sequence[str] = ()
     gateway_cores: Cores | None = None  # None: the side's
     say: Callable[[str], object] = lambda phase: None  # gets lines about what a start waits for
@@ -91,7 +91,7 @@ class Stack:
         self.registry = Registry(broker.redis)
         port = claim_embedded(0)
         self.url = f"http://{LOOPBACK}:{port}"
-        gateway = (*service_command("gateway"), "--port", str(port), *self.gateway_options)
+        gateway = (*self._command("gateway"), "--port", str(port), *self.gateway_options)
         cores = self.side_cores if self.gateway_cores is None else self.gateway_cores
         self.gateway = await self._service("gateway", gateway, cores)
         options = {
@@ -101,14 +101,16 @@ class Stack:
             "--parallel": self.parallel,
             "--ctx": self.ctx,
         }
-        verifier = self.verifier_command or service_command("verifier")
-        command = (*verifier, *(str(word) for option in options.items() for word in option))
+        command = (*self._command("verifier"), *(str(word) for option in options.items() for word in option))
         self.verifier = await self._service("verifier", command, self.engine_cores)
         await self._until(self.verifier_card)
         self.http = await self._closing.enter_async_context(
             aiohttp.ClientSession(self.url, timeout=aiohttp.ClientTimeout(total=None, sock_read=START_S))
         )
         await self._until(lambda: is_ready(self.http, self.url))
+
+    def _command(self, service: str) -> Sequence[str]:
+        return self.commands.get(service) or service_command(service)
 
     async def _run(self, program: Program, cores: Cores) -> Child:
         self._started += 1
@@ -128,7 +130,7 @@ class Stack:
         `command` stands in for the drafter and takes its options; `redis` is another way to the server.
         """
         options = ("--draft-model", str(model) if model else "", "--threads", str(len(self.side_cores)))
-        command = (*(command or service_command("drafter")), *options)
+        command = (*(command or self._command("drafter")), *options)
         child = await self._service("drafter", command, self.side_cores, redis)
         await self._until(lambda: self._card(child, DrafterCard))
         return child

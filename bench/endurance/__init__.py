@@ -1,0 +1,1 @@
+"""An hour of mixed requests, and what memory the services hold after it."""
