@@ -6,6 +6,9 @@ STAMP := .venv/.installed
 EXTRAS := .venv/.extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
+# Containers often set this, and then every process compiles each module that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install llama portable extras device-kit device-check up demo lint test check soak bench versus load paced \
 	arrival pages screenshots axe vulkan test-devices clients chaos \

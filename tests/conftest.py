@@ -1,5 +1,6 @@
 """Servers and models that several test files share. Everything is started here and stopped here."""
 
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ from shared.wire.broker import Broker, connect
 from tests.server import valkey_server
 
 os.environ[settings_file.VARIABLE] = settings_file.OFF  # no settings of this machine's user
+
+
+def pytest_collection_finish() -> None:
+    """All modules and tests stay until the end: later collections of garbage need not look at them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
