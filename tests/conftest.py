@@ -52,14 +52,18 @@ def vocabularies_loaded_once() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def same_environment() -> Iterator[None]:
     """A test leaves the environment as it found it: `--offline`, say, would keep all later ones off the network."""
-    before = dict(os.environ)
+    before = _environment()
     yield
-    after = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(before)
-    for names in (before, after):
-        names.pop("PYTEST_CURRENT_TEST", None)
+    after = _environment()
+    if after != before:
+        os.environ.clear()
+        os.environ.update(before)
     assert after == before
+
+
+def _environment() -> dict[str, str]:
+    """All variables but the one that pytest itself changes."""
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 
 
 @pytest.fixture(scope="session")

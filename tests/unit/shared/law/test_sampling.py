@@ -79,6 +79,7 @@ def test_draws_follow_the_law(name: str) -> None:
     assert sum(terms) < chi_squared_limit(max(1, len(terms) - 1))
 
 
+@pytest.mark.slow
 def test_the_improbable_lump_is_drawn_exactly_too() -> None:
     """One likely id, and a crowd beyond the head's bound that weighs nearly as much: each member gets its share."""
     logits = np.full(200_001, -np.log(200_000), np.float32)
