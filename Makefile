@@ -6,6 +6,9 @@ STAMP := .venv/.installed
 EXTRAS := .venv/.extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
+# Containers often set this, and then every process compiles each module that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install llama portable extras device-kit device-check up demo lint test check soak bench versus load paced \
 	arrival pages memory screenshots axe vulkan test-devices clients chaos \
@@ -91,12 +94,14 @@ test: lint axe vulkan ## everything: lint and all tests
 test-devices: $(EXTRAS) vulkan ## a fleet over Mesa's Vulkan device and the CPU; minutes
 	DRAFTMESH_TEST_VULKAN=1 $(BIN)/python -m pytest tests/devices $(ARGS)
 
+QUICK := not model and not slow
+
 check: lint ## the quick part, under a minute
-	$(BIN)/python -m pytest $(PARALLEL) -q -m 'not model' tests/unit tests/contract $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -q -m '$(QUICK)' tests/unit tests/contract $(ARGS)
 
 soak: $(EXTRAS) ## simulate 100,000 schedules of faults and try all examples of properties; ARGS="--seeds … --first …"
 	@$(BIN)/python -m tests.simulation.soak $(ARGS)
-	@DRAFTMESH_TEST_ALL_EXAMPLES=1 $(MAKE) --no-print-directory check ARGS=
+	@DRAFTMESH_TEST_ALL_EXAMPLES=1 $(MAKE) --no-print-directory check QUICK='not model' ARGS=
 
 bench: $(STAMP) ## measure; writes bench/results/latest.json
 	@exec $(BIN)/python -m bench $(ARGS)

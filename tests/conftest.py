@@ -1,5 +1,6 @@
 """Servers and models that several test files share. Everything is started here and stopped here."""
 
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ from shared.wire.broker import Broker, connect
 from tests.server import valkey_server
 
 os.environ[settings_file.VARIABLE] = settings_file.OFF  # no settings of this machine's user
+
+
+def pytest_collection_finish() -> None:
+    """All modules and tests stay until the end: later collections of garbage need not look at them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,14 +52,18 @@ def vocabularies_loaded_once() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def same_environment() -> Iterator[None]:
     """A test leaves the environment as it found it: `--offline`, say, would keep all later ones off the network."""
-    before = dict(os.environ)
+    before = _environment()
     yield
-    after = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(before)
-    for names in (before, after):
-        names.pop("PYTEST_CURRENT_TEST", None)
+    after = _environment()
+    if after != before:
+        os.environ.clear()
+        os.environ.update(before)
     assert after == before
+
+
+def _environment() -> dict[str, str]:
+    """All variables but the one that pytest itself changes."""
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 
 
 @pytest.fixture(scope="session")

@@ -88,9 +88,16 @@ class RowCosts:
             raise ValueError("row costs need at least one row count with a positive time")
         self._counts = sorted(measured)
         self._ms = [measured[count] for count in self._counts]
+        self._known: dict[int, float] = {}  # what a plan asks for again and again between two decodes
 
     def __call__(self, rows: int) -> float:
         """Milliseconds for one decode of `rows` rows; beyond the table extrapolated from its last two entries."""
+        ms = self._known.get(rows)
+        if ms is None:
+            ms = self._known[rows] = self._interpolated(rows)
+        return ms
+
+    def _interpolated(self, rows: int) -> float:
         if len(self._counts) == 1:
             return self._ms[0] * max(1.0, rows / self._counts[0])
         upper = min(max(bisect_left(self._counts, rows), 1), len(self._counts) - 1)
@@ -111,6 +118,7 @@ class RowCosts:
         # More rows never cost less, so each entry is raised to the one before it.
         for index in range(1, len(self._ms)):
             self._ms[index] = max(self._ms[index], self._ms[index - 1])
+        self._known.clear()
 
     @property
     def table(self) -> tuple[tuple[int, float], ...]:

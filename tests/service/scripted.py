@@ -5,12 +5,10 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
-from anthropic import AsyncAnthropic
 from msgspec.structs import replace
-from openai import AsyncOpenAI
 from redis.exceptions import RedisError
 
 from services.gateway.service import GatewaySettings, serve
@@ -23,6 +21,10 @@ from shared.wire import broker, keys
 from shared.wire.jobs import Append, Claim, JobStore, parse_entry
 from shared.wire.messages import Announced, Chunk, Finish, Job, Speculation, VerifierCard
 from shared.wire.scripts import ScriptOutcome
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from openai import AsyncOpenAI
 
 Step = Chunk | asyncio.Event
 Script = Callable[[Job], Sequence[Step]]
@@ -88,11 +90,15 @@ class Stack:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def openai(self) -> AsyncOpenAI:
+    def openai(self) -> "AsyncOpenAI":
+        from openai import AsyncOpenAI  # takes long to import, and most files of tests use none of its clients
+
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=self.key, max_retries=0)
 
     @property
-    def anthropic(self) -> AsyncAnthropic:
+    def anthropic(self) -> "AsyncAnthropic":
+        from anthropic import AsyncAnthropic  # likewise
+
         return AsyncAnthropic(base_url=self.url, api_key=self.key, max_retries=0)
 
     async def post(self, **fields: Any) -> tuple[int, dict[str, Any]]:

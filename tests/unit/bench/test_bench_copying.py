@@ -63,6 +63,7 @@ def test_rows_that_cost_more_are_fewer() -> None:
     assert drafted(0.1) > drafted(1.0)
 
 
+@pytest.mark.slow
 def test_lookup_is_worth_more_than_plain_prompt_lookup() -> None:
     work = cases(tokenize, files=2)
     lookup, plain = measure(LookupProposer(), work), measure(PromptLookup(), work)

@@ -40,9 +40,10 @@ def dangers(tree: ast.AST) -> Iterator[str]:
                     yield str(keyword.arg)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_file_turns_data_into_code(path: Path) -> None:
-    assert list(dangers(ast.parse(path.read_text()))) == []
+def test_no_file_turns_data_into_code() -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in FILES} == {"shared", "services"}
+    found = {str(path.relative_to(ROOT)): list(dangers(ast.parse(path.read_text()))) for path in FILES}
+    assert not {path: names for path, names in found.items() if names}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ that names a room or a module which is gone fails.
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,7 @@ MODULES: Final = {
 }
 
 
+@cache
 def _imports(module: str) -> set[str]:
     """Full names of what `module` imports, wherever in the file; of our own modules, the module."""
     names: set[str] = set()
@@ -80,7 +82,10 @@ def _imports(module: str) -> set[str]:
     return names
 
 
-IMPORTS: Final = {module: _imports(module) for module in MODULES}
+def _all_imports() -> Iterator[tuple[str, set[str]]]:
+    """Each module, and what it imports."""
+    for module in MODULES:
+        yield module, _imports(module)
 
 
 def _within(module: str, package: str) -> bool:
@@ -93,7 +98,7 @@ def _own(modules: set[str]) -> set[str]:
 
 def _rooms_imported(base: str) -> Iterator[tuple[str, str, str]]:
     """(module, its room, another room that it imports) below `base`."""
-    for module, names in IMPORTS.items():
+    for module, names in _all_imports():
         if not module.startswith(f"{base}."):
             continue
         room = module.removeprefix(f"{base}.").partition(".")[0]
@@ -109,7 +114,7 @@ def test_shared_imports_no_service() -> None:
         (module, name)
         for module in MODULES
         if _within(module, "shared")
-        for name in IMPORTS[module]
+        for name in _imports(module)
         if _within(name, "services")
     ]
 
@@ -123,7 +128,7 @@ def test_a_service_imports_only_shared_and_itself() -> None:
         foreign += [
             (module, name)
             for module in modules
-            for name in _own(IMPORTS[module])
+            for name in _own(_imports(module))
             if not _within(name, own) and not _within(name, "shared")
         ]
     assert not foreign
@@ -144,7 +149,7 @@ def test_a_room_imports_only_rooms_below_it(base: str) -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {module: _own(names) & MODULES.keys() - {module} for module, names in IMPORTS.items()}
+    graph = {module: _own(names) & MODULES.keys() - {module} for module, names in _all_imports()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -164,20 +169,20 @@ def test_a_pure_module_imports_only_numpy_msgspec_and_the_pure() -> None:
     allowed = {*sys.stdlib_module_names, "numpy", "msgspec"}
     for module in PURE:
         assert module in MODULES, f"the rule names {module}, which is gone"
-        impure = {name for name in IMPORTS[module] if name.partition(".")[0] not in allowed and name not in PURE}
+        impure = {name for name in _imports(module) if name.partition(".")[0] not in allowed and name not in PURE}
         assert not impure, f"{module} imports {impure}"
 
 
 @pytest.mark.parametrize(("package", "owner"), OWNERS.items())
 def test_only_its_owner_touches_a_native_library(package: str, owner: str) -> None:
-    users = {module for module, names in IMPORTS.items() if any(_within(name, package) for name in names)}
+    users = {module for module, names in _all_imports() if any(_within(name, package) for name in names)}
     assert users
     assert not {module for module in users if not _within(module, owner)}
 
 
 def test_only_rooms_that_speak_http_import_aiohttp() -> None:
     base = "services.gateway"
-    users = {module for module, names in IMPORTS.items() if any(_within(name, "aiohttp") for name in names)}
+    users = {module for module, names in _all_imports() if any(_within(name, "aiohttp") for name in names)}
     rooms = {module.removeprefix(f"{base}.").partition(".")[0] for module in users if _within(module, base)}
     assert rooms == set(SPEAK_HTTP)
 

@@ -64,6 +64,7 @@ def p99(values: list[float]) -> float:
     return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [1, 4])
 @pytest.mark.parametrize("machine", MACHINES)
 def test_running_streams_keep_half_their_speed_while_a_long_prompt_arrives(machine: str, streams: int) -> None:

@@ -119,6 +119,7 @@ def test_waiting_is_planned_only_for_drafts_that_are_due() -> None:
     assert bench.engine.plan().wait_ms == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unified", [True, False])
 @pytest.mark.parametrize("costs", [CHEAP, DEAR, {1: 10.0, 4: 16.0, 32: 60.0, 256: 400.0}])
 @pytest.mark.parametrize("streams", [1, 3])

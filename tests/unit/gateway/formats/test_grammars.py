@@ -135,6 +135,7 @@ _CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "special", "opened"), _CASES)
 @pytest.mark.parametrize("parallel", [True, False])
 def test_required_calls_are_calls_at_once(
@@ -155,6 +156,7 @@ def test_required_calls_are_calls_at_once(
     assert ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "special", "opened"), _CASES)
 def test_text_is_free_and_the_calls_in_it_are_complete(
     name: str, special: bool, opened: bool, vocabulary: MarkedVocabulary, grammars: Grammars

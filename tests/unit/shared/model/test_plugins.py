@@ -16,6 +16,8 @@ from shared.model.llama import library, loading, manifest, plugins, trial
 from shared.model.rows import LlamaError
 from tests.stub import building
 
+pytestmark = pytest.mark.slow  # a compiler and some forty processes
+
 _MAPPED = """
 import json, re
 from pathlib import Path

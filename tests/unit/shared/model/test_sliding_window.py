@@ -82,6 +82,7 @@ def test_drafts_that_are_taken_back_leave_no_trace(length: int, unified: bool, f
     assert np.array_equal(found[0], found[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", range(246, 258))
 def test_drafts_that_are_taken_back_across_the_end_of_the_cells_are_forgotten(length: int, model: Model) -> None:
     """The cells that follow may then be others, so the sums are the same but for their order."""
@@ -93,6 +94,7 @@ def test_drafts_that_are_taken_back_across_the_end_of_the_cells_are_forgotten(le
     np.testing.assert_allclose(found, fresh(model, TEXT[: length + 4]), atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unified", "full"), LAYOUTS, ids=NAMES)
 def test_whatever_is_taken_back_the_next_token_sees_its_whole_window(unified: bool, full: bool, model: Model) -> None:
     """Four sequences share the cells and are cut anywhere; what can be continued gives the logits of a fresh start."""

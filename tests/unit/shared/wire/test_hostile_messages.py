@@ -91,6 +91,7 @@ def proposals(draw: st.DrawFn) -> Proposal:
     return codec.decode_reply(codec.encode(made))  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 @settings(max_examples=few(60))
 @given(data=st.data(), insists=st.booleans())
 def test_whatever_drafters_say_the_answer_is_the_plain_one_and_nothing_grows(
