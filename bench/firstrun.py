@@ -81,7 +81,9 @@ class Asker:
         self._thread.join(35)
 
 
-def measure(apart_ms: float, by: str, draft_model: str = "default", restart: bool = False) -> Measured:
+def measure(
+    apart_ms: float, by: str, draft_model: str = "default", restart: bool = False, target_model: str = "default"
+) -> Measured:
     """One run. Raises `NotPermittedError` or `TooSlowError`."""
     measured = Measured(apart_ms, by)
     plain = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
@@ -89,7 +91,7 @@ def measure(apart_ms: float, by: str, draft_model: str = "default", restart: boo
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-firstrun-")))
         first, second = stack.enter_context(machines(apart_ms))
         environment = {**plain, "XDG_STATE_HOME": str(folder)}
-        up = _up(stack, first, environment)
+        up = _up(stack, first, target_model, environment)
         asker = _asker(stack, first, up)
         command = up.line("on a spare machine: draftmesh ").split()
         token = command[1].removeprefix("redis://drafter:").partition("@")[0]
@@ -102,7 +104,7 @@ def measure(apart_ms: float, by: str, draft_model: str = "default", restart: boo
         if restart:
             asker.stop()
             up.interrupt()
-            up = _up(stack, first, environment)
+            up = _up(stack, first, target_model, environment)
             up.line("on a spare machine: ")
             began = time.monotonic() - joined.began
             asker = _asker(stack, first, up)
@@ -119,8 +121,8 @@ def _typed(stack: ExitStack, machine: str, arguments: Sequence[str], environment
     return program
 
 
-def _up(stack: ExitStack, machine: str, environment: Mapping[str, str]) -> TimedProgram:
-    options = ("--lan", "--target-model", "default", "--threads", "1", "--ctx", "512", "--parallel", "2")
+def _up(stack: ExitStack, machine: str, target_model: str, environment: Mapping[str, str]) -> TimedProgram:
+    options = ("--lan", "--target-model", target_model, "--threads", "1", "--ctx", "512", "--parallel", "2")
     return _typed(stack, machine, ("up", *options), environment)
 
 

@@ -11,7 +11,7 @@ from tests.chaos.client import STUCK_S, Clients
 from tests.chaos.faults import schedule, strike
 from tests.chaos.fleet import START_S, Fleet
 from tests.chaos.questions import questions, references
-from tests.chaos.records import Ending, Fault, Request
+from tests.chaos.records import Ending, Fault, Kind, Request
 from tests.chaos.verdict import deaths, faulty
 
 _SETTLED_S: Final = 15.0  # after the last request: for jobs that nobody reads, whose cancel was lost
@@ -23,7 +23,7 @@ class Plan:
 
     target: Path
     draft: Path  # another quantisation of the target
-    seconds: float  # of faults
+    seconds: float  # of faults, and until every kind has struck
     seed: int
     clients: int = 20
     questions: int = 24
@@ -73,7 +73,8 @@ async def _trouble(
     faults: list[Fault] = []
     for number, (kind, peace_s) in enumerate(schedule(plan.seed)):
         await asyncio.sleep(peace_s)
-        if clock() >= end or asking.done():
+        struck = {fault.kind for fault in faults}
+        if (clock() >= end and struck == set(Kind)) or asking.done():
             return faults
         fault = await strike(kind, fleet, random.Random(f"{plan.seed}-{number}"))
         faults.append(fault)

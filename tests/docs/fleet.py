@@ -1,4 +1,4 @@
-"""The small fleet that documented commands run against: one `draftmesh up` on free ports with the default model."""
+"""The small fleet that documented commands run against: one `draftmesh up` on free ports with a shallow model."""
 
 import os
 import signal
@@ -15,8 +15,10 @@ from typing import Final
 
 from services.launcher.fleet.ports import claim_embedded
 from shared.folders import cache_folder
+from shared.model import model_source
 from tests.docs.blocks import ROOT
 from tests.patience import PROCESS_S
+from tests.shallow import shallow
 
 _START_S: Final = 150.0  # a busy machine that measures what rows cost for the first time
 _RUN_S: Final = PROCESS_S
@@ -78,7 +80,9 @@ def walker(folder: Path) -> Iterator[Walker]:
     }
     rewritten = {".venv/bin/": "", "127.0.0.1:7071": f"127.0.0.1:{gateway}", "127.0.0.1:7072": f"127.0.0.1:{redis}"}
     log = folder / "up.log"
-    words = [str(tools / "draftmesh"), "up", "--port", str(gateway), "--redis-port", str(redis), "--redis", "", *_SMALL]
+    model = shallow(model_source.resolve("default"), layers=6)
+    words = [str(tools / "draftmesh"), "up", "--port", str(gateway), "--redis-port", str(redis), "--redis", ""]
+    words += ["--target-model", str(model), *_SMALL]
     with log.open("wb") as output:
         up = subprocess.Popen(words, env=environment, stdout=output, stderr=output)
     try:

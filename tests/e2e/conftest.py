@@ -1,4 +1,8 @@
-"""The real model as target and, re-quantised, as drafters."""
+"""The real model as target and, re-quantised, as drafters; whole, and with its first layers only.
+
+A fraction of the layers is enough for all that holds for any weights: answers that are compared with those of a plain
+loop over the same file. The whole model is for what needs answers that make sense or end, and for one proof of each.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +18,19 @@ from shared.model.llama.vocabulary import Vocabulary
 from shared.settings import options
 from shared.settings.verifier_options import TargetOptions, VerifierOptions
 from tests.requantised import requantised
+from tests.shallow import shallow
 
 
 @pytest.fixture(scope="session")
-def drafts(model_path: Path) -> dict[str, Path]:
-    """Copies of the target in 8 and 4 bits, kept in the cache between runs."""
-    return {quant: requantised(model_path, quant) for quant in ("Q8_0", "Q4_0")}
+def shallow_path(model_path: Path) -> Path:
+    """The real model with 6 of its 30 layers."""
+    return shallow(model_path, layers=6)
+
+
+@pytest.fixture(scope="session")
+def drafts(shallow_path: Path) -> dict[str, Path]:
+    """Copies of the shallow model in 8 and 4 bits, kept in the cache between runs."""
+    return {quant: requantised(shallow_path, quant) for quant in ("Q8_0", "Q4_0")}
 
 
 def loaded(path: Path, exactness: options.Exactness) -> Iterator[LoadedTarget]:
@@ -31,20 +42,28 @@ def loaded(path: Path, exactness: options.Exactness) -> Iterator[LoadedTarget]:
 
 
 @pytest.fixture(scope="session")
-def strict_target(model_path: Path) -> Iterator[LoadedTarget]:
-    """The target under strict exactness, for eight requests at once."""
+def whole_target(model_path: Path) -> Iterator[LoadedTarget]:
+    """The whole model under strict exactness, for eight requests at once."""
     yield from loaded(model_path, options.Exactness.AUTO)
 
 
 @pytest.fixture(scope="session")
-def law_target(model_path: Path) -> Iterator[LoadedTarget]:
-    """The same under exactness in law."""
-    yield from loaded(model_path, options.Exactness.LAW)
+def strict_target(shallow_path: Path) -> Iterator[LoadedTarget]:
+    """The shallow model under strict exactness, for eight requests at once."""
+    yield from loaded(shallow_path, options.Exactness.AUTO)
 
 
 @pytest.fixture(scope="session")
-def vocabulary(strict_target: LoadedTarget) -> Vocabulary:
-    return strict_target.model.vocabulary
+def law_target(shallow_path: Path) -> Iterator[LoadedTarget]:
+    """The same under exactness in law."""
+    yield from loaded(shallow_path, options.Exactness.LAW)
+
+
+@pytest.fixture(scope="session")
+def vocabulary(model_path: Path) -> Iterator[Vocabulary]:
+    model = Model(model_path, vocab_only=True)
+    yield model.vocabulary
+    model.close()
 
 
 class DraftModel:

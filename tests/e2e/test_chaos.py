@@ -1,4 +1,4 @@
-"""A minute of `make chaos`: every kind of fault on real processes, and nothing lost, doubled, stuck or left over."""
+"""The shortest `make chaos`: every kind of fault on real processes, and nothing lost, doubled, stuck or left over."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from tests.chaos.run import Plan, run
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 
-async def test_a_minute_of_every_fault_breaks_no_promise(
-    model_path: Path, drafts: dict[str, Path], tmp_path: Path
+async def test_one_fault_of_every_kind_breaks_no_promise(
+    shallow_path: Path, drafts: dict[str, Path], tmp_path: Path
 ) -> None:
-    plan = Plan(target=model_path, draft=drafts["Q8_0"], seconds=60, seed=3, clients=8, questions=8)
+    plan = Plan(target=shallow_path, draft=drafts["Q8_0"], seconds=0, seed=3, clients=8, questions=8)
     seen = await run(plan, tmp_path, print)
     print(summary(seen))
     assert seen.violations == []

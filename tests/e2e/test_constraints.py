@@ -83,11 +83,11 @@ async def test_an_answer_matches_what_was_asked_and_is_the_same_with_and_without
     name: str,
     valkey: Broker,
     valkey_url: str,
-    strict_target: LoadedTarget,
+    whole_target: LoadedTarget,
     model_path: Path,
     vocabulary: Vocabulary,
 ) -> None:
-    async with verifier(valkey_url, strict_target), client(valkey_url, model_path) as one:
+    async with verifier(valkey_url, whole_target), client(valkey_url, model_path) as one:
         jobs = [await job(one, vocabulary, CASES[name], law) for law in LAWS]
         plain = [
             await one.ask(msgspec.structs.replace(job, request_id=job.request_id + "-off", speculation=Speculation.OFF))

@@ -101,9 +101,9 @@ def cases(vocabulary: Vocabulary) -> list[Case]:
 
 
 @pytest.fixture(scope="session")
-def references(model_path: Path, cases: list[Case]) -> Iterator[list[Reference]]:
+def references(shallow_path: Path, cases: list[Case]) -> Iterator[list[Reference]]:
     """What a plain llama-cpp-python loop says."""
-    loop = PlainLoop(model_path)
+    loop = PlainLoop(shallow_path)
     yield [loop.answer(case.prompt, case.parameters, case.tokens) for case in cases]
     loop.close()
 
@@ -170,7 +170,7 @@ async def test_every_drafter_gives_the_plain_answer(
     valkey: Broker,
     valkey_url: str,
     strict_target: LoadedTarget,
-    model_path: Path,
+    shallow_path: Path,
     cases: list[Case],
     references: list[Reference],
     make: Callable[[str], tuple[str, Callable[[], object]]],
@@ -182,7 +182,7 @@ async def test_every_drafter_gives_the_plain_answer(
     kinds = DRAFTERS[drafters]
     number = list(DRAFTERS).index(drafters)
     third, half = slice(number % 3, None, 3), slice(number % 2, None, 2)
-    async with stack(valkey_url, strict_target, model_path, *map(make, kinds)) as one:
+    async with stack(valkey_url, strict_target, shallow_path, *map(make, kinds)) as one:
         alone, sources, accepted = await answers(one, cases[third], at_once=1)
         together, _, _ = await answers(one, cases[half], at_once=8, cache_prompt=False)
         reused, _, _ = await answers(one, cases[third][::-1], at_once=8, cache_prompt=True)
@@ -198,7 +198,7 @@ async def test_a_drafter_killed_half_way_changes_nothing(
     valkey: Broker,
     valkey_url: str,
     strict_target: LoadedTarget,
-    model_path: Path,
+    shallow_path: Path,
     drafts: dict[str, Path],
     cases: list[Case],
     references: list[Reference],
@@ -206,7 +206,7 @@ async def test_a_drafter_killed_half_way_changes_nothing(
     processes = Processes(valkey_url)
     victim = processes.start("drafter", "--draft-model", str(drafts["Q8_0"]), "--threads", "1", "--name", "victim")
     try:
-        async with verifier(valkey_url, strict_target), client(valkey_url, model_path) as one:
+        async with verifier(valkey_url, strict_target), client(valkey_url, shallow_path) as one:
             await one.cards(2)
             half = len(cases) // 2
             first, sources, accepted = await answers(one, cases[:half], at_once=4)
@@ -225,7 +225,7 @@ async def test_in_law_answers_differ_only_where_the_draw_was_a_close_call(
     valkey: Broker,
     valkey_url: str,
     law_target: LoadedTarget,
-    model_path: Path,
+    shallow_path: Path,
     cases: list[Case],
     make: Callable[[str], tuple[str, Callable[[], object]]],
     record_property: Callable[[str, object], None],
@@ -238,10 +238,10 @@ async def test_in_law_answers_differ_only_where_the_draw_was_a_close_call(
     assert law_target.level == "law"
     noise = measure_exactness(law_target.context, law_target.model.vocabulary.tokenize(PROBE_TEXT)).noise
     whole = [replace(case, parameters=msgspec.structs.replace(case.parameters, top_p=1.0, top_k=0)) for case in cases]
-    loop = PlainLoop(model_path, exact=False)
+    loop = PlainLoop(shallow_path, exact=False)
     expected = [loop.answer(case.prompt, case.parameters, case.tokens) for case in whole]
     loop.close()
-    async with stack(valkey_url, law_target, model_path, make("Q8_0"), make("lookup")) as one:
+    async with stack(valkey_url, law_target, shallow_path, make("Q8_0"), make("lookup")) as one:
         found, _, accepted = await answers(one, whole, at_once=4)
     assert accepted > 0
     different = 0
@@ -264,12 +264,12 @@ async def test_requests_that_are_not_to_speculate_do_not(
     valkey: Broker,
     valkey_url: str,
     strict_target: LoadedTarget,
-    model_path: Path,
+    shallow_path: Path,
     cases: list[Case],
     references: list[Reference],
     make: Callable[[str], tuple[str, Callable[[], object]]],
 ) -> None:
-    async with stack(valkey_url, strict_target, model_path, make("lookup")) as one:
+    async with stack(valkey_url, strict_target, shallow_path, make("lookup")) as one:
         for case, reference in list(zip(cases, references, strict=True))[:6]:
             answer = await one.ask(one.job(case.prompt, case.parameters, case.tokens, speculation=Speculation.OFF))
             assert answer.tokens == reference.tokens

@@ -1,6 +1,7 @@
 """A second machine, over a network, joins by address or by zeroconf, helps, stays over a restart, and leaves."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +28,9 @@ def namespaces() -> set[str]:
 
 @pytest.mark.usefixtures("network")
 @pytest.mark.parametrize(("apart_ms", "by", "restart"), [(1.0, "zeroconf", False), (20.0, "address", True)])
-def test_a_second_machine_joins_helps_and_leaves(apart_ms: float, by: str, restart: bool) -> None:
+def test_a_second_machine_joins_helps_and_leaves(apart_ms: float, by: str, restart: bool, shallow_path: Path) -> None:
     before = namespaces()
-    measured = measure(apart_ms, by, restart=restart)
+    measured = measure(apart_ms, by, str(shallow_path), restart, str(shallow_path))
     told = [line for _, line in measured.lines]
     assert answered_ms(measured) >= apart_ms
     assert any(line.startswith("vocabulary matches ") and line.endswith("(49,152 tokens)") for line in told)

@@ -36,6 +36,7 @@ from tests.service.scripted import speaking
 SCHEMA: Final = schemathesis.openapi.from_dict(document(ROUTES, "0"))
 CHECKS: Final = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 TIMEOUT_S: Final = 10
+CHAT: Final = "/v1/chat/completions"
 # The paths of a route have one handler: one path of each is enough.
 OPERATIONS: Final = [
     (route.method, route.paths[0].replace(":.+", ""), mode)
@@ -94,8 +95,11 @@ def answers(gateway: str, session: requests.Session, path: str, bodies: Iterable
     return wrong
 
 
-@pytest.mark.parametrize("route", POSTS, ids=lambda route: route.paths[0])
+@pytest.mark.parametrize(
+    "route", [route for route in POSTS if CHAT not in route.paths], ids=lambda route: route.paths[0]
+)
 def test_hostile_bodies_are_answered(gateway: str, session: requests.Session, route: Route) -> None:
+    """On every route but `CHAT`, which the next test asks twice."""
     assert answers(gateway, session, route.paths[0], hostile.bodies()) == []
 
 
@@ -106,10 +110,10 @@ def test_hostile_bodies_leave_nothing_behind(gateway: str, session: requests.Ses
             waiting = sum(client.zcard(name) for name in names if b":admitted:" in name)
             return waiting, [name for name in names if client.pttl(name) < 0]
 
-    assert answers(gateway, session, "/v1/chat/completions", hostile.bodies()) == []
+    assert answers(gateway, session, CHAT, hostile.bodies()) == []
     assert left() == (0, [])
     tasks, objects = len(threading.enumerate()), _objects()
-    assert answers(gateway, session, "/v1/chat/completions", hostile.bodies()) == []
+    assert answers(gateway, session, CHAT, hostile.bodies()) == []
     assert left() == (0, [])
     assert len(threading.enumerate()) <= tasks
     assert _objects() < objects * 1.02 + 5_000

@@ -8,15 +8,13 @@ import os
 import re
 import shutil
 import signal
-import sys
 import tarfile
 import zipfile
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,6 +22,8 @@ from aiohttp import web
 
 from services.launcher.backends.catalogue import Package, Prebuilt
 from shared.settings import settings_file
+from tests import commands
+from tests.commands import Command, Done
 from tests.patience import PROCESS_S
 from tests.service.fake_hub import FakeHub, Served
 from tests.stub import building, command
@@ -32,14 +32,6 @@ _TARBALL = "stub-1.0.tgz"
 _WHEEL = "stub_runtime-2.0-py3-none-any.whl"
 _PADDING = 3 << 20  # so that a download can be cut
 _STORE = "registry/files"  # the fake hub's repository that holds the packages' bytes
-
-
-class Done(NamedTuple):
-    """How a command ended and what it said."""
-
-    code: int
-    output: str
-    errors: str
 
 
 @dataclass
@@ -69,32 +61,22 @@ class Machine:
         package = replace(stub_package(data), **changes)
         self.backend = replace(self.backend, packages=(package, *self.backend.packages[1:]))
 
-    async def start(self, *arguments: str, **more: str) -> Process:
+    async def start(self, *arguments: str, **more: str) -> Command:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("DRAFTMESH_", "HF_"))}
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.stub.command", *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            cwd=Path(__file__).parents[3],
-            env={
-                **clean,
-                command.VARIABLE: msgspec.json.encode((self.backend,)).decode(),
-                "XDG_DATA_HOME": str(self.home / "data"),
-                "DRAFTMESH_CACHE": str(self.home / "cache"),
-                settings_file.VARIABLE: settings_file.OFF,
-                "COLUMNS": "200",
-                **self.environment,
-                **more,
-            },
-        )
+        environment = {
+            **clean,
+            command.VARIABLE: msgspec.json.encode((self.backend,)).decode(),
+            "XDG_DATA_HOME": str(self.home / "data"),
+            "DRAFTMESH_CACHE": str(self.home / "cache"),
+            settings_file.VARIABLE: settings_file.OFF,
+            "COLUMNS": "200",
+            **self.environment,
+            **more,
+        }
+        return await commands.start(command.main, arguments, environment)
 
     async def run(self, *arguments: str, **more: str) -> Done:
-        process = await self.start(*arguments, **more)
-        async with asyncio.timeout(PROCESS_S):
-            output, errors = await process.communicate()
-        assert process.returncode is not None
-        return Done(process.returncode, output.decode(), errors.decode())
+        return await (await self.start(*arguments, **more)).end()
 
 
 @pytest.fixture(scope="module")
@@ -226,14 +208,13 @@ async def test_stopped_while_fetching_it_goes_on_from_there(machine: Machine, nu
     async with asyncio.timeout(PROCESS_S):
         await machine.storage.stalled.wait()
         # What was sent may still be on its way into the file.
-        assert process.stderr is not None
-        while not re.search(rb"1\.[1-9] MB of \d", line := await process.stderr.readline()):
+        while not re.search(rb"1\.[1-9] MB of \d", line := await process.errors.readline()):
             assert line, "the command has ended"
-        process.send_signal(number)
-        _, errors = await process.communicate()
+    process.send_signal(number)
+    stopped = await process.end()
     if number == signal.SIGINT:
-        assert process.returncode == 130
-        assert b"stopped; nothing was installed; the downloaded part is kept" in errors
+        assert stopped.code == 130
+        assert "stopped; nothing was installed; the downloaded part is kept" in stopped.errors
     assert machine.installed() == [".lock"]
     kept = machine.downloads()[f"{_TARBALL}.incomplete"]
     assert kept > 1_000_000

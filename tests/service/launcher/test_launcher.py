@@ -19,9 +19,10 @@ import redis
 import yaml
 
 from shared.fleet.registry import Registry
-from shared.model import model_source
 from shared.wire.broker import connect
 from shared.wire.messages import Card, DrafterCard, VerifierCard
+from tests import tiny_models
+from tests.command_lines import launch_in
 from tests.patience import LOADING_S, PROCESS_S
 from tests.ports import free_port
 from tests.processes import children, runs
@@ -93,7 +94,7 @@ def free_port_for(part: str) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for orphans in /proc")
 def test_up_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    options = ("up", "--port", "0", "--redis-port", "0", "--parallel", "2", "--ctx", "512")
+    options = ("up", "--port", "0", "--redis-port", "0", "--parallel", "2", "--ctx", "512", "--threads", "1")
     with draftmesh(*options, environment=clean_environment(), log=log) as process:
         assert process.stdout is not None
         ready, request = process.stdout.readline(), process.stdout.readline()
@@ -121,27 +122,24 @@ def finds_the_fleet_without_being_told(url: str) -> None:
 
 
 def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-P", "-m", "services.launcher", *arguments]
-    return subprocess.run(
-        command, env=clean_environment(), capture_output=True, text=True, timeout=PROCESS_S, check=False
-    )
+    return launch_in(clean_environment(), *arguments)
 
 
 def test_up_serves_several_models_with_the_same_drafters(tmp_path: Path) -> None:
+    own = tiny_models.write(tmp_path / "own.gguf")
     twin = tmp_path / "twin.gguf"
-    twin.symlink_to(model_source.resolve("default"))
+    twin.symlink_to(own)
     log = tmp_path / "log"
     ports = ("--port", "0", "--redis-port", str(port := free_port()), "--parallel", "2", "--ctx", "512")
-    targets = ("--target-model", str(twin), "--target-model", "default", "--alias", "fast=default")
+    targets = ("--target-model", str(twin), "--target-model", str(own), "--alias", "fast=own")
     with draftmesh(
-        "up", *ports, *targets, "--draft-model", "default", environment=clean_environment(), log=log
+        "up", *ports, *targets, "--draft-model", str(own), environment=clean_environment(), log=log
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("draftmesh is ready: "), log.read_text()[-2000:]
         request = process.stdout.readline()
-        own = model_source.model_name(model_source.resolve("default"))
         assert '"model": "twin"' in request
-        assert process.stdout.readline() == f"served: twin (also default), {own} (also fast)\n"
+        assert process.stdout.readline() == "served: twin (also default), own (also fast)\n"
         url = f"redis://127.0.0.1:{port}/0"
         until(lambda: len([card for card in cards(url) if isinstance(card, DrafterCard)]) == 2, process, log)
         assert answer(request, speculative=True) == answer(request, speculative=True, model="fast") != ""
@@ -149,9 +147,9 @@ def test_up_serves_several_models_with_the_same_drafters(tmp_path: Path) -> None
 
         def both_are_helped() -> bool:
             found = helped(url, drafter)
-            for model in {"twin", own} - found:  # a drafter may be too late for one short answer
+            for model in {"twin", "own"} - found:  # a drafter may be too late for one short answer
                 answer(request, speculative=True, model=model)
-            return found == {"twin", own}
+            return found == {"twin", "own"}
 
         until(both_are_helped, process, log)
         process.send_signal(signal.SIGINT)

@@ -5,31 +5,23 @@ import json
 import os
 import re
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from services.launcher import cli
 from shared.model import model_source
 from shared.model.hub import HuggingFace
-from tests import tiny_gguf
+from tests import commands, tiny_gguf
+from tests.commands import Command, Done
 from tests.patience import PROCESS_S
 from tests.service.fake_hub import FakeHub, Served, model_bytes
 
 SIZE = 3 << 20
 BIG = model_bytes(SIZE)
-
-
-class Done(NamedTuple):
-    """How a command ended and what it said."""
-
-    code: int
-    output: str
-    errors: str
 
 
 @dataclass(frozen=True)
@@ -39,30 +31,21 @@ class Machine:
     hub: FakeHub
     home: Path
 
-    async def start(self, *arguments: str, **more: str) -> Process:
+    async def start(self, *arguments: str, **more: str) -> Command:
         """Start `draftmesh` with `arguments`, and `more` in its environment."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("DRAFTMESH_", "HF_"))}
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "services.launcher", *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            env={
-                **clean,
-                "HF_ENDPOINT": self.hub.url,
-                "HF_HOME": str(self.home / "hf"),
-                "DRAFTMESH_CACHE": str(self.home / "draftmesh"),
-                "COLUMNS": "200",
-                **more,
-            },
-        )
+        environment = {
+            **clean,
+            "HF_ENDPOINT": self.hub.url,
+            "HF_HOME": str(self.home / "hf"),
+            "DRAFTMESH_CACHE": str(self.home / "draftmesh"),
+            "COLUMNS": "200",
+            **more,
+        }
+        return await commands.start(cli.main, arguments, environment)
 
     async def run(self, *arguments: str, **more: str) -> Done:
-        process = await self.start(*arguments, **more)
-        async with asyncio.timeout(PROCESS_S):
-            output, errors = await process.communicate()
-        assert process.returncode is not None
-        return Done(process.returncode, output.decode(), errors.decode())
+        return await (await self.start(*arguments, **more)).end()
 
     async def models(self, *arguments: str) -> dict[str, Any]:
         """What `models --json` lists, by name."""
@@ -131,13 +114,12 @@ async def test_ctrl_c_keeps_what_has_come_and_the_next_pull_goes_on(machine: Mac
     async with asyncio.timeout(PROCESS_S):
         await machine.hub.stalled.wait()
         # What the hub has sent may still be on its way into the file.
-        assert process.stderr is not None
-        while not re.search(rb"(1\.[1-9]|2\.0) MB of 3\.1 MB", line := await process.stderr.readline()):
+        while not re.search(rb"(1\.[1-9]|2\.0) MB of 3\.1 MB", line := await process.errors.readline()):
             assert line, "the pull has ended"
-        process.send_signal(signal.SIGINT)
-        _, errors = await process.communicate()
-    assert process.returncode == 130
-    assert b"the same command continues" in errors
+    process.send_signal(signal.SIGINT)
+    stopped = await process.end()
+    assert stopped.code == 130
+    assert "the same command continues" in stopped.errors
     (kept,) = machine.sizes("*.incomplete")
     assert kept > 1_000_000
     machine.hub.stall_after = None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.settings import settings_file
+from tests import tiny_models
 from tests.processes import children
 from tests.service.launcher.test_launcher import clean_environment, draftmesh
 
@@ -35,7 +36,8 @@ lease = 7
 def test_up_starts_what_setup_wrote_and_the_user_added(tmp_path: Path) -> None:
     file, log = tmp_path / settings_file.NAME, tmp_path / "log"
     environment = clean_environment() | {"DRAFTMESH_PARALLEL": "2"}
-    arguments = ("setup", "--no-probe", "--target-model", "default", "--output", str(file))
+    model = tiny_models.write(tmp_path / "tiny.gguf")
+    arguments = ("setup", "--no-probe", "--target-model", str(model), "--output", str(file))
     with draftmesh(*arguments, environment=environment, log=log) as process:
         assert process.wait(60) == 0, log.read_text()
     file.write_text(file.read_text() + OWN)
