@@ -88,9 +88,6 @@ $(VULKAN): $(STAMP)
 WORKERS := 2
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Tests start hundreds of processes. Where this is set, each of them would compile all that it imports.
-test test-devices check soak: export PYTHONDONTWRITEBYTECODE :=
-
 test: lint axe vulkan ## everything: lint and all tests
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
