@@ -140,11 +140,12 @@ def _adjusted(logits: Logits, sampling: Sampling, history: History | None) -> Lo
 
 def _allowed(logits: Logits, banned: Sequence[int], mask: Mask | None) -> Logits:
     """The logits with minus infinity for what the mask or a ban excludes."""
-    if banned:
-        left = np.ones(logits.size, np.bool_) if mask is None else mask.copy()
-        left[[token for token in banned if token < logits.size]] = False
-        mask = left if left.any() else mask
-    return logits if mask is None else np.where(mask, logits, -_INFINITY)
+    masked = logits if mask is None else np.where(mask, logits, -_INFINITY)
+    if not banned:
+        return masked
+    left = masked.copy()
+    left[[token for token in banned if token < logits.size]] = -_INFINITY
+    return left if left.max() > -_INFINITY else masked
 
 
 def _truncated(logits: Logits, sampling: Sampling) -> Ids | None:

@@ -80,7 +80,10 @@ def test_a_bomb_ends_at_the_bound() -> None:
 
 
 def test_a_window_larger_than_any_body_is_not_allocated() -> None:
-    options = {zstd.CompressionParameter.window_log: 27, zstd.CompressionParameter.content_size_flag: 0}
+    options: dict[int, int] = {
+        zstd.CompressionParameter.window_log: 27,
+        zstd.CompressionParameter.content_size_flag: 0,
+    }
     compressor = zstd.ZstdCompressor(options=options)
     huge = compressor.compress(bytes(10)) + compressor.flush()
     with pytest.raises(ApiError, match="not valid zstd"):
