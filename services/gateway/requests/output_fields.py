@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError, from_json
 from services.gateway.errors import invalid
 from services.gateway.requests.schemas import strict_fault, without_nulls
 from services.gateway.requests.types import Output
+from shared.law.grammar import MAX_GRAMMAR_BYTES
 
 S = TypeVar("S", str, list[str])
 ANY_OBJECT: Final = {"type": "object"}
@@ -18,6 +19,8 @@ ANY_OBJECT: Final = {"type": "object"}
 def _schema(value: object) -> object:
     if not isinstance(value, str):
         return without_nulls(value)
+    if len(value) > MAX_GRAMMAR_BYTES:
+        raise PydanticCustomError("schema", "may have at most {limit} characters", {"limit": MAX_GRAMMAR_BYTES})
     try:
         return without_nulls(from_json(value))
     except ValueError:

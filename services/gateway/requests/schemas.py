@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-SINGLES: Final = (
-    *("items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains"),
-    *("propertyNames", "not", "if", "then", "else"),
+MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+SINGLES: Final = frozenset(
+    {"items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains"}
+    | {"propertyNames", "not", "if", "then", "else"}
 )
 _VALUES: Final = frozenset({"const", "default", "example", "examples"})  # keywords for which null is a value
 
@@ -27,16 +27,14 @@ def mapped(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> Js
     def inner(part: Any) -> Any:
         return mapped(part, change) if isinstance(part, Mapping) else part
 
-    found = dict(schema)
-    for keyword in MAPS:
-        if isinstance(parts := found.get(keyword), Mapping):
-            found[keyword] = {name: inner(part) for name, part in parts.items()}
-    for keyword in LISTS:
-        if isinstance(parts := found.get(keyword), list):
-            found[keyword] = [inner(part) for part in parts]
-    for keyword in SINGLES:
-        if isinstance(part := found.get(keyword), Mapping):
-            found[keyword] = inner(part)
+    found: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if isinstance(value, Mapping) and keyword in MAPS:
+            found[keyword] = {name: inner(part) for name, part in value.items()}
+        elif isinstance(value, list) and keyword in LISTS:
+            found[keyword] = [inner(part) for part in value]
+        else:
+            found[keyword] = inner(value) if keyword in SINGLES else value
     return change(found)
 
 
@@ -50,8 +48,8 @@ def without_nulls(schema: object) -> object:
 
 def _present(node: JsonSchema) -> JsonSchema:
     found = {name: value for name, value in node.items() if value is not None or name in _VALUES}
-    for keyword in MAPS:
-        if isinstance(parts := found.get(keyword), Mapping):
+    for keyword in MAPS & found.keys():
+        if isinstance(parts := found[keyword], Mapping):
             found[keyword] = {name: {} if part is None else part for name, part in parts.items()}
     return found
 
@@ -96,13 +94,12 @@ def _objects(node: Any, path: Path) -> Iterator[tuple[Path, JsonSchema]]:
     kind = node.get("type")
     if kind == "object" or (isinstance(kind, list) and "object" in kind) or "properties" in node:
         yield path, node
-    for keyword in MAPS:
-        parts = node.get(keyword)
-        for name, part in parts.items() if isinstance(parts, Mapping) else ():
-            yield from _objects(part, (*path, keyword, name))
-    for keyword in LISTS:
-        several = node.get(keyword)
-        for index, part in enumerate(several if isinstance(several, list) else ()):
-            yield from _objects(part, (*path, keyword, str(index)))
-    for keyword in SINGLES:
-        yield from _objects(node.get(keyword), (*path, keyword))
+    for keyword, value in node.items():
+        if isinstance(value, Mapping) and keyword in MAPS:
+            for name, part in value.items():
+                yield from _objects(part, (*path, keyword, name))
+        elif isinstance(value, list) and keyword in LISTS:
+            for index, part in enumerate(value):
+                yield from _objects(part, (*path, keyword, str(index)))
+        elif keyword in SINGLES:
+            yield from _objects(value, (*path, keyword))
