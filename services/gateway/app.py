@@ -17,6 +17,7 @@ from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, unav
 from services.gateway.http.error_shapes import shape
 from services.gateway.http.gateway import ANSWER_ID, CALLER, DOCUMENT, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.http.openapi import document
+from services.gateway.http.paths import TidiedPaths, tidy
 from services.gateway.table import ROUTES
 from shared.wire.broker import DISCONNECTED
 
@@ -37,7 +38,7 @@ _CORS_PREFIXES: Final = ("anthropic-", "openai-", "x-stainless-")
 _OPEN: Final = frozenset(path for route in ROUTES if route.open for path in route.paths)  # probes carry no key
 _SOUND_ID: Final = re.compile("[A-Za-z0-9_-]{1,64}")  # what is safe to log, to echo and to put into a URL
 _EXPOSED: Final = "x-request-id, request-id, x-draftmesh-warning, retry-after, retry-after-ms"
-_SENTENCES: Final = {404: "There is no such route.", 405: "This route does not take that method."}
+_SHOWN: Final = 200  # characters shown of a path
 
 
 def build(gateway: Gateway) -> web.Application:
@@ -51,6 +52,7 @@ def build(gateway: Gateway) -> web.Application:
             app.router.add_route(route.method, path, route.handler)
             if route.method == "GET":
                 app.router.add_head(path, route.handler)
+    app.router.register_resource(TidiedPaths(app.router))
     return app
 
 
@@ -76,9 +78,7 @@ async def _catch(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        sentence = _SENTENCES.get(error.status, error.reason)
-        codes = {404: "not_found", 405: "method_not_allowed"}
-        failure = ApiError(error.status, sentence, code=codes.get(error.status))
+        failure = _refusal(error, request)
     except (RedisError, *DISCONNECTED):
         failure = unavailable(REDIS_DOWN)
     except Exception:
@@ -87,12 +87,24 @@ async def _catch(request: web.Request, handler: Handler) -> web.StreamResponse:
     return _response(failure, request)
 
 
+def _refusal(error: web.HTTPException, request: web.Request) -> ApiError:
+    """aiohttp's refusal in our words. The path tells a client which part of its base address is wrong."""
+    path = request.path[:_SHOWN]
+    match error:
+        case web.HTTPNotFound():
+            return ApiError(404, f"There is no '{path}' here.", code="not_found")
+        case web.HTTPMethodNotAllowed():
+            methods = ", ".join(sorted(error.allowed_methods))
+            return ApiError(405, f"'{path}' takes {methods}, not {error.method}.", code="method_not_allowed")
+    return ApiError(error.status, error.reason)
+
+
 def _response(error: ApiError, request: web.Request) -> web.Response:
     headers = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))
         headers["retry-after-ms"] = str(int(error.retry_after_s * 1000))
-    status, body = shape(error, request.path, request[REQUEST_ID])
+    status, body = shape(error, tidy(request.path), request[REQUEST_ID])
     return web.json_response(body, status=status, headers=headers)
 
 
@@ -114,8 +126,10 @@ async def _preflight(request: web.Request, handler: Handler) -> web.StreamRespon
 
 @web.middleware
 async def _authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    guard = request.app[GATEWAY].guard
+    guard.admit(request.headers)
     if not _is_open(request):
-        request[CALLER] = request.app[GATEWAY].guard.check(request.headers)
+        request[CALLER] = guard.check(request.headers)
     return await handler(request)
 
 

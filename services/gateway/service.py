@@ -176,7 +176,10 @@ def _assemble(
 
 @asynccontextmanager
 async def _listen(settings: GatewaySettings, gateway: Gateway) -> AsyncIterator[str]:
-    runner = web.AppRunner(build(gateway), handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_S)
+    # aiohttp would decode bodies before any handler runs, and answer one that it cannot decode with a line of text.
+    runner = web.AppRunner(
+        build(gateway), handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_S, auto_decompress=False
+    )
     await runner.setup()
     try:
         try:

@@ -7,8 +7,8 @@ from services.gateway.dialects.chat.request import ChatRequest, parse_chat
 from services.gateway.dialects.completions.answer import CompletionAnswer
 from services.gateway.dialects.completions.request import CompletionRequest, parse_completion
 from services.gateway.dialects.counting import token_count
-from services.gateway.dialects.messages.answer import messages_exchange
-from services.gateway.dialects.messages.request import MessagesRequest
+from services.gateway.dialects.messages.answer import counted_exchange, messages_exchange
+from services.gateway.dialects.messages.request import MessagesPrompt, MessagesRequest
 from services.gateway.dialects.ollama import routes as ollama_routes
 from services.gateway.dialects.ollama.exchange import NDJSON, chat_exchange, generate_exchange, ollama_endpoint
 from services.gateway.dialects.ollama.models import ShownModel
@@ -47,8 +47,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     post(ollama_endpoint(generate_exchange), GenerateBody, "Ollama's generate", "/api/generate", **_OLLAMA_STREAM),
     # What prompts would take, and stored responses
     post(
-        token_count(MESSAGES),
-        MessagesRequest,
+        token_count(Dialect(counted_exchange)),
+        MessagesPrompt,
         "How many tokens the prompt of a Messages request has",
         *both("/messages/count_tokens"),
     ),

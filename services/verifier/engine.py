@@ -39,7 +39,7 @@ PROBE_ROUNDS: Final = 8
 
 def _tokens(job: Job, output: Sequence[int]) -> Iterator[Sequence[int]]:
     """All token ids in a request."""
-    yield from (job.prompt, output, [token for token, _ in job.sampling.logit_bias])
+    yield from (job.prompt, output, [token for token, _ in job.sampling.logit_bias], job.sampling.banned)
     if job.thinking is not None:
         yield from (job.thinking.start, job.thinking.end, job.thinking.close)
 

@@ -19,6 +19,10 @@ from shared.law.sampling import Mask
 
 MAX_GRAMMAR_BYTES: Final = 1 << 20
 COMPILE_S: Final = 3.0  # ordinary grammars take milliseconds; one that takes this long may never end
+# The string formats of JSON Schema that llguidance enforces; it refuses schemas with others.
+FORMATS: Final = frozenset(
+    {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"}
+)
 STEPS_AHEAD: Final = 32  # forced tokens returned at once: as many as a round may take
 
 # Recursion over a chain of rules or references takes some 10 KB a link; pages of a stack count only once touched.

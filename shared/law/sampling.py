@@ -101,15 +101,14 @@ def is_greedy(sampling: Sampling) -> bool:
 def law(logits: Logits, sampling: Sampling, history: History | None = None, mask: Mask | None = None) -> Law:
     """The distribution of the next token given its float32 `logits` of shape [n_vocab].
 
-    A `mask` leaves only the ids where it is true, at least one; the rest have probability 0.
+    A `mask` leaves only the ids where it is true, at least one; the rest have probability 0, and so have banned ids
+    unless nothing else is left.
 
     Presence and frequency penalties count output tokens (OpenAI), the repetition penalty prompt and output (Keskar et
     al. 2019). Temperature 0 is a point mass on the largest logit, the lowest id on a tie, and so is one below 0.001,
     where float32 would overflow before it told the logits apart.
     """
-    logits = _adjusted(logits, sampling, history)
-    if mask is not None:
-        logits = np.where(mask, logits, -_INFINITY)
+    logits = _allowed(_adjusted(logits, sampling, history), sampling.banned, mask)
     if is_greedy(sampling):
         return Law(np.array([int(np.argmax(logits))]), np.zeros(1))
     ids = _truncated(logits, sampling)
@@ -137,6 +136,16 @@ def _adjusted(logits: Logits, sampling: Sampling, history: History | None) -> Lo
         counts = np.fromiter(history.output.values(), np.float32)
         logits[used] -= np.float32(sampling.presence_penalty) + np.float32(sampling.frequency_penalty) * counts
     return logits
+
+
+def _allowed(logits: Logits, banned: Sequence[int], mask: Mask | None) -> Logits:
+    """The logits with minus infinity for what the mask or a ban excludes."""
+    masked = logits if mask is None else np.where(mask, logits, -_INFINITY)
+    if not banned:
+        return masked
+    left = masked.copy()
+    left[[token for token in banned if token < logits.size]] = -_INFINITY
+    return left if left.max() > -_INFINITY else masked
 
 
 def _truncated(logits: Logits, sampling: Sampling) -> Ids | None:
@@ -260,7 +269,7 @@ def ranked(
     Returns fewer if the law leaves fewer.
     """
     if is_greedy(sampling):
-        logits = _adjusted(logits, sampling, history)
+        logits = _allowed(_adjusted(logits, sampling, history), sampling.banned, None)
         return [(int(token), float(logits[token])) for token in _top_k(logits, float(logits.max()), count)]
     found = law(logits, sampling, history)
     key = _key(sampling.seed, offset)

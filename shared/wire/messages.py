@@ -55,6 +55,7 @@ class Sampling(Struct, frozen=True, array_like=True, kw_only=True):
     frequency_penalty: Annotated[float, Meta(ge=-100.0, le=100.0)] = 0.0
     repetition_penalty: Annotated[float, Meta(ge=0.01, le=100.0)] = 1.0
     logit_bias: tuple[tuple[TokenId, Annotated[float, Meta(ge=-1000.0, le=1000.0)]], ...] = ()
+    banned: tuple[TokenId, ...] = ()  # never drawn, unless a mask leaves nothing else
 
 
 # ---------------------------------------------------------------- durable plane

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from services.gateway.errors import invalid
 from services.gateway.formats.format import callable_tools
-from services.gateway.formats.grammars import CODE, schema_fault
+from services.gateway.formats.grammars import CODE, enforceable_formats, schema_fault
 from services.gateway.formats.lark import json_value
 from services.gateway.formats.schema_faults import Fault, one_line
 from services.gateway.requests.types import Tool, ToolChoice
@@ -33,7 +33,8 @@ def enforceable_tools(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
 
 def _of_objects(tool: Tool) -> Tool:
     """Makes the schema require an object, which arguments always are."""
-    return Tool(name=tool.name, description=tool.description, parameters={**tool.parameters, **ANY_OBJECT})
+    parameters = {**enforceable_formats(tool.parameters), **ANY_OBJECT}
+    return Tool(name=tool.name, description=tool.description, parameters=parameters)
 
 
 def _free(tool: Tool, choice: ToolChoice) -> Tool:

@@ -13,8 +13,18 @@ from typing import Any, Final
 
 from services.gateway.errors import invalid
 from services.gateway.formats.schema_faults import Fault, find_fault, one_line
+from services.gateway.requests.schemas import JsonSchema, mapped
 from services.gateway.requests.types import Output
-from shared.law.grammar import GrammarError, Grammars, bounded, check_size, lark_of_gbnf, lark_of_regex, refusal
+from shared.law.grammar import (
+    FORMATS,
+    GrammarError,
+    Grammars,
+    bounded,
+    check_size,
+    lark_of_gbnf,
+    lark_of_regex,
+    refusal,
+)
 
 # One line, spaced as in most training text: a small model that may choose fills pages with white space, and forced
 # tokens cost no decode.
@@ -67,12 +77,24 @@ def _composed(lark: str, output: Mapping[str, Any] | None) -> str:
 def _definition(output: Output) -> dict[str, Any]:
     """An output as a separate grammar, so that its names cannot clash."""
     if not isinstance(output.source, str):
-        own = output.source.get("x-guidance")
+        schema = enforceable_formats(output.source)
+        own = schema.get("x-guidance")
         style = {**SPACING, **(own if isinstance(own, Mapping) else {})}
-        return {"json_schema": {**output.source, "x-guidance": style}}
+        return {"json_schema": {**schema, "x-guidance": style}}
     if output.kind == "regex":
         return {"lark_grammar": lark_of_regex(output.source)}
     return {"lark_grammar": lark_of_gbnf(output.source) if output.kind == "gbnf" else output.source}
+
+
+def enforceable_formats(schema: JsonSchema) -> JsonSchema:
+    """The schema without formats that no grammar knows: by JSON Schema's own words a format is only an annotation."""
+    return mapped(schema, _without_unknown_format)
+
+
+def _without_unknown_format(node: JsonSchema) -> JsonSchema:
+    name = node.get("format")
+    known = not isinstance(name, str) or name in FORMATS
+    return node if known else {keyword: value for keyword, value in node.items() if keyword != "format"}
 
 
 def schema_fault(schema: Mapping[str, Any]) -> Fault | None:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-Path = tuple[str, ...]  # steps from a schema's root
+from services.gateway.requests.schemas import LISTS, MAPS, Path
+
 Refusal = Callable[[Mapping[str, Any]], str]  # why a schema cannot be enforced; "" if it can
 
-_MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SINGLES: Final = ("items", "additionalProperties")
 _DEFINITIONS: Final = ("$defs", "definitions")
 _FEW: Final = 16  # parts to try one by one; of more parts, half are tried together
@@ -69,9 +68,9 @@ class _Search:
             yield target, found
         for keyword, value in node.items():
             parts: list[tuple[Path, object]] = []
-            if keyword in _MAPS and isinstance(value, Mapping):
+            if keyword in MAPS and isinstance(value, Mapping):
                 parts = [((keyword, name), part) for name, part in value.items()]
-            elif keyword in _LISTS and isinstance(value, list):
+            elif keyword in LISTS and isinstance(value, list):
                 parts = [((keyword, str(index)), part) for index, part in enumerate(value)]
             elif keyword in _SINGLES:
                 parts = [((keyword,), value)]

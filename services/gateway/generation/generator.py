@@ -21,7 +21,7 @@ from services.gateway.generation.preparation import Prepared
 from services.gateway.storage.follow import Feed, LogFollower, LogLost
 from shared.wire.broker import Broker
 from shared.wire.jobs import Admission, JobStore
-from shared.wire.messages import Finish, Job
+from shared.wire.messages import Chunk, Finish, Job
 from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
@@ -30,10 +30,11 @@ _GRACE_S: Final = 5.0  # the verifier ends a request at its deadline; this is fo
 
 
 class _Running:
-    """A choice with its job and the job's log."""
+    """A choice with its job and the job's log; `silent`: no token of it may be shown."""
 
-    def __init__(self, job: Job, choice: Choice, feed: Feed) -> None:
+    def __init__(self, job: Job, choice: Choice, feed: Feed, silent: bool) -> None:
         self.job = job
+        self._silent = silent
         self.choice = choice
         self.feed = feed
         self.over = False  # whether the job has ended or was cancelled
@@ -45,7 +46,7 @@ class _Running:
             while not self.choice.ended and (chunks := self.feed.take()):
                 for chunk in chunks:
                     self.over = chunk.finish is not Finish.NONE
-                    items += self.choice.take(chunk)
+                    items += self.choice.take(_silenced(chunk) if self._silent else chunk)
                     if self.choice.ended:
                         break
         except LogLost:
@@ -54,6 +55,14 @@ class _Running:
             logger.exception("choice_failed", job=self.job.request_id)
             items.append(ApiError(500, INTERNAL, kind=SERVER, code="internal_error"))
         return items
+
+
+def _silenced(chunk: Chunk) -> Chunk:
+    """The commit as if its tokens were beyond the limit."""
+    answered = chunk.finish in (Finish.STOP, Finish.LENGTH)
+    return Chunk(
+        tokens=(), finish=Finish.LENGTH if answered else chunk.finish, cached=chunk.cached, detail=chunk.detail
+    )
 
 
 class AnswerEvents:
@@ -67,7 +76,7 @@ class AnswerEvents:
         self._failure: ApiError | None = None
         self.model = prepared.model.name
         self._running = [
-            _Running(job, Choice(index, prepared.reading), follower.join(job.request_id, partial(self._stir, index)))
+            _Running(job, Choice(index, prepared.reading), self._follow(job, index), prepared.silent)
             for index, job in enumerate(prepared.jobs)
         ]
         self.open = len(self._running)
@@ -103,6 +112,9 @@ class AnswerEvents:
         for one in self._running:
             self._follower.leave(one.feed)
         await self._cancellations.finish([one.job for one in self._running if not one.over])
+
+    def _follow(self, job: Job, index: int) -> Feed:
+        return self._follower.join(job.request_id, partial(self._stir, index))
 
     def _sort(self, items: Sequence[Event | ApiError], events: list[Event]) -> None:
         for item in items:

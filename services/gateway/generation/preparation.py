@@ -43,6 +43,7 @@ class Prepared:
     jobs: tuple[Job, ...]  # for each prompt in turn one per choice
     choices: int  # per prompt
     reading: Reading
+    silent: bool = False  # no token is asked for: the prompt is read, and the one token that a job must have is dropped
     warnings: tuple[str, ...] = ()  # what the gateway does differently from the request
 
     @property
@@ -83,6 +84,7 @@ async def prepare(request: GenerationRequest, directory: ModelDirectory, stores:
             parser=partial(format.parser, request.tools, request.tool_choice, opened=opened),
             thinking_end=format.span.end if format.span else "",
         ),
+        silent=request.max_tokens == 0,
         warnings=_warnings(request, model),
     )
 
@@ -180,7 +182,7 @@ def jobs(
             model=model.name,
             prompt=prompt,
             sampling=msgspec.structs.replace(request.sampling, seed=choice_seed(request.sampling.seed, index)),
-            max_tokens=min(room, request.max_tokens or room),
+            max_tokens=room if request.max_tokens is None else min(room, max(request.max_tokens, 1)),
             speculation=request.speculation,
             top_logprobs=request.top_logprobs,
             cache_prompt=request.cache_prompt,
@@ -193,7 +195,8 @@ def jobs(
 
 
 def _room(request: GenerationRequest, model: ServedModel, n_tokens: int, prompt: tuple[int, ...]) -> int:
-    foreign = [token for token, _ in request.sampling.logit_bias if not 0 <= token < n_tokens]
+    biased = (*(token for token, _ in request.sampling.logit_bias), *request.sampling.banned)
+    foreign = [token for token in biased if not 0 <= token < n_tokens]
     if foreign:
         raise invalid("logit_bias", f"'logit_bias': token {foreign[0]} is not one of this model's {n_tokens} tokens.")
     room = model.n_ctx - len(prompt)

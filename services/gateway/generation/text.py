@@ -23,28 +23,51 @@ class Detokenizer:
         return self._decoder.decode(b"", final=True)
 
 
-class _Pattern:
-    """Knuth-Morris-Pratt: how much of one stop string the text so far ends with, in constant time per character."""
+class _Patterns:
+    """Aho and Corasick's automaton: which stop string the text so far ends with.
 
-    __slots__ = ("_fallback", "matched", "text")
+    A character takes constant time, however many stop strings there are.
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.matched = 0
-        self._fallback = [0] * (len(text) + 1)
-        length = 0
-        for index in range(1, len(text)):
-            while length and text[index] != text[length]:
-                length = self._fallback[length]
-            length += text[index] == text[length]
-            self._fallback[index + 1] = length
+    A state stands for a beginning of a stop string, the longest with which the text ends; state 0 for none.
+    """
 
-    def advance(self, character: str) -> bool:
-        """Take one character; True if the stop string is now complete."""
-        while self.matched and self.text[self.matched] != character:
-            self.matched = self._fallback[self.matched]
-        self.matched += self.text[self.matched] == character
-        return self.matched == len(self.text)
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._next: list[dict[str, int]] = [{}]
+        self._depth = [0]
+        self._complete: list[str | None] = [None]  # the longest stop string with which the state's text ends
+        for text in texts:
+            self._add(text)
+        self._fallback = [0] * len(self._next)  # the state of the longest shorter ending of the state's text
+        for state in sorted(range(len(self._next)), key=self._depth.__getitem__):
+            for character, longer in self._next[state].items():
+                fallback = self.step(self._fallback[state], character) if state else 0
+                self._fallback[longer] = fallback
+                self._complete[longer] = self._complete[longer] or self._complete[fallback]
+
+    def _add(self, text: str) -> None:
+        state = 0
+        for character in text:
+            if character not in self._next[state]:
+                self._next[state][character] = len(self._next)
+                self._next.append({})
+                self._depth.append(self._depth[state] + 1)
+                self._complete.append(None)
+            state = self._next[state][character]
+        self._complete[state] = text
+
+    def step(self, state: int, character: str) -> int:
+        """The state after one more character."""
+        while state and character not in self._next[state]:
+            state = self._fallback[state]
+        return self._next[state].get(character, 0)
+
+    def complete(self, state: int) -> str | None:
+        """The longest stop string that ends here."""
+        return self._complete[state]
+
+    def depth(self, state: int) -> int:
+        """How many of the last characters may be the beginning of a stop string."""
+        return self._depth[state]
 
 
 class StopMatcher:
@@ -55,7 +78,8 @@ class StopMatcher:
 
     def __init__(self, stops: Sequence[str]) -> None:
         """`stops` must not be empty strings."""
-        self._patterns = [_Pattern(stop) for stop in stops]
+        self._patterns = _Patterns(stops) if stops else None
+        self._state = 0
         self._held = ""
         self.matched: str | None = None
 
@@ -63,16 +87,16 @@ class StopMatcher:
         """The text that is now certain not to be part of a stop string; empty once one has matched."""
         if self.matched is not None:
             return ""
-        if not self._patterns:
+        if self._patterns is None:
             return text
         self._held += text
         start = len(self._held) - len(text)
         for index, character in enumerate(text, start + 1):
-            complete = [pattern.text for pattern in self._patterns if pattern.advance(character)]
-            if complete:
-                self.matched = max(complete, key=len)
+            self._state = self._patterns.step(self._state, character)
+            self.matched = self._patterns.complete(self._state)
+            if self.matched is not None:
                 return self._take(index - len(self.matched))
-        return self._take(len(self._held) - max(pattern.matched for pattern in self._patterns))
+        return self._take(len(self._held) - self._patterns.depth(self._state))
 
     def flush(self) -> str:
         """The text that was held back, once nothing follows; empty once a stop string has matched."""

@@ -21,6 +21,7 @@ from services.gateway.generation.usage import UsageTally
 from services.gateway.http.account import Account
 from services.gateway.http.attempts import HEADER
 from services.gateway.http.dialect import Answer, Dialect, Exchange, Identity, whole
+from services.gateway.http.encodings import TooLarge, coding, decoded
 from services.gateway.http.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.http.holdings import Holdings
 from services.gateway.http.sse import ClientGone, EventStream
@@ -177,15 +178,18 @@ def _refuse_resumption(request: web.Request) -> None:
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The whole body; may be read again. Raises a 400, 408 or 413 `ApiError`."""
+    """The whole body, decoded; may be read again. Raises a 400, 408, 413 or 415 `ApiError`."""
+    applied = coding(request.headers.get("Content-Encoding", ""))
     try:
         async with asyncio.timeout(_BODY_S):
-            return await request.read()
+            body = await request.read()
+        # In a thread, because it takes tenths of a second for a large body.
+        return await asyncio.to_thread(decoded, body, applied, request.client_max_size) if applied else body
     except TimeoutError:
         raise ApiError(408, f"The body did not arrive within {_BODY_S:.0f} seconds.", code="request_timeout") from None
     except web.RequestPayloadError:
         raise ApiError(400, "The body does not match its headers.", code="invalid_body") from None
-    except web.HTTPRequestEntityTooLarge:
+    except (web.HTTPRequestEntityTooLarge, TooLarge):
         limit = request.client_max_size >> 20
         raise ApiError(413, f"The body is larger than {limit} MiB.", code="request_too_large") from None
 

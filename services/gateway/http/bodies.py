@@ -3,6 +3,7 @@
 JSON to an object, an object to a model, a validation error to one clear line; and a model to an answer.
 """
 
+from codecs import BOM_UTF8
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -35,7 +36,7 @@ def reply(body: BaseModel) -> web.Response:
 def parse_object(data: bytes) -> dict[str, Any]:
     """The JSON object in `data` without its nulls. Raises a 400 `ApiError`."""
     try:
-        payload = from_json(data, allow_inf_nan=False)
+        payload = from_json(data.removeprefix(BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
         raise invalid(None, f"The body is not valid JSON: {error}.", "invalid_json") from None
     if not isinstance(payload, dict):

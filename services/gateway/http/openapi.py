@@ -20,11 +20,12 @@ _PARAMETER: Final = re.compile(r"{(\w+)(?::[^{}]*)?}")
 MEANINGS: Final = {
     400: "The request is not valid; the message names the field",
     401: "No valid API key",
-    403: "A web page of another site, and the gateway has no API keys",
+    403: "A web page of another site or a Host that is not local, and the gateway has no API keys",
     404: "There is no such model or object",
     408: "The body did not arrive in time",
     409: "The request with this Idempotency-Key still runs; try again after Retry-After",
     413: "The body is too large",
+    415: "The body is compressed in a way that the gateway does not know",
     422: "This Idempotency-Key belongs to another request",
     429: "This API key has the most requests that it may have; try again after Retry-After",
     499: "The request was cancelled",
@@ -124,7 +125,7 @@ def _refusals(route: Route) -> set[int]:
     if not route.open:
         found |= {401, 403, 503}
     if route.request is not None:
-        found |= {400, 404, 408, 413}
+        found |= {400, 404, 408, 413, 415}
     if route.submits:
         found |= {409, 422, 429, 499, 500, 504}
     return found

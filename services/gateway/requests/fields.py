@@ -7,7 +7,6 @@ import secrets
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -21,15 +20,8 @@ from pydantic_core import PydanticCustomError
 from services.gateway.requests.types import RESERVED, GenerationRequest, Prompt
 from shared.wire.messages import Sampling, Speculation
 
-MAX_STOPS: Final = 16
-MAX_STOP_CHARACTERS: Final = 4096  # the event loop builds a matching table per stop string
+MAX_STOP_CHARACTERS: Final = 16_384  # of all stop strings together: the event loop builds a table with a row for each
 _MASK64: Final = (1 << 64) - 1
-
-
-def _some(value: int | None) -> int | None:
-    if value == 0:
-        raise PydanticCustomError("max_tokens", "must be at least 1, or -1 for no limit")
-    return value
 
 
 def present(value: object) -> object:
@@ -37,7 +29,7 @@ def present(value: object) -> object:
     return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 
-MaxTokens = Annotated[int | None, Field(ge=-1), AfterValidator(_some)]  # -1: no limit, as in llama.cpp and LM Studio
+MaxTokens = Annotated[int | None, Field(ge=-1)]  # -1: no limit, as in llama.cpp and LM Studio; 0: no token
 PRESENT: Final = BeforeValidator(present)
 
 
@@ -66,7 +58,9 @@ class GenerationFields(BaseModel):
     frequency_penalty: float = Field(0.0, ge=-100, le=100)
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     repeat_penalty: float | None = Field(None, ge=0.01, le=100)
-    logit_bias: dict[int, float] = Field(default_factory=dict)
+    logit_bias: dict[int, float | Literal[False]] = Field(
+        default_factory=dict, description="What to add to a token's logit; `false`: the token never comes"
+    )
     cache_prompt: bool = Field(True, description="Start from prefixes that are still in the KV cache")
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     speculative: Literal["auto"] | StrictBool = Field(
@@ -84,15 +78,10 @@ class GenerationFields(BaseModel):
         stops = [value] if isinstance(value, str) else value
         if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
             raise PydanticCustomError("stop", "must be a string or a list of strings")
-        if len(stops) > MAX_STOPS:
-            raise PydanticCustomError("stop", "at most {limit} stop strings are allowed", {"limit": MAX_STOPS})
-        if not all(stops):
-            raise PydanticCustomError("stop", "a stop string must not be empty")
-        if max(map(len, stops), default=0) > MAX_STOP_CHARACTERS:
-            raise PydanticCustomError(
-                "stop", "a stop string may have at most {limit} characters", {"limit": MAX_STOP_CHARACTERS}
-            )
-        return tuple(stops)
+        if sum(map(len, stops)) > MAX_STOP_CHARACTERS:
+            sentence = "the stop strings may have at most {limit} characters together"
+            raise PydanticCustomError("stop", sentence, {"limit": MAX_STOP_CHARACTERS})
+        return tuple(filter(None, stops))
 
     @field_validator("logit_bias", mode="before")
     @classmethod
@@ -123,13 +112,14 @@ class GenerationFields(BaseModel):
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             repetition_penalty=1.0 if penalty is None else penalty,
-            logit_bias=tuple(sorted(self.logit_bias.items())),
+            logit_bias=tuple(sorted((token, bias) for token, bias in self.logit_bias.items() if bias is not False)),
+            banned=tuple(sorted(token for token, bias in self.logit_bias.items() if bias is False)),
         )
 
     def limit(self) -> int | None:
         """The most tokens that an answer may have; None: no limit."""
         limits = (self.max_tokens, self.max_completion_tokens, self.max_output_tokens, self.n_predict)
-        return min((limit for limit in limits if limit is not None and limit > 0), default=None)
+        return min((limit for limit in limits if limit is not None and limit >= 0), default=None)
 
     def asking(self, *prompts: Prompt) -> GenerationRequest:
         """A request for answers to these prompts with what the shared fields say, its seed decided."""
@@ -154,11 +144,15 @@ _SPECULATION: Final[dict[str | bool, Speculation]] = {
 _BIAS: Final = TypeAdapter(tuple[int, float])
 
 
-def _bias(pair: object) -> tuple[int, float]:
+def _bias(pair: object) -> tuple[int, float | Literal[False]]:
+    """A token and its bias, as llama-server takes them: `false` bans the token."""
+    never = isinstance(pair, list | tuple) and len(pair) == 2 and pair[1] is False
+    if isinstance(pair, list | tuple) and any(isinstance(one, bool) for one in pair) and not never:
+        raise PydanticCustomError("logit_bias", "a bias must be a number, or false for never")
     try:
         token, bias = _BIAS.validate_python(pair)
     except ValidationError:
         raise PydanticCustomError("logit_bias", "each bias needs a token id and a number") from None
     if not -100 <= bias <= 100:
         raise PydanticCustomError("logit_bias", "a bias must lie between -100 and 100")
-    return token, bias
+    return token, False if never else bias

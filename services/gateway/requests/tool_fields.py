@@ -2,10 +2,11 @@
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.errors import invalid
+from services.gateway.requests.schemas import SchemaObject, parameters, refuse_open
 from services.gateway.requests.types import Tool, ToolChoice
 
 _MODES: Final[dict[str, Literal["auto", "none", "required"]]] = {
@@ -18,11 +19,18 @@ _FORMS: Final = '"auto", "none", "required", a function\'s name in OpenAI\'s for
 
 
 class FunctionField(BaseModel):
-    """What a tool does. `strict` has no effect: arguments always match the schema."""
+    """What a tool does. Arguments always match the schema, and `strict` asks for a schema that leaves nothing open."""
 
     name: str = Field(min_length=1, max_length=256)
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: SchemaObject | None = None
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _closed(self) -> "FunctionField":
+        if self.strict:
+            refuse_open(self.parameters)
+        return self
 
 
 class ToolField(BaseModel):
@@ -60,7 +68,7 @@ class ToolFields(BaseModel):
     def offered(self) -> tuple[Tool, ...]:
         """The tools in no dialect."""
         return tuple(
-            Tool(name=one.name, description=one.description or "", parameters=one.parameters or {})
+            Tool(name=one.name, description=one.description or "", parameters=parameters(one.parameters, one.strict))
             for one in (tool.function for tool in self.tools)
         )
 

@@ -27,7 +27,9 @@ _RULES: Final[dict[_Harmless, str]] = {
     _among(["text"]): "modalities",
 }
 _GUIDED: Final = "guided_"  # vLLM's old names
-_BACKEND: Final = "guided_decoding_backend"  # changes no answer
+_KNOWN: Final = frozenset({"guided_json", "guided_regex", "guided_choice", "guided_grammar"}) | {
+    "guided_decoding_backend"  # changes no answer
+}
 _INSTEAD: Final = {
     "functions": "'functions' is not supported: offer the same functions as 'tools'.",
     "suffix": "'suffix' is not supported: the models only continue a text.",
@@ -39,7 +41,7 @@ _HARMLESS: Final[dict[str, _Harmless]] = {name: rule for rule, names in _RULES.i
 def refuse_unsupported(payload: Mapping[str, Any]) -> None:
     """Raises a 400 `ApiError` naming the first field that asks for something unsupported."""
     for name, value in payload.items():
-        guided = name.startswith(_GUIDED) and name != _BACKEND
+        guided = name.startswith(_GUIDED) and name not in _KNOWN
         harmless = _HARMLESS.get(name, _off if guided else None)
         if harmless is not None and not harmless(value):
             instead = f"'{name}' is not supported: use 'structured_outputs'." if guided else ""

@@ -160,12 +160,15 @@ async def test_without_redis_it_is_503_and_alive(vocabulary: bytes) -> None:
 
 async def test_unknown_routes_and_methods(valkey_url: str, vocabulary: bytes) -> None:
     async with stack(valkey_url, vocabulary) as s:
-        for method, path, code in (
-            ("GET", "/nope", "not_found"),
-            ("GET", "/v1/chat/completions", "method_not_allowed"),
+        for method, path, code, sentence in (
+            ("GET", "/nope", "not_found", "There is no '/nope' here."),
+            ("POST", "//v1/v1/models/", "not_found", "There is no '//v1/v1/models/' here."),
+            ("GET", "/v1/completions", "method_not_allowed", "'/v1/completions' takes POST, not GET."),
+            ("GET", "//v1/completions/", "method_not_allowed", "'//v1/completions/' takes POST, not GET."),
         ):
             async with s.session.request(method, s.url + path) as response:
-                assert (await response.json())["error"]["code"] == code
+                error = (await response.json())["error"]
+                assert (error["code"], error["message"]) == (code, sentence)
                 assert response.headers["x-request-id"].startswith("req_")
 
 
@@ -268,6 +271,19 @@ async def test_pages_of_other_sites_stay_outside_where_no_key_is_asked_for(valke
         async with s.session.post(f"{s.url}/v1/chat/completions", data=b"{}", headers=headers) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (403, "origin_not_allowed")
         assert not s.verifier.jobs
+
+
+async def test_names_of_outsiders_stay_outside_where_no_key_is_asked_for(valkey_url: str, vocabulary: bytes) -> None:
+    async with stack(valkey_url, vocabulary) as s:
+        for path in ("/status", "/status/events", "/metrics", "/v1/models", "/", "/health", "/nope"):
+            async with s.session.get(s.url + path, headers={"Host": "evil.example"}) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (403, "host_not_allowed")
+        async with s.session.get(f"{s.url}/metrics", headers={"Origin": "https://evil.example"}) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (403, "origin_not_allowed")
+    async with stack(valkey_url, vocabulary, api_key=["k"]) as s:
+        headers = {"Host": "models.example", "x-api-key": "k"}
+        async with s.session.get(f"{s.url}/v1/models", headers=headers) as response:
+            assert response.status == 200
 
 
 async def test_keys_of_a_file_open_the_gateway(valkey_url: str, vocabulary: bytes, tmp_path: Path) -> None:

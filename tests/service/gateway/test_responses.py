@@ -18,7 +18,7 @@ TOOL: FunctionToolParam = {
     "type": "function",
     "name": "weather",
     "description": "Tells the weather.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "additionalProperties": False},
     "strict": True,
 }
 CALL = '<call weather>{"city": "Paris"}</call>'

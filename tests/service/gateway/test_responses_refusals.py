@@ -47,7 +47,17 @@ USER = {"role": "user", "content": "Hi"}
         ({"text": {"format": {"type": "json_object"}}, "regex": "a"}, "regex", "together"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort", ""),
         ({"top_logprobs": 21}, "top_logprobs", "20"),
-        ({"max_output_tokens": 0}, "max_output_tokens", "at least 1"),
+        ({"max_output_tokens": -2}, "max_output_tokens", "greater than"),
+        (
+            {"tools": [{**TOOL, "parameters": {"type": "object"}}]},
+            "tools[0]",
+            "'additionalProperties' to be false",
+        ),
+        (
+            {"text": {"format": {**FORMAT, "strict": True, "schema": {}}}},
+            "text.format.schema",
+            "'additionalProperties' to be false",
+        ),
         ({"background": True, "store": False}, "background", "needs 'store'"),
         ({"conversation": "conv_1"}, "conversation", "OpenAI"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt", "OpenAI"),

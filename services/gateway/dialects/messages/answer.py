@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.gateway.dialects.messages.content import ContentEvents, blocks
-from services.gateway.dialects.messages.request import MessagesRequest, parse_messages
+from services.gateway.dialects.messages.request import MessagesPrompt, MessagesRequest, parse_messages
 from services.gateway.dialects.tokens import traces
 from services.gateway.errors import ApiError
 from services.gateway.generation.choice import CommittedToken, Event, Finished
@@ -26,7 +26,7 @@ class MessagesAnswer:
     message_delta splits it; a client sees the true total from the beginning.
     """
 
-    def __init__(self, request: MessagesRequest, identity: Identity, usage: UsageTally) -> None:
+    def __init__(self, request: MessagesPrompt, identity: Identity, usage: UsageTally) -> None:
         self._request = request
         self._identity = identity
         self._usage = usage
@@ -101,5 +101,11 @@ def _input(fresh: int, cached: int) -> dict[str, object]:
 
 def messages_exchange(data: bytes) -> StatelessExchange[MessagesRequest]:
     """A checked Messages request. Raises a 400 `ApiError` for a body that is not one."""
-    request = parse_messages(data)
+    request = parse_messages(data, MessagesRequest)
+    return StatelessExchange(request, MessagesAnswer, request.warnings)
+
+
+def counted_exchange(data: bytes) -> StatelessExchange[MessagesPrompt]:
+    """The same for a request that is only counted."""
+    request = parse_messages(data, MessagesPrompt)
     return StatelessExchange(request, MessagesAnswer, request.warnings)

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-_NOT_TEXT: Final = ("image", "document", "search_result", "container_upload")
+_NOT_TEXT: Final = ("image", "container_upload")
+_TEXTUAL: Final = ("document", "search_result")
 
 
 class Block(BaseModel):
@@ -55,8 +56,10 @@ def _of(*kinds: str) -> Callable[[object], object]:
 
     def check(value: object) -> object:
         kind = value.get("type") if isinstance(value, dict) else None
-        if not isinstance(kind, str):
+        if not isinstance(value, dict) or not isinstance(kind, str):
             raise PydanticCustomError("block", "a content block must be an object with a 'type'")
+        if kind in _TEXTUAL:
+            return {"type": "text", "text": _text_of(value)}
         if kind in _NOT_TEXT:
             message = "blocks of type '{kind}' are not supported: the models served here read text only"
             raise PydanticCustomError("block", message, {"kind": kind})
@@ -66,6 +69,27 @@ def _of(*kinds: str) -> Callable[[object], object]:
         return value
 
     return check
+
+
+def _text_of(block: dict[str, Any]) -> str:
+    """The text of a document or a search result, after its title and its context where it has them."""
+    source = block.get("source")
+    if block["type"] == "search_result":
+        text = block.get("content")
+    elif isinstance(source, dict) and source.get("type") in ("text", "content"):
+        text = source.get("data" if source["type"] == "text" else "content")
+    else:
+        message = "a document's 'source' must be of type 'text' or 'content': the models served here read text only"
+        raise PydanticCustomError("block", message)
+    parts = [text] if isinstance(text, str) else text
+    if not isinstance(parts, list):
+        raise PydanticCustomError("block", "a block of type '{kind}' has no text", {"kind": block["type"]})
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    said = [block.get("title"), block.get("context"), *texts]
+    if not all(isinstance(text, str) for text in texts):
+        message = "a block of type '{kind}' may hold only text: the models served here read text only"
+        raise PydanticCustomError("block", message, {"kind": block["type"]})
+    return "\n".join(text for text in said if isinstance(text, str) and text)
 
 
 def _tag(value: Any) -> str:

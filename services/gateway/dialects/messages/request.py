@@ -6,7 +6,7 @@ conversations that those servers keep, with the error on which the client sends 
 """
 
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -19,6 +19,7 @@ from services.gateway.http.error_shapes import NO_THREADS
 from services.gateway.requests.fields import GenerationFields
 from services.gateway.requests.output_fields import OutputFields
 from services.gateway.requests.reasoning_fields import Effort
+from services.gateway.requests.schemas import SchemaObject
 from services.gateway.requests.types import GenerationRequest, Output, Reasoning
 from services.gateway.requests.unsupported_fields import refuse_unsupported
 
@@ -39,7 +40,7 @@ class OutputFormat(BaseModel):
     """What the answer's text must match."""
 
     type: Literal["json_schema"]
-    definition: dict[str, Any] = Field(alias="schema")
+    definition: SchemaObject = Field(alias="schema")
 
 
 class OutputConfig(BaseModel):
@@ -49,11 +50,8 @@ class OutputConfig(BaseModel):
     format: OutputFormat | None = None
 
 
-class MessagesRequest(GenerationFields, OutputFields):
-    """The body of POST /v1/messages, and of /v1/messages/count_tokens, which needs less of it.
-
-    `max_tokens` may be missing, and the room in the context limits it: clients send the limits of Anthropic's models.
-    """
+class MessagesPrompt(GenerationFields, OutputFields):
+    """The body of POST /v1/messages/count_tokens."""
 
     messages: list[Message] = Field(min_length=1)
     system: TextContent = Field(default_factory=list)
@@ -108,11 +106,23 @@ class MessagesRequest(GenerationFields, OutputFields):
         return Reasoning(enabled=enabled, effort=effort, budget=self.thinking.budget_tokens if enabled else None)
 
 
-def parse_messages(data: bytes) -> MessagesRequest:
+class MessagesRequest(MessagesPrompt):
+    """The body of POST /v1/messages.
+
+    The room in the context limits `max_tokens`, because clients send the limits of Anthropic's models.
+    """
+
+    max_tokens: int = Field(ge=0)
+
+
+B = TypeVar("B", bound=MessagesPrompt)
+
+
+def parse_messages(data: bytes, kind: type[B]) -> B:
     """The checked request. Raises a 400 `ApiError` that names the first field at fault."""
     payload = parse_object(data)
     refuse_unsupported(payload)
     if payload.get("thread"):
         sentence = "'thread' is not supported: the gateway keeps no conversations; send all messages."
         raise invalid("thread", sentence, NO_THREADS)
-    return checked(MessagesRequest, payload)
+    return checked(kind, payload)

@@ -1,11 +1,12 @@
 """Tools as Anthropic's clients offer them, and which of them a model served here can call."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from services.gateway.errors import invalid
+from services.gateway.requests.schemas import SchemaObject, refuse_open
 from services.gateway.requests.types import Tool, ToolChoice
 
 
@@ -15,7 +16,14 @@ class AnthropicTool(BaseModel):
     name: str | None = Field(None, min_length=1, max_length=256)
     type: str | None = None
     description: str | None = None
-    input_schema: dict[str, Any] | None = None
+    input_schema: SchemaObject | None = None
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _closed(self) -> "AnthropicTool":
+        if self.strict:
+            refuse_open(self.input_schema)
+        return self
 
 
 class ToolChoiceField(BaseModel):

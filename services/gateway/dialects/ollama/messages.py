@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.dialects.tool_calls import bare, for_template
+from services.gateway.requests.schemas import SchemaObject
 from services.gateway.requests.types import Tool
 
 _NO_IMAGES = "images are not supported: this gateway takes text only"
@@ -74,7 +75,7 @@ class OllamaFunction(BaseModel):
 
     name: str = Field(min_length=1)
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: SchemaObject | None = None
 
 
 class OllamaTool(BaseModel):

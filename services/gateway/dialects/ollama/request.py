@@ -14,6 +14,7 @@ from services.gateway.dialects.ollama.messages import OllamaMessage, OllamaTool,
 from services.gateway.errors import invalid
 from services.gateway.http.bodies import checked, parse_object
 from services.gateway.requests.fields import PRESENT, GenerationFields
+from services.gateway.requests.schemas import SchemaObject
 from services.gateway.requests.types import Conversation, Document, GenerationRequest, Output, Prompt, Reasoning, Tool
 from services.gateway.requests.unsupported_fields import refuse_unsupported
 
@@ -36,8 +37,8 @@ class OllamaOptions(GenerationFields):
 
     def limit(self) -> int | None:
         """The most tokens that an answer may have; None: no limit."""
-        limits = [limit for limit in (super().limit(), self.num_predict) if limit is not None and limit > 0]
-        return min(limits, default=None)
+        own = self.num_predict if self.num_predict is not None and self.num_predict > 0 else None
+        return min((limit for limit in (super().limit(), own) if limit is not None), default=None)
 
 
 class OllamaBody(BaseModel):
@@ -45,7 +46,7 @@ class OllamaBody(BaseModel):
 
     model: str | None = None
     stream: bool = True
-    format: Literal["", "json"] | dict[str, Any] = ""
+    format: Literal["", "json"] | SchemaObject = ""
     options: Annotated[OllamaOptions, PRESENT] = Field(default_factory=lambda: OllamaOptions.model_validate({}))
     think: bool | Literal["low", "medium", "high", "max"] | None = None
     keep_alive: str | int | float | None = None
@@ -64,7 +65,7 @@ class OllamaBody(BaseModel):
         )
 
     def _output(self) -> Output | None:
-        if not self.format:
+        if self.format == "":
             return None
         schema = {"type": "object"} if self.format == "json" else self.format
         return Output(kind="json", source=schema, param="format")

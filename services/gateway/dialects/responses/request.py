@@ -15,8 +15,9 @@ from services.gateway.dialects.responses.tools import Toolbox
 from services.gateway.errors import invalid
 from services.gateway.http.bodies import checked, parse_object
 from services.gateway.requests.fields import PRESENT, GenerationFields
-from services.gateway.requests.output_fields import ANY_OBJECT, OutputFields
+from services.gateway.requests.output_fields import ANY_OBJECT, OutputFields, named_output
 from services.gateway.requests.reasoning_fields import ReasoningFields, ReasoningOptions
+from services.gateway.requests.schemas import SchemaObject
 from services.gateway.requests.types import Conversation, GenerationRequest, Output, ToolChoice
 from services.gateway.requests.unsupported_fields import refuse_unsupported
 
@@ -40,7 +41,7 @@ class TextFormat(BaseModel):
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str = "output"
     description: str | None = None
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    schema_: SchemaObject | None = Field(default=None, alias="schema")
     strict: bool | None = None
 
 
@@ -118,7 +119,7 @@ class ResponsesRequest(GenerationFields, OutputFields, ReasoningFields):
             raise invalid(other.param, f"'text.format' and '{other.param}' cannot be asked for together.")
         if asked.type == "json_object":
             return Output(kind="json", source=ANY_OBJECT, param="text.format")
-        return Output(kind="json", source=asked.schema_ or {}, param="text.format.schema")
+        return named_output(asked.schema_ or {}, asked.strict, "text.format.schema")
 
 
 def parse_responses(data: bytes) -> ResponsesRequest:

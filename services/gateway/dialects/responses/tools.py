@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from services.gateway.errors import ApiError, invalid
 from services.gateway.http.bodies import describe
+from services.gateway.requests.schemas import SchemaObject, parameters, refuse_open
 from services.gateway.requests.types import Tool, ToolChoice
 
 
@@ -25,7 +26,14 @@ def flat_name(namespace: str | None, name: str) -> str:
 class _Function(BaseModel):
     name: str = Field(min_length=1)
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: SchemaObject | None = None
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _closed(self) -> "_Function":
+        if self.strict:
+            refuse_open(self.parameters)
+        return self
 
 
 @dataclass(slots=True)
@@ -59,7 +67,8 @@ class Toolbox:
         name = flat_name(namespace, function.name)
         if name in self.tools:
             raise invalid(param, f"'{param}': there is another tool named '{name[:200]}'.")
-        self.tools[name] = Tool(name=name, description=function.description or "", parameters=function.parameters or {})
+        schema = parameters(function.parameters, function.strict)
+        self.tools[name] = Tool(name=name, description=function.description or "", parameters=schema)
         self.origins[name] = (namespace, function.name)
         return True
 

@@ -54,6 +54,7 @@ def test_an_answer_has_16_tokens_unless_something_else_is_said() -> None:
     assert request(max_tokens=100).max_tokens == 100
     assert request(n_predict=3).max_tokens == 3
     assert request(max_tokens=-1).max_tokens is None
+    assert request(max_tokens=0).max_tokens == request(n_predict=0, max_completion_tokens=5).max_tokens == 0
 
 
 @pytest.mark.parametrize(("given", "used"), [(None, -1), (False, -1), (0, 0), (5, 5)])
@@ -81,7 +82,7 @@ def test_best_of_as_many_as_asked_for_is_harmless() -> None:
         ({"prompt_logprobs": 0}, "prompt_logprobs"),
         ({"prompt": ["a"] * 129}, "prompt"),
         ({"prompt": ["a"] * 33, "n": 4}, "prompt"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"logprobs": 21}, "logprobs"),
         ({"n": 0}, "n"),
         ({"min_tokens": 3}, "min_tokens"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.dialects.messages.request import parse_messages
+from services.gateway.dialects.messages.request import MessagesPrompt, MessagesRequest, parse_messages
 from services.gateway.errors import ApiError
 from services.gateway.requests.types import Conversation, GenerationRequest, Output, Reasoning, Tool, ToolChoice
 from shared.wire.messages import Speculation
@@ -17,7 +17,7 @@ HEXADECIMAL = "0123456789abcdef01234567"
 
 def generation(**fields: Any) -> GenerationRequest:
     body = {"model": "smol", "max_tokens": 100, "messages": [ASK], **fields}
-    return parse_messages(json.dumps(body).encode()).generation()
+    return parse_messages(json.dumps(body).encode(), MessagesRequest).generation()
 
 
 def conversation(*messages: dict[str, Any], **fields: Any) -> Conversation:
@@ -154,8 +154,8 @@ def test_every_tool_choice(field: object, choice: ToolChoice) -> None:
 def test_tools_of_anthropic_s_servers_are_left_out_with_a_warning() -> None:
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
     servers = [{"type": "url", "url": "https://example.com", "name": "x"}]
-    body = {"messages": [ASK], "tools": [WEATHER, search, {**WEATHER, "type": "custom", "name": "b"}]}
-    request = parse_messages(json.dumps({**body, "mcp_servers": servers}).encode())
+    body = {"max_tokens": 9, "messages": [ASK], "tools": [WEATHER, search, {**WEATHER, "type": "custom", "name": "b"}]}
+    request = parse_messages(json.dumps({**body, "mcp_servers": servers}).encode(), MessagesRequest)
     assert [tool.name for tool in request.generation().tools] == ["weather", "b"]
     assert request.warnings == [
         "tool 'web_search' is not supported here and was ignored",
@@ -195,6 +195,37 @@ def test_the_law_and_its_limits() -> None:
     assert generation().sampling.temperature == 1.0
 
 
+def test_no_token_is_asked_for_and_a_count_needs_no_limit() -> None:
+    assert generation(max_tokens=0).max_tokens == 0
+    counted = parse_messages(json.dumps({"messages": [ASK]}).encode(), MessagesPrompt)
+    assert counted.generation().max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        ({"content": "The law."}, "The law."),
+        ({"content": "The law.", "title": "Law", "context": "Of 1900.", "citations": {"enabled": True}},
+         "Law\nOf 1900.\nThe law."),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb"),
+    ],
+)  # fmt: skip
+def test_a_document_of_text_is_its_text(block: dict[str, Any], text: str) -> None:
+    content = block.pop("content")
+    assert rendered(said("user", document(content, **block), "Sum it up."))[0]["content"] == f"{text}\nSum it up."
+
+
+def test_documents_and_search_results_are_read_in_the_result_of_a_call_too() -> None:
+    found = {
+        "type": "search_result",
+        "source": "https://a.example",
+        "title": "A",
+        "content": [{"type": "text", "text": "b"}],
+    }
+    turns = rendered(ASK, said("assistant", use("a")), said("user", result("a", [document("The law."), found])))
+    assert turns[-1]["content"] == "The law.\nA\nb"
+
+
 def test_what_only_anthropic_s_service_knows_is_ignored() -> None:
     edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
     others = {"metadata": {"user_id": "{}"}, "service_tier": "auto", "context_management": edits, "betas": ["x"]}
@@ -202,11 +233,20 @@ def test_what_only_anthropic_s_service_knows_is_ignored() -> None:
 
 
 def test_anthropic_s_models_stand_for_the_default_one() -> None:
-    request = parse_messages(json.dumps({"model": "claude-haiku-4-5", "messages": [ASK]}).encode())
-    assert request.generation().or_default
+    assert generation(model="claude-haiku-4-5").or_default
     assert not generation(model="qwen").or_default
 
 
+def document(content: Any, **fields: Any) -> dict[str, Any]:
+    text = {"type": "text", "media_type": "text/plain", "data": content}
+    return {
+        "type": "document",
+        "source": text if isinstance(content, str) else {"type": "content", "content": content},
+        **fields,
+    }
+
+
+PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
 SCHEMA = {"type": "json_schema", "schema": {}}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
 
@@ -219,7 +259,11 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"messages": [{"role": "user"}]}, "messages[0].content", "required"),
         ({"messages": [{"role": "user", "content": ["Hi"]}]}, "messages[0].content[0]", "'type'"),
         ({"messages": [said("user", "See:", IMAGE)]}, "messages[0].content[1]", "'image' are not supported"),
-        ({"messages": [said("user", {"type": "document"})]}, "messages[0].content[0]", "'document' are not supp"),
+        ({"messages": [said("user", {"type": "document"})]}, "messages[0].content[0]", "of type 'text'"),
+        ({"messages": [said("user", PDF)]}, "messages[0].content[0]", "read text only"),
+        ({"messages": [said("user", document([IMAGE]))]}, "messages[0].content[0]", "may hold only text"),
+        ({"messages": [said("user", document(5))]}, "messages[0].content[0]", "no text"),
+        ({"messages": [said("user", {"type": "search_result"})]}, "messages[0].content[0]", "no text"),
         (
             {"messages": [said("user", result("a", [IMAGE]))]},
             "messages[0].content[0].content[0]",
@@ -245,8 +289,10 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"output_format": SCHEMA, "lark": "start: /a/"}, "lark", "together"),
         ({"thread": {"type": "create"}}, "thread", "send all messages"),
         ({"mirostat": 2}, "mirostat", "not supported"),
-        ({"stop_sequences": [""]}, "stop_sequences", "empty"),
-        ({"max_tokens": 0}, "max_tokens", "at least 1"),
+        ({"stop_sequences": [1]}, "stop_sequences", "list of strings"),
+        ({"max_tokens": -1}, "max_tokens", "greater than or equal to 0"),
+        ({"max_tokens": None}, "max_tokens", "required"),
+        ({"tools": [{**WEATHER, "strict": True}]}, "tools[0]", "'additionalProperties' to be false"),
         ({"temperature": "hot"}, "temperature", "number"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from services.gateway.errors import ApiError
 from services.gateway.formats.grammars import Composer, schema_fault
 from services.gateway.requests.types import Output
-from shared.law.grammar import GrammarError, Grammars, Matcher
+from shared.law.grammar import FORMATS, GrammarError, Grammars, Matcher
 from shared.model.llama.model import Model
 from tests.toys import EOG, MARK, ToyVocabulary
 
@@ -81,7 +81,31 @@ async def test_a_schemas_own_style_is_kept(composer: Composer) -> None:
     assert accepts(grammar, '{"a":1,"b":2}')
 
 
-NESTED = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string", "format": "odd"}}}}
+async def test_a_format_that_no_grammar_knows_is_an_annotation(composer: Composer) -> None:
+    """Also below other schemas; what is no schema, such as a property of that name, stays."""
+    for name in ("password", "binary", "regex", "byte", "uri-reference", "json-pointer", "int64", ""):
+        text = {"type": "string", "format": name, "maxLength": 2}
+        named = {"type": "object", "properties": {"format": text, "a": {"anyOf": [{"type": "null"}, text]}}}
+        grammar = await composer.compose("start: @output", output("json", named))
+        assert accepts(grammar, '{"format": "ab", "a": "1"}')
+        assert not accepts(grammar, '{"format": "abc"}')
+        assert not accepts(grammar, '{"format": 1}')
+
+
+def test_the_formats_are_those_that_llguidance_knows() -> None:
+    assert all(schema_fault({"type": "string", "format": name}) is None for name in FORMATS)
+    others = {"idn-email", "iri", "json-pointer", "regex", "uri-reference", "uri-template", "password", "byte"}
+    assert all(schema_fault({"type": "string", "format": name}) is not None for name in others)
+
+
+@pytest.mark.parametrize("text", ["1", '"a"', "null", "[1]", '{"a": 1}'])
+async def test_an_empty_schema_is_any_json_and_nothing_else(composer: Composer, text: str) -> None:
+    grammar = await composer.compose("start: @output", output("json", {}))
+    assert accepts(grammar, text)
+    assert not accepts(grammar, "name")
+
+
+NESTED = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string", "format": 5}}}}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +115,7 @@ NESTED = {"type": "object", "properties": {"a": {"type": "array", "items": {"typ
             {"type": "object", "properties": {"a": {"not": {"type": "string"}}}},
             ".properties.a.not: keyword 'not' is not supported.",
         ),
-        (NESTED, ".properties.a.items.format: Unknown format: odd."),
+        (NESTED, ".properties.a.items.format: Expected string for 'format', got 5."),
         ({"type": "strin"}, ".type: Invalid type: strin."),
         ({"if": {}, "then": {}}, ".if: keyword 'if' is not supported."),
         (

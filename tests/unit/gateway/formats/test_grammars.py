@@ -290,6 +290,7 @@ def test_a_schema_that_cannot_be_enforced_is_let_go_or_named(
     "schema",
     [
         {"type": "object", "properties": {}},
+        {"type": "object", "properties": {"a": {"type": "string", "format": "uri-reference"}}, "required": ["a"]},
         {"type": "object", "properties": {"a": {"type": "string", "maxLength": 65536}}},
         {"properties": {"a": {"type": "string", "pattern": r"^(\d+|imap:[A-Za-z0-9_-]+)$"}}},
         {

@@ -67,6 +67,13 @@ def test_which_stop_string_wins(stops: list[str], text: str, result: tuple[str, 
     assert shown(list(text), stops) == result
 
 
+def test_a_thousand_stops_cost_no_more_steps_than_one() -> None:
+    stops = [f"{index:04}" for index in range(1000)]
+    assert shown(list("a" * 50 + "0999x"), stops) == ("a" * 50, "0999")
+    assert shown(["00000"], stops) == ("", "0000")
+    assert shown(["9" * 100_000], stops) == ("9" * 100_000, None)
+
+
 def test_a_possible_prefix_is_held_back() -> None:
     matcher = StopMatcher(["END"])
     assert [matcher.push(part) for part in ("xE", "N", "x", "END", "y")] == ["x", "", "ENx", "", ""]

@@ -11,6 +11,7 @@ from services.gateway.requests.types import GenerationRequest, Output, Reasoning
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+CLOSED = {**SCHEMA, "additionalProperties": False}
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
 
 
@@ -30,9 +31,42 @@ def refusal(**fields: Any) -> ApiError:
 
 
 def test_tools_with_and_without_description_and_parameters() -> None:
-    function = {"name": "f", "description": "Does f.", "parameters": SCHEMA, "strict": True}
+    function = {"name": "f", "description": "Does f.", "parameters": CLOSED, "strict": True}
     tools = [{"type": "function", "function": function}, {"function": {"name": "g", "parameters": None}}]
-    assert request(tools=tools).tools == (Tool(name="f", description="Does f.", parameters=SCHEMA), Tool(name="g"))
+    assert request(tools=tools).tools == (Tool(name="f", description="Does f.", parameters=CLOSED), Tool(name="g"))
+
+
+def test_a_strict_function_leaves_no_key_open() -> None:
+    inner = {**CLOSED, "properties": {"b": {"type": ["object", "null"], "properties": {}}}}
+    for parameters, place in ((SCHEMA, "the outermost one"), ({}, "the outermost one"), (inner, "'properties.b'")):
+        error = refusal(tools=[{"function": {"name": "f", "parameters": parameters, "strict": True}}])
+        assert error.param == "tools[0].function"
+        assert error.message.endswith(f"'additionalProperties' to be false in every object, also in {place}.")
+        assert request(tools=[{"function": {"name": "f", "parameters": parameters}}]).tools
+    [tool] = request(tools=[{"function": {"name": "f", "strict": True}}]).tools
+    assert tool.parameters == {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def test_null_in_a_schema_means_absent_but_not_among_values() -> None:
+    given = {
+        "type": "object",
+        "properties": {
+            "a": {"enum": [None, 1], "default": None, "items": None},
+            "b": None,
+            "c": {"anyOf": [{"not": None}]},
+        },
+        "required": None,
+        "$defs": {"d": {"properties": None, "const": None}},
+    }
+    [tool] = request(tools=[{"function": {"name": "f", "parameters": given}}]).tools
+    assert tool.parameters == {
+        "type": "object",
+        "properties": {"a": {"enum": [None, 1], "default": None}, "b": {}, "c": {"anyOf": [{}]}},
+        "$defs": {"d": {"const": None}},
+    }
+    output = request(json_schema={"type": "array", "items": None}).output
+    assert output is not None
+    assert output.source == {"type": "array"}
 
 
 @pytest.mark.parametrize(
@@ -105,10 +139,10 @@ def test_tools_at_fault_are_named(fields: dict[str, Any], param: str) -> None:
             {
                 "response_format": {
                     "type": "json_schema",
-                    "json_schema": {"name": "n", "strict": True, "schema": SCHEMA},
+                    "json_schema": {"name": "n", "strict": True, "schema": CLOSED},
                 }
             },
-            ("json", SCHEMA, "response_format.json_schema.schema"),
+            ("json", CLOSED, "response_format.json_schema.schema"),
         ),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}},
@@ -131,6 +165,14 @@ def test_tools_at_fault_are_named(fields: dict[str, Any], param: str) -> None:
             ("lark", 'start: "a b" | "c\\""', "structured_outputs.choice"),
         ),
         ({"structured_outputs": {"grammar": "x ::= y"}}, ("gbnf", "x ::= y", "structured_outputs.grammar")),
+        ({"structured_outputs": {"json": {}}}, ("json", {}, "structured_outputs.json")),
+        ({"json_schema": {}}, ("json", {}, "json_schema")),
+        ({"json_schema": "{}"}, ("json", {}, "json_schema")),
+        ({"guided_json": {}}, ("json", {}, "guided_json")),
+        ({"guided_json": SCHEMA, "guided_decoding_backend": "auto"}, ("json", SCHEMA, "guided_json")),
+        ({"guided_regex": "a"}, ("regex", "a", "guided_regex")),
+        ({"guided_choice": ["a"]}, ("lark", 'start: "a"', "guided_choice")),
+        ({"guided_grammar": "x ::= y"}, ("gbnf", "x ::= y", "guided_grammar")),
     ],
 )
 def test_every_name_of_a_required_output(fields: dict[str, Any], output: tuple[Any, Any, str]) -> None:
@@ -139,8 +181,41 @@ def test_every_name_of_a_required_output(fields: dict[str, Any], output: tuple[A
 
 
 def test_nothing_required_is_any_text() -> None:
-    empty = {"grammar": "", "json_schema": {}, "guided_choice": [], "structured_outputs": {}, "regex": ""}
+    empty = {"grammar": "", "grammar_string": "", "json_schema": None, "structured_outputs": None, "regex": None}
     assert request(**empty, response_format={"type": "text"}, guided_decoding_backend="auto").output is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"regex": ""},
+        {"regex_pattern": ""},
+        {"ebnf": ""},
+        {"lark": ""},
+        {"guided_regex": ""},
+        {"guided_choice": []},
+        {"guided_grammar": ""},
+        {"structured_outputs": {}},
+        {"structured_outputs": {"regex": ""}},
+        {"structured_outputs": {"choice": []}},
+        {"structured_outputs": {"grammar": ""}},
+        {"structured_outputs": {"json_object": False}},
+        {"json_schema": ""},
+    ],
+    ids=str,
+)
+def test_an_empty_constraint_is_refused_and_never_gives_free_text(fields: dict[str, Any]) -> None:
+    [name] = fields
+    error = refusal(**fields)
+    assert (error.param or "").startswith(name)
+    assert "must" in error.message
+
+
+def test_a_strict_schema_of_the_answer_leaves_no_key_open() -> None:
+    named = {"name": "n", "strict": True, "schema": SCHEMA}
+    error = refusal(response_format={"type": "json_schema", "json_schema": named})
+    assert error.param == "response_format.json_schema.schema"
+    assert "'additionalProperties' to be false" in error.message
 
 
 @pytest.mark.parametrize(
@@ -159,7 +234,6 @@ def test_nothing_required_is_any_text() -> None:
         ({"response_format": {"type": "json_object"}, "regex": "a"}, "regex"),
         ({"structured_outputs": {"structural_tag": {"a": 1}}}, "structured_outputs.structural_tag"),
         ({"structured_outputs": {"choice": [1]}}, "structured_outputs.choice[0]"),
-        ({"guided_choice": ["a"]}, "guided_choice"),
         ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
         ({"grammar_lazy": True}, "grammar_lazy"),
     ],
@@ -170,8 +244,8 @@ def test_an_output_at_fault_is_named(fields: dict[str, Any], param: str) -> None
     assert param in error.message
 
 
-def test_an_old_name_of_vllm_is_refused_with_the_new_one() -> None:
-    assert refusal(guided_regex="a").message == "'guided_regex' is not supported: use 'structured_outputs'."
+def test_an_unknown_old_name_of_vllm_is_refused_with_the_new_one() -> None:
+    assert refusal(guided_tag="a").message == "'guided_tag' is not supported: use 'structured_outputs'."
 
 
 # ------------------------------------------------------------------ thinking

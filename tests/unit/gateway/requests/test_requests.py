@@ -48,7 +48,7 @@ def test_unknown_fields_are_ignored() -> None:
 def test_every_name_of_the_token_limit(name: str) -> None:
     assert request(**{name: 7}).max_tokens == 7
     assert request(**{name: -1}).max_tokens is None
-    assert refusal(**{name: 0}).param == name
+    assert request(**{name: 0}).max_tokens == 0
 
 
 @pytest.mark.parametrize("name", ["repetition_penalty", "repeat_penalty"])
@@ -69,6 +69,22 @@ def test_no_seed_is_a_fresh_one(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize("bias", [{"5": 1, "3": -100.0}, [[5, 1], ["3", -100]]])
 def test_both_forms_of_logit_bias(bias: Any) -> None:
     assert request(logit_bias=bias).sampling.logit_bias == ((3, -100.0), (5, 1.0))
+
+
+@pytest.mark.parametrize("bias", [{"5": False, "3": 0, "4": 0.0}, [[5, False], ["3", 0], [4, 0.0]]])
+def test_a_bias_of_false_bans_the_token(bias: Any) -> None:
+    sampling = request(logit_bias=bias).sampling
+    assert (sampling.logit_bias, sampling.banned) == (((3, 0.0), (4, 0.0)), (5,))
+
+
+def test_any_number_of_stops_and_empty_ones_count_for_nothing() -> None:
+    stops = [f"END{index}" for index in range(1000)]
+    assert request(stop=["", *stops, ""]).stops == tuple(stops)
+    assert request(stop="").stops == ()
+
+
+def test_a_byte_order_mark_is_skipped() -> None:
+    assert parse_chat(b'\xef\xbb\xbf{"messages": [{"role": "user", "content": "hi"}], "top_k": 3}').top_k == 3
 
 
 def test_top_k_and_top_p_at_their_edges() -> None:
@@ -107,12 +123,16 @@ def test_text_parts_are_joined_and_null_is_empty() -> None:
         ({"top_k": -2}, "top_k"),
         ({"n": 9}, "n"),
         ({"n": 0}, "n"),
-        ({"stop": ""}, "stop"),
-        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": ["a" * 8192, "b" * 8193]}, "stop"),
         ({"stop": [1]}, "stop"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"seed": 2**64}, "seed"),
         ({"logit_bias": {"hello": 1}}, "logit_bias"),
         ({"logit_bias": {"1": 101}}, "logit_bias"),
+        ({"logit_bias": {"1": True}}, "logit_bias"),
+        ({"logit_bias": [[1, True]]}, "logit_bias"),
+        ({"logit_bias": [[False, 1]]}, "logit_bias"),
+        ({"logit_bias": [[1, False, 2]]}, "logit_bias"),
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"speculative": "yes"}, "speculative"),
@@ -171,6 +191,7 @@ def test_the_answer_is_clamped_to_the_room() -> None:
     made = jobs(request(max_tokens=128_000), MODEL, 100, (1, 2, 3), 1000)
     assert made[0].max_tokens == 7
     assert jobs(request(), MODEL, 100, (1,) * 9, 1000)[0].max_tokens == 1
+    assert jobs(request(max_tokens=0), MODEL, 100, (1,), 1000)[0].max_tokens == 1
 
 
 def test_a_prompt_without_room_is_refused_with_both_numbers() -> None:
@@ -179,9 +200,10 @@ def test_a_prompt_without_room_is_refused_with_both_numbers() -> None:
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_a_bias_outside_the_vocabulary_is_refused() -> None:
+@pytest.mark.parametrize("bias", [1, False])
+def test_a_bias_outside_the_vocabulary_is_refused(bias: float) -> None:
     with pytest.raises(ApiError) as caught:
-        jobs(request(logit_bias={"100": 1}), MODEL, 100, (1,), 1000)
+        jobs(request(logit_bias={"100": bias}), MODEL, 100, (1,), 1000)
     assert caught.value.param == "logit_bias"
 
 

@@ -201,6 +201,30 @@ def test_a_banned_vocabulary_still_gives_a_token() -> None:
         assert draw(law(logits, parameters), 1, 0).token == 7
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 100.0])
+def test_what_is_banned_is_never_drawn_however_likely_it_is(temperature: float) -> None:
+    logits = np.array([30.0, 1.0, 29.0, 2.0], np.float32)
+    for parameters in (
+        Sampling(seed=1, temperature=temperature, banned=(0, 2, 99)),
+        Sampling(seed=1, temperature=temperature, banned=(2, 0), top_k=1, logit_bias=((0, 100.0),)),
+    ):
+        found = law(logits, parameters)
+        assert {draw(found, 1, offset).token for offset in range(200)} <= {1, 3}
+        assert all(token in (1, 3) for token, _ in sampling.ranked(logits, parameters, None, 0, 4)[:1])
+        without = msgspec.structs.replace(parameters, banned=(), logit_bias=())
+        rest = dense(law(logits[[1, 3]], without), 2)
+        np.testing.assert_allclose(dense(found, 4)[[1, 3]], rest, rtol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_ban_gives_way_where_a_mask_leaves_nothing_else(temperature: float) -> None:
+    logits = np.array([3.0, 1.0, 2.0], np.float32)
+    parameters = Sampling(seed=1, temperature=temperature, banned=(0, 1, 2))
+    assert draw(law(logits, parameters, None, np.array([False, True, False])), 1, 0).token == 1
+    assert draw(law(logits, Sampling(seed=1, temperature=temperature, banned=(0, 1))), 1, 0).token == 2
+    assert draw(law(logits, parameters), 1, 0).token in (0, 1, 2)
+
+
 def test_choices_have_seeds_of_their_own() -> None:
     assert choice_seed(42, 0) == 42
     seeds = {choice_seed(42, index) for index in range(8)}

@@ -127,14 +127,49 @@ def test_all_keys_are_compared_whichever_matches(monkeypatch: pytest.MonkeyPatch
 )
 def test_without_keys_pages_of_other_sites_stay_outside(origin: str, status: int | None) -> None:
     headers: dict[str, Any] = {"Origin": origin} if origin else {}
-    Guard([], anyone=True).check(headers)
-    Guard([api_keys.digest("k")]).check({**headers, "x-api-key": "k"})
+    Guard([], anyone=True).admit(headers)
+    Guard([api_keys.digest("k")]).admit(headers)
     if status is None:
-        Guard([]).check(headers)
+        Guard([]).admit(headers)
         return
     with pytest.raises(ApiError) as caught:
-        Guard([]).check(headers)
-    assert caught.value.status == status
+        Guard([]).admit(headers)
+    assert (caught.value.status, caught.value.code) == (status, "origin_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("host", "admitted"),
+    [
+        (None, True),
+        ("localhost", True),
+        ("LOCALHOST.:8080", True),
+        ("models.localhost:8080", True),
+        ("127.0.0.1:8080", True),
+        ("[::1]:8080", True),
+        ("[::ffff:127.0.0.1]:8080", True),
+        ("192.0.2.1:8080", True),
+        ("gateway:8080", True),
+        ("host.docker.internal:8080", True),
+        ("evil.example", False),
+        ("evil.example:8080", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost@evil.example", False),
+        ("evil.example.", False),
+        ("evil.internal.example", False),
+        ("[", False),
+    ],
+)
+def test_without_keys_a_name_that_an_outsider_may_point_here_is_refused(host: str | None, admitted: bool) -> None:
+    headers = {} if host is None else {"Host": host}
+    Guard([], anyone=True).admit(headers)
+    Guard([api_keys.digest("k")]).admit(headers)
+    if admitted:
+        Guard([]).admit(headers)
+        return
+    with pytest.raises(ApiError, match="set a key, or start it with --no-auth") as caught:
+        Guard([]).admit(headers)
+    assert (caught.value.status, caught.value.code) == (403, "host_not_allowed")
 
 
 def test_keys_that_are_added_or_taken_out_count_while_the_gateway_runs(tmp_path: Path) -> None:
