@@ -139,6 +139,14 @@ def _serve(cards: Sequence[VerifierCard], aliases: tuple[str, ...]) -> ServedMod
 
 
 def _load(data: bytes) -> Lexicon:
+    try:
+        return _load_from_file(data)
+    except OSError as error:  # only from writing the file: llama.cpp has errors of its own
+        logger.error("vocabulary_unwritable", error=str(error))
+        raise unavailable("The gateway finds no room on disk for the model's vocabulary; try again later.") from error
+
+
+def _load_from_file(data: bytes) -> Lexicon:
     with tempfile.TemporaryDirectory(prefix="draftmesh-") as folder:
         path = Path(folder) / "vocabulary.gguf"
         path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Keeps programs running and ends them in order; one that keeps failing ends all, with the last lines of its log.
+"""Keeps programs running and ends them in order; one that keeps failing ends all, with the cause and where its log is.
 
 A child that dies is started again after 1, 2, 4 and 8 seconds. Five deaths within a minute, two crashes of the same
 kind before it was ever ready, or a refused option at the first start raise `ChildFailed` out of the task group that
@@ -17,6 +17,7 @@ from services.launcher.fleet.child import Child, Program
 from services.launcher.fleet.log_rotation import rotate
 from services.launcher.fleet.starting import PHASE_LINES, phase
 from shared.machine import signals
+from shared.machine.resources import disk_full
 from shared.process import lifecycle
 from shared.settings.command_line import BAD_OPTION
 
@@ -104,17 +105,24 @@ class Supervisor:
             if delay is None and code == BAD_OPTION:
                 raise ChildFailed(name, child.error_line(), BAD_OPTION)
             if delay is None:
-                raise ChildFailed(name, _last_words(child, code), 1)
-            last = " | ".join(child.last_lines(3)) or "its log is empty"
-            self._report(name, f"died ({_cause(code)}), starting again in {delay:.0f} s: {last}")
+                raise ChildFailed(name, _gave_up(child, code), 1)
+            self._report(
+                name, f"died ({child.cause_of_death()}), starting again in {delay:.0f} s; its log: {child.log}"
+            )
             await self._sleep(delay)
             await child.start()
             self._report(name, "started again")
 
-    async def keep_logs_short(self) -> None:
-        """Rotate logs that have grown too long, for ever."""
+    async def keep_logs(self) -> None:
+        """Rotate logs that have grown too long, and report a disk without room for them, for ever."""
+        full = False
         while True:
             await self._sleep(_ROTATE_S)
+            was, full = full, await asyncio.to_thread(disk_full, self._folder)
+            if full and not was:
+                self._report("logs", f"the disk that holds {self._folder} is full; what is logged meanwhile is lost")
+            elif was and not full:
+                self._report("logs", "there is room again")
             for child in self._children:
                 with suppress(OSError):  # the next try may succeed, and a fleet does not end because of its logs
                     await asyncio.to_thread(rotate, child.log)
@@ -170,15 +178,6 @@ class Supervisor:
                 task.cancel()
 
 
-def _last_words(child: Child, code: int) -> str:
-    if code < 0:
-        return f"gave up: it keeps dying ({_cause(code)}). Its log is {child.log}: {child.error_line()}"
-    return f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}"
-
-
-def _cause(code: int) -> str:
-    """An exit status in words, with the likely cause of a signal."""
-    if code >= 0:
-        return f"exit {code}"
-    cause = signals.cause(-code)
-    return f"{signals.in_words(-code)}: {cause}" if cause else signals.in_words(-code)
+def _gave_up(child: Child, code: int) -> str:
+    how = "because it keeps dying" if code < 0 else f"after {_DEATHS} deaths in a minute"
+    return f"gave up {how} ({child.cause_of_death()}); its log: {child.log}"

@@ -319,6 +319,18 @@ def test_an_up_that_cannot_tell_of_itself_runs_all_the_same(
     assert "will need --redis" in capsys.readouterr().err
 
 
+def test_an_up_without_room_for_its_files_is_refused_in_one_line(
+    run_up: Callable[[int], int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    with pytest.raises(StartError, match=rf"TMPDIR {tmp_path}/gone: no folder for logs can be made there"):
+        run_up(0)
+    (tmp_path / "logs/valkey.conf").mkdir(parents=True)  # nobody can write a file there
+    with pytest.raises(StartError, match=rf"TMPDIR {tmp_path}/logs: cannot be written"):
+        embedded.program(embedded.place(ports.LOOPBACK, 0), tmp_path / "logs", {})
+
+
 def run_draftmesh(*arguments: str, **environment: str) -> tuple[int, str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
     done = launch_in({**clean, **environment}, *arguments)
