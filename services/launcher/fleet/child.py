@@ -18,6 +18,7 @@ from typing import IO, Final
 from services.launcher.fleet import death
 from services.launcher.fleet.death import Surroundings
 from shared.machine import cgroups, resources
+from shared.process import lifecycle
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _TAIL_BYTES: Final = 8192  # so much of a log's end is read for its last lines
@@ -32,6 +33,7 @@ class Program:
     command: tuple[str, ...]
     stage: int
     environment: Mapping[str, str]  # the whole environment: the child inherits nothing
+    grace_s: float = lifecycle.GRACE_S  # how long it may take to end when it is asked
 
 
 def service_command(service: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ watches.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -18,7 +19,6 @@ from services.launcher.fleet.log_rotation import rotate
 from services.launcher.fleet.starting import PHASE_LINES, phase
 from shared.machine import signals
 from shared.machine.resources import disk_full
-from shared.process import lifecycle
 from shared.settings.command_line import BAD_OPTION
 
 _WINDOW_S: Final = 60.0
@@ -146,14 +146,16 @@ class Supervisor:
         """Kill the children for which `stop` still waits."""
         self._hurry.set()
 
-    async def stop(self, grace_s: float = lifecycle.GRACE_S) -> None:
-        """End every child, stage by stage: asks first, kills after `grace_s` or `hurry`, and leaves none."""
+    async def stop(self, grace_s: float = math.inf) -> None:
+        """End every child, stage by stage: asks first, kills after its own grace, `grace_s` or `hurry`, and leaves
+        none."""
         for stage in sorted({child.program.stage for child in self._children}):
             children = [child for child in self._children if child.program.stage == stage and child.alive]
             for child in children:
                 self._report(child.program.name, "stopping")
                 child.terminate()
-            await self._ended(children, grace_s)
+            longest = max((child.program.grace_s for child in children), default=0.0)
+            await self._ended(children, min(grace_s, longest))
             for child in children:
                 if child.alive:
                     child.kill()

@@ -109,6 +109,13 @@ def test_several_targets_spread_over_the_devices_and_drafts_avoid_them(tmp_path:
     assert [option(program.command, "--threads") for program in made.verifiers] == ["4", "1"]
 
 
+def test_the_gateway_drains_for_as_long_as_asked_and_is_not_killed_meanwhile(tmp_path: Path) -> None:
+    made = make(tmp_path, drain=600.0)
+    assert option(made.gateway.command, "--drain") == "600.0"
+    assert made.gateway.grace_s == 605
+    assert made.verifiers[0].grace_s == 25
+
+
 def test_a_lone_target_has_no_alias_that_nobody_asked_for(tmp_path: Path) -> None:
     assert "--alias" not in make(tmp_path).verifiers[0].command
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from services.launcher.fleet.child import Child, Program
 from services.launcher.fleet.log_rotation import LIMIT_BYTES, older
 from services.launcher.fleet.supervisor import ChildFailed, Restarts, Supervisor
-from shared.process.lifecycle import DRAIN_S, GRACE_S
+from shared.process.lifecycle import CLOSING_S
 from tests.patience import HANG_S
 from tests.processes import runs
 
@@ -303,7 +304,20 @@ asyncio.run(main())
 def test_nobody_is_killed_who_still_drains() -> None:
     from services.gateway.service import CLOSE_S, FAREWELL_S
 
-    assert GRACE_S > DRAIN_S + FAREWELL_S + CLOSE_S
+    assert CLOSING_S > FAREWELL_S + CLOSE_S
+
+
+async def test_a_child_has_its_own_time_to_end(tmp_path: Path) -> None:
+    recorder = Recorder()
+    supervisor = Supervisor(tmp_path, recorder.report)
+    async with asyncio.TaskGroup() as group:
+        impatient = replace(program("impatient", STUBBORN), grace_s=0.02)
+        await until_up(await supervisor.start(impatient, group))
+        await until_up(await supervisor.start(program("patient", SERVE, stage=1), group))
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+    await supervisor.stop()
+    assert recorder.events[-3:] == [("impatient", "killed"), ("patient", "stopping"), ("patient", "stopped")]
 
 
 async def test_logs_that_have_grown_too_long_are_rotated_while_children_run(tmp_path: Path) -> None:
