@@ -37,7 +37,7 @@ def said(lines: Iterable[str]) -> str:
             events += [_in_words(fields)] if fields.get("level") in _ERRORS else []
         elif line.startswith("error:"):
             errors.append(line.removeprefix("error:").strip())
-        else:
+        elif not line.startswith("{"):  # an event that a full disk cut off says nothing in words
             plain.append(line.strip())
     return (errors or events or plain or [SILENT])[-1]
 
