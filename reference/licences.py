@@ -53,11 +53,10 @@ def _requirements(of: Requirement) -> Iterator[Requirement]:
 def _licence(name: str) -> str:
     """The SPDX expression if the package has one, else its classifiers or what it calls its licence."""
     about = metadata.metadata(name)
-    if expression := about.get("License-Expression"):
-        return expression
-    classifiers = [match[1] for line in about.get_all("Classifier") or () if (match := _OSI.fullmatch(line))]
-    stated = (about.get("License") or "").strip().partition("\n")[0]
-    return ", ".join(classifiers) or stated or "not stated"
+    expressions = about.get_all("License-Expression")
+    matches = map(_OSI.fullmatch, about.get_all("Classifier") or ())
+    stated = [line.strip().partition("\n")[0] for line in about.get_all("License") or ()]
+    return ", ".join(expressions or [match[1] for match in matches if match] or stated) or "not stated"
 
 
 def _plain(name: str) -> str:
