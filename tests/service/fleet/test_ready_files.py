@@ -12,8 +12,8 @@ from services.verifier.worker import VerifierWorker
 from shared.wire.broker import connect
 from shared.wire.messages import Speculation
 from tests.patience import HANG_S
-from tests.stack import drafter_card
 from tests.toy_loaded import toy
+from tests.toys import drafter_card
 
 
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])
