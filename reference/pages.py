@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from reference import commands, events, messages, metrics, redis_keys, routes, settings
+from reference import commands, events, licences, messages, metrics, redis_keys, routes, settings
 from reference.source import ROOT
 
 FOLDER: Final = ROOT / "docs/reference"
@@ -15,4 +15,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "keys.md": redis_keys.text,
     "messages.md": messages.text,
     "events.md": events.text,
+    "licences.md": licences.text,
 }

@@ -36,7 +36,8 @@ def main(options: DrafterOptions) -> None:
             instance = _instance(options.name)
             if not draft.draft_model:
                 lookup = LookupProposer()
-                await DrafterWorker(broker, lookup, introduce(instance, "lookup", lookup.capacity)).run(stop)
+                card = introduce(instance, "lookup", lookup.capacity)
+                await DrafterWorker(broker, lookup, card, ready_file=options.ready_file).run(stop)
                 return
             from services.drafter.load import ModelDrafter, find
 
@@ -50,7 +51,8 @@ def main(options: DrafterOptions) -> None:
                 drafter = await asyncio.to_thread(ModelDrafter, draft, path, found, arriving.threads)
             keeper = draft_keeper(registry, drafter.texts)
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
-            await DrafterWorker(broker, drafter.proposer, drafter.card(instance, keeper.digest), keeper.keep).run(stop)
+            card = drafter.card(instance, keeper.digest)
+            await DrafterWorker(broker, drafter.proposer, card, keeper.keep, options.ready_file).run(stop)
             drafter.close()
 
     lifecycle.run(serve)

@@ -18,6 +18,7 @@ from redis.exceptions import ResponseError
 from services.drafter.proposer import Draft, Opening, Proposer, join
 from shared.fleet.registry import Registry
 from shared.process import lifecycle
+from shared.process.ready_file import ReadyFile
 from shared.wire import codec, drafts, keys
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
 from shared.wire.jobs import read_job, read_log
@@ -33,6 +34,7 @@ class DrafterWorker:
         proposer: Proposer,
         card: DrafterCard,
         keep: Callable[[], Awaitable[None]] = lifecycle.nothing,
+        ready_file: str = "",
     ) -> None:
         """Each heartbeat publishes `card` with the present load, and calls `keep`."""
         self._keep = keep
@@ -50,6 +52,7 @@ class DrafterWorker:
         self._stopping = False
         self._tokens = 0
         self._rate = 0.0
+        self._ready_file = ReadyFile(ready_file)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Draft until `stop`, then leave."""
@@ -61,7 +64,9 @@ class DrafterWorker:
             loops.start(beats, name="heartbeat")
             loops.start(self._measure, name="measure")
             drafting = loops.start(self._draft, name="draft")
+            loops.start(self._ready_file.run, name="ready file")
             await stop.wait()
+            self._ready_file.end()
             loops.let_end()
             self._stopping = True
             self._news.set()

@@ -56,7 +56,6 @@ class GatewaySettings:
 
     options: GatewayOptions
     heartbeat_s: float = HEARTBEAT_S
-    drain_s: float = lifecycle.DRAIN_S
 
     @property
     def api_keys(self) -> list[bytes]:
@@ -93,7 +92,7 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event, started: "asynci
             await stop.wait()
             logger.info("gateway_draining", running=gateway.activity.running)
             await gateway.watch.end()
-            await gateway.activity.drain(settings.drain_s)
+            await gateway.activity.drain(options.drain)
             gateway.generator.end()
             await gateway.activity.drain(FAREWELL_S)
             await gateway.background.close()

@@ -39,7 +39,14 @@ def main(options: VerifierOptions) -> None:
                 logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
                 lease_ms = int(options.lease * 1000)
                 worker = VerifierWorker(
-                    broker, loaded, target.speculation, instance, lease_ms, tracer=tracer, aliases=aliases
+                    broker,
+                    loaded,
+                    target.speculation,
+                    instance,
+                    lease_ms,
+                    tracer=tracer,
+                    aliases=aliases,
+                    ready_file=options.ready_file,
                 )
                 await worker.run(stop)
                 loaded.context.close()

@@ -31,6 +31,7 @@ from shared.fleet.registry import HEARTBEAT_S, Registry
 from shared.law.grammar import Grammars
 from shared.model import model_source
 from shared.process import lifecycle
+from shared.process.ready_file import ReadyFile
 from shared.process.spans import Tracer
 from shared.wire import codec, drafts
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
@@ -57,6 +58,7 @@ class VerifierWorker:
         clock: Callable[[], float] = time.perf_counter,
         tracer: Tracer | None = None,
         aliases: Sequence[str] = (),
+        ready_file: str = "",
     ) -> None:
         """Without `trees` the drafts of a request are one chain, even if the target has branches.
 
@@ -100,6 +102,7 @@ class VerifierWorker:
         self._draining = False
         self._introduction = introduce(instance, loaded, self._introductions, speculation, aliases)
         self._speed = Speed()
+        self._ready_file = ReadyFile(ready_file)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`; then give every claim back, so that another verifier continues, and leave."""
@@ -114,7 +117,9 @@ class VerifierWorker:
             loops.start(partial(self._inbox.run, self._receive), name="inbox")
             loops.start(self._stay_known, name="registry")
             rounds = loops.start(self._rounds, name="rounds")
+            loops.start(self._ready_file.run, name="ready file")
             await stop.wait()
+            self._ready_file.end()
             loops.let_end()
             await self._claims.stop(new, orphans)
             self._draining = True

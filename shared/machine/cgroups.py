@@ -1,4 +1,5 @@
-"""The limits of control groups on this process: cores and memory, by its own group and every group around it.
+"""The limits of control groups on this process: cores and memory, by its own group and every group around it; and how
+often the kernel killed for memory in its own.
 
 Reads both versions of Linux's control groups, as mounted in containers, pods and services; the tightest limit counts.
 Without control groups there is no limit. `read` gives a file's text, so that tests need no kernel.
@@ -48,6 +49,13 @@ def memory_left(read: Read = read_file) -> float:
         limit, used = f"{folder}/memory.limit_in_bytes", f"{folder}/memory.usage_in_bytes"
         left += _left(read(limit), read(used), read(f"{folder}/memory.stat"), "total_inactive_file")
     return min(left)
+
+
+def memory_kills(read: Read = read_file) -> int:
+    """How many processes of this process's own group the kernel has killed because memory ran out; 0 if unknown."""
+    own = next(_groups("", read), "")
+    lines = read(f"{own}/memory.events").splitlines() if own else []
+    return sum(_number(line.removeprefix("oom_kill ")) for line in lines if line.startswith("oom_kill "))
 
 
 def _quota(quota: str, period: str) -> list[float]:

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shutil
 import socket
 import sys
 from contextlib import suppress
@@ -15,6 +16,7 @@ from shared.machine import cgroups
 
 # The same for all processes under one kernel, containers included, and new after every boot.
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
+_ROOM: Final = 4096  # bytes; a disk gives out its room in blocks
 
 
 @cache
@@ -53,6 +55,13 @@ def quota() -> Quota:
 def available_cores() -> int:
     """How many cores this process may use: those it may run on, and no more than its time allows."""
     return min(len(cores()), quota().cores)
+
+
+def disk_full(folder: Path) -> bool:
+    """Whether the disk that holds `folder` has no room for a line; False if the system does not say."""
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free < _ROOM
+    return False
 
 
 def available_memory() -> int:

@@ -41,6 +41,16 @@ def is_crash(number: int) -> bool:
     return _name(number) in _CRASHES
 
 
+def is_kill(number: int) -> bool:
+    """Whether it is the signal that no process survives, which the kernel sends when memory runs out."""
+    return _name(number) == "SIGKILL"
+
+
+def is_known(number: int) -> bool:
+    """Whether the system has a signal of that number."""
+    return bool(_name(number))
+
+
 def _name(number: int) -> str:
     with suppress(ValueError):
         return signal.Signals(number).name

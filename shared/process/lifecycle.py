@@ -19,14 +19,15 @@ import structlog
 
 from shared.errors import StartError
 from shared.fleet.registry import HEARTBEAT_S, Registry
+from shared.settings.options import DEFAULT_DRAIN_S
 from shared.wire.broker import DISCONNECTED, Reconnect
 from shared.wire.messages import Announced
 
 logger = structlog.get_logger()
 
-DRAIN_S: Final = 20.0  # how long a service finishes running work; orchestrators kill after 30 s
 INSIST_S: Final = 5.0  # a loop that still runs so long after its cancellation is cancelled again
-GRACE_S: Final = DRAIN_S + 5.0  # from the request to stop to SIGKILL: the drain, and closing what remains
+CLOSING_S: Final = 5.0  # from the end of the drain to SIGKILL, for closing what remains
+GRACE_S: Final = DEFAULT_DRAIN_S + CLOSING_S  # from the request to stop to SIGKILL
 
 
 def instance_name(service: str) -> str:

@@ -7,14 +7,18 @@ keys by their shapes, the messages of exceptions, which may quote data, and libr
 import logging
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, MutableMapping
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import structlog
 from redis.exceptions import RedisError
 
 from shared.errors import StartError
+from shared.lossy import LossyStream, lossy
+
+logger = structlog.get_logger()
 
 REDACTED: Final = "[redacted]"
 _SECRET: Final = re.compile(
@@ -81,9 +85,33 @@ def _message(error: BaseException) -> str:
     return ""
 
 
+class LineLog:
+    """Writes each line of the log to a stream; after lines were lost, it says how many as soon as one gets through."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._told = 0
+        self._lock = threading.RLock()
+
+    def msg(self, line: str) -> None:
+        with self._lock:
+            before = self._lost()
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+            if self._told < self._lost() == before:
+                told, self._told = self._told, before
+                logger.warning("log_lines_dropped", lines=before - told)
+                if self._lost() > before:  # this line was lost too, so the next one says both
+                    self._told = told
+
+    log = debug = info = warning = error = critical = msg
+
+    def _lost(self) -> int:
+        return self._stream.lost if isinstance(self._stream, LossyStream) else 0
+
+
 class _Libraries(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        logger = structlog.get_logger()
         first = str(record.msg).partition("\n")[0]  # without arguments: a server's quote the bytes that it got
         level = logging.WARNING if record.levelno < logging.ERROR else logging.ERROR
         logger.log(level, "library_message", library=record.name, line=first, exc_info=record.exc_info)
@@ -92,8 +120,11 @@ class _Libraries(logging.Handler):
 def configure(service: str, level: str = "info", cached: bool = True) -> None:
     """Send this process's logs to standard error, every line carrying `service`.
 
-    Standard output stays free for results. `cached` loggers cannot be configured again.
+    A line that cannot be written is dropped and counted; this holds for everything that goes to standard error from
+    now on. Standard output stays free for results. `cached` loggers cannot be configured again.
     """
+    sys.stderr = lossy(sys.stderr)
+    log = LineLog(sys.stderr)
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -105,7 +136,7 @@ def configure(service: str, level: str = "info", cached: bool = True) -> None:
             structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(ensure_ascii=False),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: log,
         cache_logger_on_first_use=cached,
     )
     structlog.contextvars.bind_contextvars(service=service)

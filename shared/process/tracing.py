@@ -24,7 +24,9 @@ def tracer(traces: Traces, service: str, instance: str) -> Tracer:
 
         return otel.exporting(traces, service, instance)
     except ImportError:
-        raise StartError("--traces", traces.value, "needs the extra otel: pip install 'draftmesh[otel]'") from None
+        raise StartError(
+            "--traces", traces.value, "needs the extra otel: pip install '.[otel]' in a checkout of draftmesh"
+        ) from None
 
 
 def traceparent(header: str | None) -> str:

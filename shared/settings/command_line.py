@@ -1,20 +1,26 @@
-"""How a command ends when it cannot start: one line that names the option, the value and what is allowed; status 2."""
+"""How a command ends when it cannot start: one line that names the option, the value and what is allowed; status 2. One
+that finds no room for what it writes ends with one line and status 1."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import typer
 from typer.exceptions import Abort, TyperException
 from typer.main import get_command
 
 from shared.errors import StartError
+from shared.lossy import lossy
 from shared.settings.command_settings import PROGRAM, CommandSettings
 from shared.settings.options_struct import flat
 from shared.settings.settings_file import Known
 
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+
 BAD_OPTION = 2  # the exit status of every command for wrong options
+UNWRITTEN = 1  # the exit status of a command whose result could not be written
 INTERRUPTED = 130  # the exit status of a process that Ctrl-C ended
 
 
@@ -36,11 +42,18 @@ def run(app: typer.Typer, name: str, elsewhere: Known | None = None) -> NoReturn
         if name.split()[0] == PROGRAM:
             settings.attach()
         code = root(standalone_mode=False, prog_name=name, obj=settings)
+        sys.stdout.flush()
     except TyperException as error:
         refuse(explain(error, sys.argv[1:], os.environ, settings))
     except StartError as error:
         place = settings.place(error.option)
         refuse(f"{error} ({place})" if place else str(error))
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        sys.stdout = lossy(sys.stdout)  # what is left in it cannot be written either
+        say(f"{error.filename or 'the output'}: cannot be written ({error.strerror})")
+        sys.exit(UNWRITTEN)
     except (KeyboardInterrupt, Abort):
         sys.exit(INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
@@ -48,8 +61,13 @@ def run(app: typer.Typer, name: str, elsewhere: Known | None = None) -> NoReturn
 
 def refuse(line: str) -> NoReturn:
     """Say why on standard error and exit with `BAD_OPTION`."""
-    typer.echo(f"error: {' '.join(line.split())}", err=True)
+    say(line)
     sys.exit(BAD_OPTION)
+
+
+def say(line: str) -> None:
+    """One line about an error on standard error."""
+    typer.echo(f"error: {' '.join(line.split())}", err=True)
 
 
 def explain(

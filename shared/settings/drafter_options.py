@@ -27,5 +27,6 @@ class DrafterOptions:
 
     redis: options.Redis = options.DEFAULT_REDIS
     draft: DraftOptions = field(default_factory=DraftOptions)
+    ready_file: options.ReadyFile = ""
     log_level: options.LogLevel = options.Level.INFO
     name: Annotated[str, option("--name", help="Name shown by status; default: made up.")] = ""

@@ -64,5 +64,6 @@ class GatewayOptions:
             min=0,
         ),
     ] = 60.0
+    drain: options.Drain = options.DEFAULT_DRAIN_S
     traces: options.TraceExport = options.Traces.OFF
     log_level: options.LogLevel = options.Level.INFO

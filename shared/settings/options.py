@@ -11,6 +11,7 @@ from shared.model.hub import go_offline
 DEFAULT_REDIS = "redis://127.0.0.1:7072/0"  # where `draftmesh up` puts its embedded Valkey
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 7071
+DEFAULT_DRAIN_S = 20.0  # less than the 30 s after which most platforms kill
 
 
 class Exactness(StrEnum):
@@ -137,5 +138,22 @@ TensorSplit = Annotated[
 ]
 TraceExport = Annotated[
     Traces, option("--traces", help="OpenTelemetry traces; a collector is named by OTEL_EXPORTER_OTLP_ENDPOINT.")
+]
+Drain = Annotated[
+    float,
+    option(
+        "--drain",
+        help="Seconds for which running requests may finish after SIGTERM; the gateway ends what is left then. Whatever"
+        " stops it should wait 5 s longer before it kills.",
+        min=0,
+    ),
+]
+ReadyFile = Annotated[
+    str,
+    option(
+        "--ready-file",
+        help="File that is there while this process serves, and touched every 5 s: what a probe of Kubernetes or Docker"
+        " can ask. Empty: none.",
+    ),
 ]
 LogLevel = Annotated[Level, option("--log-level", help="The least important log lines.", case_sensitive=False)]

@@ -42,5 +42,6 @@ class VerifierOptions:
     lease: Annotated[float, option("--lease", help="Seconds after which a silent verifier is replaced.", min=0.5)] = (
         10.0
     )
+    ready_file: options.ReadyFile = ""
     traces: options.TraceExport = options.Traces.OFF
     log_level: options.LogLevel = options.Level.INFO

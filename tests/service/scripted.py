@@ -160,7 +160,7 @@ def card(**changes: Any) -> VerifierCard:
 
 def gateway_settings(url: str, **changes: Any) -> GatewaySettings:
     """A small gateway on a free port; `changes` are options, and what no option sets."""
-    inner = {name: changes.pop(name) for name in ("heartbeat_s", "drain_s") if name in changes}
+    inner = {name: changes.pop(name) for name in ("heartbeat_s",) if name in changes}
     options: dict[str, Any] = {"port": 0, "max_requests": 8, "request_timeout": 60.0}
     return GatewaySettings(GatewayOptions(redis=url, **options | changes), **inner)
 

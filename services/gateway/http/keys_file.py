@@ -13,7 +13,7 @@ from shared.process import api_keys
 
 logger = structlog.get_logger()
 
-LOOK_S: Final = 2.0
+LOOK_S: Final = 1.0
 
 _State = tuple[int, int, int] | None
 

@@ -4,9 +4,12 @@ It fetches a vocabulary from Redis and loads it once per digest, off the event l
 """
 
 import asyncio
+import os
+import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -139,11 +142,28 @@ def _serve(cards: Sequence[VerifierCard], aliases: tuple[str, ...]) -> ServedMod
 
 
 def _load(data: bytes) -> Lexicon:
-    with tempfile.TemporaryDirectory(prefix="draftmesh-") as folder:
-        path = Path(folder) / "vocabulary.gguf"
-        path.write_bytes(data)
-        try:
+    try:
+        with _file(data) as path:
             return Lexicon(Model(path, vocab_only=True))
-        except (LlamaError, TemplateError) as error:
-            logger.error("vocabulary_unusable", error=str(error))
-            raise ApiError(500, "The model's vocabulary cannot be loaded.", kind="server_error") from error
+    except (LlamaError, TemplateError) as error:
+        logger.error("vocabulary_unusable", error=str(error))
+        raise ApiError(500, "The model's vocabulary cannot be loaded.", kind="server_error") from error
+    except OSError as error:  # from writing the file, because llama.cpp has errors of its own
+        logger.error("vocabulary_unwritable", error=str(error))
+        raise unavailable("The gateway finds no room for the model's vocabulary; try again later.") from error
+
+
+@contextmanager
+def _file(data: bytes) -> Iterator[Path]:
+    """A file that holds `data`, because llama.cpp reads nothing else: in memory where the system can, so that a full
+    disk does not matter. Raises `OSError`."""
+    if sys.platform == "linux":
+        with open(os.memfd_create("vocabulary"), "wb") as file:
+            file.write(data)
+            file.flush()
+            yield Path(f"/proc/self/fd/{file.fileno()}")
+    else:
+        with tempfile.TemporaryDirectory(prefix="draftmesh-") as folder:
+            path = Path(folder) / "vocabulary.gguf"
+            path.write_bytes(data)
+            yield path

@@ -62,7 +62,8 @@ def recorded(run: FleetRun) -> Iterator[RunFile]:
     try:
         if sys.platform != "win32":
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(descriptor, msgspec.json.encode(run))
+        with open(descriptor, "wb", closefd=False) as content:
+            content.write(msgspec.json.encode(run))
         os.replace(name, path)
     except OSError:
         os.close(descriptor)

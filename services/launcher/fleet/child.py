@@ -13,10 +13,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
+
+from services.launcher.fleet import death
+from services.launcher.fleet.death import Surroundings
+from shared.machine import cgroups, resources
+from shared.process import lifecycle
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _TAIL_BYTES: Final = 8192  # so much of a log's end is read for its last lines
+_WHY_LINES: Final = 40  # so many of them are searched for why a process ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +33,7 @@ class Program:
     command: tuple[str, ...]
     stage: int
     environment: Mapping[str, str]  # the whole environment: the child inherits nothing
+    grace_s: float = lifecycle.GRACE_S  # how long it may take to end when it is asked
 
 
 def service_command(service: str) -> tuple[str, ...]:
@@ -42,6 +49,7 @@ class Child:
         self.program = program
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
+        self._memory_kills = 0  # of this control group, when it started
 
     @property
     def pid(self) -> int:
@@ -52,8 +60,9 @@ class Child:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Run the program; its output is appended to the log."""
-        with self.log.open("ab") as output:
+        """Run the program; its output is appended to the log, or dropped if that cannot be opened."""
+        self._memory_kills = cgroups.memory_kills()
+        with self._output() as output:
             self._process = await asyncio.create_subprocess_exec(
                 *self.program.command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -92,10 +101,25 @@ class Child:
         return [line for line in lines if line.strip()][-count:]
 
     def error_line(self) -> str:
-        """The line that says why it ended: the last one that starts with `error:`, or else the last one."""
-        lines = self.last_lines(40)
-        errors = [line.removeprefix("error:").strip() for line in lines if line.startswith("error:")]
-        return (errors or lines or ["it said nothing"])[-1]
+        """What its log says about why it ended."""
+        return death.said(self.last_lines(_WHY_LINES))
+
+    def cause_of_death(self) -> str:
+        """Why it ended, in words. It must have ended."""
+        assert self._process is not None
+        status = self._process.returncode
+        assert status is not None
+        around = Surroundings(
+            disk_full=resources.disk_full(self.log.parent),
+            memory_killed=cgroups.memory_kills() > self._memory_kills,
+        )
+        return death.explain(status, self.last_lines(_WHY_LINES), around)
+
+    def _output(self) -> IO[bytes]:
+        try:
+            return self.log.open("ab")
+        except OSError:  # a full disk, or somebody tidied the folder away
+            return open(os.devnull, "ab")
 
 
 def _dies_with(parent: int) -> Callable[[], None] | None:

@@ -19,6 +19,7 @@ from services.launcher.fleet import access_rules, ports
 from services.launcher.fleet.child import Program
 from services.launcher.fleet.ports import LOOPBACK
 from services.launcher.fleet.token import USER
+from shared.errors import StartError
 
 _STAGE: Final = 3  # stopped last, because all others leave the fleet through it
 
@@ -63,7 +64,7 @@ def place(host: str, port: int, token: Callable[[], str] = str) -> Embedded:
 
 
 def program(server: Embedded, folder: Path, environment: Mapping[str, str]) -> Program:
-    """The program that runs `server`, with its settings in a new file in `folder`."""
+    """The program that runs `server`, with its settings in a new file in `folder`. Raises `StartError` without room."""
     settings = {
         "bind": " ".join(server.hosts),
         "port": str(server.port),
@@ -78,8 +79,13 @@ def program(server: Embedded, folder: Path, environment: Mapping[str, str]) -> P
     if server.token:
         lines.append(f"{access_rules.user(USER, hashlib.sha256(server.token.encode()).hexdigest())}\n")
     file = folder / "valkey.conf"
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as content:
-        content.writelines(lines)
+    try:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as content:
+            content.writelines(lines)
+    except OSError as error:
+        raise StartError(
+            "TMPDIR", folder, f"cannot be written ({error.strerror}); set it to a folder with room"
+        ) from None
     return Program(name="valkey", command=(str(get_binary_path()), str(file)), stage=_STAGE, environment=environment)
 
 

@@ -23,7 +23,7 @@ from shared.folders import state_folder
 from shared.machine import devices
 from shared.machine.devices import Device
 from shared.model import model_source
-from shared.process import api_keys
+from shared.process import api_keys, lifecycle
 from shared.settings.drafter_options import DrafterOptions, DraftOptions
 from shared.settings.gateway_options import GatewayOptions
 from shared.settings.options import CacheType, Switch
@@ -178,8 +178,10 @@ class _Services:
             port=port,
             api_keys_file=self.options.api_keys_file,
             no_auth=self.options.no_auth,
+            drain=self.options.drain,
         )
         plain = self.program("gateway", "gateway", options, 0)
+        plain = replace(plain, grace_s=self.options.drain + lifecycle.CLOSING_S)
         return replace(plain, environment={**plain.environment, api_keys.VARIABLE: api_key}) if api_key else plain
 
     def verifiers(

@@ -110,7 +110,7 @@ class JoinedDrafter:
 
     async def _live(self) -> None:
         async with connect(self._url) as broker, asyncio.TaskGroup() as group:
-            group.create_task(self._session.supervisor.keep_logs_short(), name="logs")
+            group.create_task(self._session.supervisor.keep_logs(), name="logs")
             child = await self._session.supervisor.start(self._drafter, group)
             await self._tell(Registry(broker.redis), child)
 

@@ -17,12 +17,13 @@ from services.launcher.fleet.service_files import ServiceFile
 from shared.errors import StartError
 from shared.settings import settings_file
 from shared.settings.command_settings import PROGRAM, CommandSettings
+from shared.settings.options import DEFAULT_DRAIN_S
 
 DESCRIPTIONS: Final = {
     "up": "draftmesh up: a fleet that answers faster with drafts",
     "join": "draftmesh join: guesses ahead for a fleet elsewhere",
 }
-_TIMEOUT_S: Final = service_files.STOP_S + 30
+_TIMEOUT_S: Final = 4000.0  # systemctl waits until a service has ended, and that may drain for an hour
 
 
 def install(settings: CommandSettings, name: str, arguments: Sequence[str], show: bool, now: bool, force: bool) -> int:
@@ -30,7 +31,7 @@ def install(settings: CommandSettings, name: str, arguments: Sequence[str], show
 
     Raises `StartError` for options that the command would refuse.
     """
-    file = _file(name, _command(settings, name, arguments))
+    file = _file(name, *_command(settings, name, arguments))
     console = Console(stderr=True, highlight=False)
     if show:
         sys.stdout.write(file.text)
@@ -70,26 +71,26 @@ def uninstall(name: str) -> int:
     return 0
 
 
-def _file(name: str, command: Sequence[str]) -> ServiceFile:
+def _file(name: str, command: Sequence[str], drain_s: float = DEFAULT_DRAIN_S) -> ServiceFile:
     if name not in DESCRIPTIONS:
         raise StartError("COMMAND", name, f"one of {', '.join(DESCRIPTIONS)}")
     service = PROGRAM if name == "up" else f"{PROGRAM}-{name}"
     if sys.platform == "darwin":
-        return service_files.launchd(service, command, Path.home(), os.getuid())
+        return service_files.launchd(service, command, Path.home(), os.getuid(), drain_s)
     if sys.platform == "linux":
         home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-        return service_files.systemd(service, DESCRIPTIONS[name], command, home)
+        return service_files.systemd(service, DESCRIPTIONS[name], command, home, drain_s)
     raise StartError("service", sys.platform, "is built for systemd and launchd")
 
 
-def _command(settings: CommandSettings, name: str, arguments: Sequence[str]) -> list[str]:
-    """The command line, checked with the command's own parser before anything is written."""
+def _command(settings: CommandSettings, name: str, arguments: Sequence[str]) -> tuple[list[str], float]:
+    """The command line, checked with the command's own parser before anything is written, and how long it drains."""
     command = Path(sys.executable).parent / PROGRAM
     start = [str(command)] if command.exists() else [sys.executable, "-P", "-m", "services.launcher"]
     file = [settings_file.OPTION, str(settings.file.path)] if settings.file else []
-    if (name,) in settings.known():
-        settings.effective((name,), [*file, *arguments])
-    return [*start, name, *arguments, *file]
+    found = settings.effective((name,), [*file, *arguments]) if (name,) in settings.known() else []
+    drain_s = next((float(setting.value) for setting in found if setting.key == "drain"), DEFAULT_DRAIN_S)
+    return [*start, name, *arguments, *file], drain_s
 
 
 def _instructions(file: ServiceFile) -> str:

@@ -1,5 +1,6 @@
 """What systemd and launchd need to keep a command of ours running for one user: a file, and commands to type. Pure."""
 
+import math
 import plistlib
 import re
 from collections.abc import Sequence
@@ -9,8 +10,9 @@ from typing import Final
 
 from shared.errors import StartError
 from shared.settings.command_line import BAD_OPTION
+from shared.settings.options import DEFAULT_DRAIN_S
 
-STOP_S: Final = 60  # `up` lets requests end, and then stops its children kind by kind
+_STOP_S: Final = 40.0  # beyond the drain, for `up` to stop its children kind by kind
 _RESTART_S: Final = 5
 _PLAIN: Final = re.compile(r"[\w./:=@,+-]+", re.ASCII)
 _UNIT: Final = """\
@@ -53,13 +55,20 @@ class ServiceFile:
     hints: tuple[str, ...]
 
 
-def systemd(name: str, description: str, command: Sequence[str], config_home: Path) -> ServiceFile:
+def stop_s(drain_s: float) -> int:
+    """Seconds that a service may take to end, if its gateway drains for `drain_s`."""
+    return math.ceil(drain_s + _STOP_S)
+
+
+def systemd(
+    name: str, description: str, command: Sequence[str], config_home: Path, drain_s: float = DEFAULT_DRAIN_S
+) -> ServiceFile:
     """A unit of the user's own systemd. Raises `StartError` for a word that a unit cannot hold."""
     unit = f"{name}.service"
     text = _UNIT.format(
         description=description,
         command=" ".join(map(_quoted, command)),
-        stop=STOP_S,
+        stop=stop_s(drain_s),
         restart=_RESTART_S,
         bad_option=BAD_OPTION,
     )
@@ -74,7 +83,7 @@ def systemd(name: str, description: str, command: Sequence[str], config_home: Pa
     )
 
 
-def launchd(name: str, command: Sequence[str], home: Path, user: int) -> ServiceFile:
+def launchd(name: str, command: Sequence[str], home: Path, user: int, drain_s: float = DEFAULT_DRAIN_S) -> ServiceFile:
     """An agent of the own launchd of the user with the id `user`."""
     log = str(home / "Library/Logs" / f"{name}.log")
     path = home / "Library/LaunchAgents" / f"{name}.plist"
@@ -85,7 +94,7 @@ def launchd(name: str, command: Sequence[str], home: Path, user: int) -> Service
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": _RESTART_S,
-        "ExitTimeOut": STOP_S,
+        "ExitTimeOut": stop_s(drain_s),
         "StandardOutPath": log,
         "StandardErrorPath": log,
         "Umask": 0o077,

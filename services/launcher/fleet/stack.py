@@ -195,7 +195,7 @@ class Stack:
         while not await condition():
             for child in self._children:
                 if not child.alive:
-                    raise StackError(f"the {child.program.name} ended: {child.error_line()}")
+                    raise StackError(f"the {child.program.name} ended ({child.cause_of_death()})")
                 if told := phase(child.last_lines(PHASE_LINES)):
                     self.say(f"{child.program.name}: {told}")
             if time.monotonic() > limit:

@@ -1,8 +1,10 @@
 """One command with children: it runs until a signal, or until a child keeps failing, and leaves no child behind."""
 
 import asyncio
+import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, Final
 from services.launcher.display import Display
 from services.launcher.fleet.supervisor import ChildFailed, Supervisor
 from shared.errors import StartError
+from shared.lossy import lossy
 from shared.settings.command_line import BAD_OPTION
 
 FAILED: Final = 1  # the status if a child keeps failing
@@ -57,12 +60,18 @@ class SupervisedRun:
 
 
 def with_logs(run: Callable[[Path], int], kept: Callable[[Path], object]) -> int:
-    """What `run` returns, given a folder for logs.
+    """What `run` returns, given a folder for logs. Nothing that it prints can end it. Raises `StartError` without a
+    place for the folder.
 
     After `FAILED` only the logs say what happened, so it keeps them and calls `kept` with the folder; else it removes
     them.
     """
-    folder = Path(tempfile.mkdtemp(prefix="draftmesh-"))
+    sys.stdout, sys.stderr = lossy(sys.stdout), lossy(sys.stderr)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="draftmesh-"))
+    except OSError as error:
+        reason = f"no folder for logs can be made there ({error.strerror or error}); set TMPDIR to one with room"
+        raise StartError("TMPDIR", os.environ.get("TMPDIR", "(not set)"), reason) from None
     code = 0
     try:
         code = run(folder)

@@ -1,4 +1,4 @@
-"""Keeps programs running and ends them in order; one that keeps failing ends all, with the last lines of its log.
+"""Keeps programs running and ends them in order; one that keeps failing ends all, with the cause and where its log is.
 
 A child that dies is started again after 1, 2, 4 and 8 seconds. Five deaths within a minute, two crashes of the same
 kind before it was ever ready, or a refused option at the first start raise `ChildFailed` out of the task group that
@@ -6,6 +6,7 @@ watches.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -17,7 +18,7 @@ from services.launcher.fleet.child import Child, Program
 from services.launcher.fleet.log_rotation import rotate
 from services.launcher.fleet.starting import PHASE_LINES, phase
 from shared.machine import signals
-from shared.process import lifecycle
+from shared.machine.resources import disk_full
 from shared.settings.command_line import BAD_OPTION
 
 _WINDOW_S: Final = 60.0
@@ -104,17 +105,24 @@ class Supervisor:
             if delay is None and code == BAD_OPTION:
                 raise ChildFailed(name, child.error_line(), BAD_OPTION)
             if delay is None:
-                raise ChildFailed(name, _last_words(child, code), 1)
-            last = " | ".join(child.last_lines(3)) or "its log is empty"
-            self._report(name, f"died ({_cause(code)}), starting again in {delay:.0f} s: {last}")
+                raise ChildFailed(name, _gave_up(child, code), 1)
+            self._report(
+                name, f"died ({child.cause_of_death()}), starting again in {delay:.0f} s; its log: {child.log}"
+            )
             await self._sleep(delay)
             await child.start()
             self._report(name, "started again")
 
-    async def keep_logs_short(self) -> None:
-        """Rotate logs that have grown too long, for ever."""
+    async def keep_logs(self) -> None:
+        """Rotate logs that have grown too long, and report a disk without room for them, for ever."""
+        full = False
         while True:
             await self._sleep(_ROTATE_S)
+            was, full = full, await asyncio.to_thread(disk_full, self._folder)
+            if full and not was:
+                self._report("logs", f"the disk that holds {self._folder} is full; what is logged meanwhile is lost")
+            elif was and not full:
+                self._report("logs", "there is room again")
             for child in self._children:
                 with suppress(OSError):  # the next try may succeed, and a fleet does not end because of its logs
                     await asyncio.to_thread(rotate, child.log)
@@ -138,14 +146,16 @@ class Supervisor:
         """Kill the children for which `stop` still waits."""
         self._hurry.set()
 
-    async def stop(self, grace_s: float = lifecycle.GRACE_S) -> None:
-        """End every child, stage by stage: asks first, kills after `grace_s` or `hurry`, and leaves none."""
+    async def stop(self, grace_s: float = math.inf) -> None:
+        """End every child, stage by stage: asks first, kills after its own grace, `grace_s` or `hurry`, and leaves
+        none."""
         for stage in sorted({child.program.stage for child in self._children}):
             children = [child for child in self._children if child.program.stage == stage and child.alive]
             for child in children:
                 self._report(child.program.name, "stopping")
                 child.terminate()
-            await self._ended(children, grace_s)
+            longest = max((child.program.grace_s for child in children), default=0.0)
+            await self._ended(children, min(grace_s, longest))
             for child in children:
                 if child.alive:
                     child.kill()
@@ -170,15 +180,6 @@ class Supervisor:
                 task.cancel()
 
 
-def _last_words(child: Child, code: int) -> str:
-    if code < 0:
-        return f"gave up: it keeps dying ({_cause(code)}). Its log is {child.log}: {child.error_line()}"
-    return f"gave up after {_DEATHS} deaths in a minute: {child.error_line()}"
-
-
-def _cause(code: int) -> str:
-    """An exit status in words, with the likely cause of a signal."""
-    if code >= 0:
-        return f"exit {code}"
-    cause = signals.cause(-code)
-    return f"{signals.in_words(-code)}: {cause}" if cause else signals.in_words(-code)
+def _gave_up(child: Child, code: int) -> str:
+    how = "because it keeps dying" if code < 0 else f"after {_DEATHS} deaths in a minute"
+    return f"gave up {how} ({child.cause_of_death()}); its log: {child.log}"

@@ -103,7 +103,7 @@ class FleetProcesses:
             self._display.say(note)
         # A group of its own: cancelling it stops watching the children before they are stopped.
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._supervisor.keep_logs_short(), name="logs")
+            group.create_task(self._supervisor.keep_logs(), name="logs")
             verifiers = await self._start(group)
             await self._ready(verifiers)
             async with self._announced():

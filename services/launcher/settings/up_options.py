@@ -59,6 +59,7 @@ class UpOptions:
     ] = ""
     api_keys_file: options.ApiKeysFile = ""
     no_auth: options.NoAuth = False
+    drain: options.Drain = options.DEFAULT_DRAIN_S
     redis: EmbeddedRedis = ""
     redis_port: Annotated[int, option("--redis-port", help="Port of the embedded Valkey.", min=0, max=65535)] = 7072
     redis_host: Annotated[

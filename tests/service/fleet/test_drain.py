@@ -107,7 +107,7 @@ async def test_a_second_signal_ends_at_once(valkey_url: str, vocabulary: bytes) 
 
 
 async def test_what_does_not_end_in_time_is_told_why(valkey_url: str, vocabulary: bytes) -> None:
-    async with stack(valkey_url, vocabulary, fixed(asyncio.Event()), max_requests=CROWD + 1, drain_s=0.05) as s:
+    async with stack(valkey_url, vocabulary, fixed(asyncio.Event()), max_requests=CROWD + 1, drain=0.05) as s:
         begun = asyncio.Semaphore(0)
         streams = [asyncio.create_task(read(s.session, s.url, begun)) for _ in range(CROWD)]
         whole = asyncio.create_task(s.post())

@@ -70,7 +70,7 @@ async def test_a_gateway_that_drains_waits_for_it_and_its_readers(
 async def test_a_gateway_that_has_to_stop_says_so(valkey_url: str, vocabulary: bytes, model: Model) -> None:
     halt = asyncio.Event()
     async with (
-        stack(valkey_url, vocabulary, halting(model, halt), drain_s=0.1) as s,
+        stack(valkey_url, vocabulary, halting(model, halt), drain=0.1) as s,
         another_gateway(valkey_url) as other,
     ):
         response_id = (await begun(s))["id"]
@@ -156,7 +156,7 @@ async def test_a_redis_that_stays_away_ends_the_stream_and_not_the_response(
     monkeypatch.setattr(following, "_PAUSE_S", 0.1)
     halt = asyncio.Event()
     with valkey_server() as server:
-        async with stack(server.url, vocabulary, halting(model, halt), drain_s=0.1, heartbeat_s=0.2) as s:
+        async with stack(server.url, vocabulary, halting(model, halt), drain=0.1, heartbeat_s=0.2) as s:
             response_id = (await begun(s))["id"]
             await until(lambda: has(s, response_id, "in_progress"))
             async with s.session.get(

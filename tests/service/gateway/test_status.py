@@ -147,7 +147,7 @@ async def test_a_draining_gateway_ends_its_streams_and_takes_no_more(valkey_url:
         claimed.set()
         return [gate]
 
-    async with stack(valkey_url, vocabulary, script, drain_s=5.0) as s:
+    async with stack(valkey_url, vocabulary, script, drain=5.0) as s:
         post = asyncio.create_task(s.post(max_tokens=4))
         await claimed.wait()
         async with watching(s) as events:

@@ -14,7 +14,7 @@ from bench.endurance.requests import draw
 from bench.processes import Held, held
 from services.gateway.dialects.chat.request import parse_chat
 from services.gateway.dialects.completions.request import parse_completion
-from services.gateway.dialects.messages.request import parse_messages
+from services.gateway.dialects.messages.request import MessagesRequest, parse_messages
 from services.gateway.dialects.ollama.request import ChatBody, parse
 from services.gateway.dialects.responses.request import parse_responses
 from services.gateway.errors import ApiError
@@ -22,7 +22,7 @@ from services.gateway.errors import ApiError
 PARSERS: dict[str, Callable[[bytes], object]] = {
     "/v1/chat/completions": parse_chat,
     "/v1/completions": parse_completion,
-    "/v1/messages": parse_messages,
+    "/v1/messages": lambda data: parse_messages(data, MessagesRequest),
     "/v1/responses": parse_responses,
     "/api/chat": lambda data: parse(data, ChatBody),
 }

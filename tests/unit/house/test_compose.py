@@ -12,14 +12,18 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from shared.process.lifecycle import GRACE_S
+from shared.process.lifecycle import CLOSING_S
+from shared.settings.options import DEFAULT_DRAIN_S
 from tests.command_lines import parser, variables
 
 ROOT = Path(__file__).parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 MONITORING = {"prometheus", "grafana"}
-OURS = sorted(SERVICES.keys() - {"valkey", *MONITORING})
+OURS = sorted(SERVICES.keys() - {"valkey", "proxy", *MONITORING})
+GATEWAYS = ("gateway", "gateways")
+OTHERS = [name for name in OURS if name not in GATEWAYS]  # what works with models
+NOT_OURS = {"HF_TOKEN"}  # variables that another program reads
 
 
 def default(value: object) -> str:
@@ -44,11 +48,11 @@ def test_the_file_follows_the_compose_specification() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_command_is_one_that_draftmesh_accepts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert SERVICES[name]["command"][0] == name.partition("-")[0]
+    assert SERVICES[name]["command"][0] == name.partition("-")[0].removesuffix("s")
     assert parsed(name, monkeypatch)["redis"] == "redis://valkey:6379/0"
 
 
-@pytest.mark.parametrize("name", [name for name in OURS if name != "gateway"])
+@pytest.mark.parametrize("name", OTHERS)
 def test_models_and_devices_are_the_users_to_choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {
         "DRAFTMESH_TARGET_MODEL": "big.gguf",
@@ -77,7 +81,9 @@ def test_without_variables_the_default_model_answers_and_the_drafter_looks_up(mo
 
 def test_a_gateway_that_is_published_beyond_this_machine_wants_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = SERVICES["gateway"]["environment"]
-    assert environment["DRAFTMESH_PUBLISHED_HOST"] == SERVICES["gateway"]["ports"][0].removesuffix(":7071:7071")
+    assert environment["DRAFTMESH_PUBLISHED_HOST"] == SERVICES["gateway"]["ports"][0].removesuffix(
+        ":${GATEWAY_PORT:-7071}:7071"
+    )
     options = parsed("gateway", monkeypatch)
     assert (options["published_host"], options["no_auth"], options["api_key"]) == ("127.0.0.1", False, [])
 
@@ -85,13 +91,16 @@ def test_a_gateway_that_is_published_beyond_this_machine_wants_a_key(monkeypatch
 @pytest.mark.parametrize("name", OURS)
 def test_every_variable_belongs_to_an_option(name: str) -> None:
     known = variables(parser(SERVICES[name]["command"][0]))
-    assert set(SERVICES[name]["environment"]) <= set(known)
+    assert set(SERVICES[name]["environment"]) - NOT_OURS <= set(known)
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_container_may_drain_before_it_is_killed(name: str) -> None:
-    grace_s = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
-    assert grace_s >= GRACE_S
+    grace_s = int(default(SERVICES[name]["stop_grace_period"]).removesuffix("s"))
+    drain_s = float(default(SERVICES[name]["environment"].get("DRAFTMESH_DRAIN", DEFAULT_DRAIN_S)))
+    assert grace_s >= drain_s + CLOSING_S
+    if name in GATEWAYS:
+        assert drain_s == 600
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -100,18 +109,80 @@ def test_no_container_runs_as_root_or_gains_rights(name: str) -> None:
     assert service.get("user", "draftmesh") not in ("root", "0")
     assert not service.get("privileged")
     assert service["cap_drop"] == ["ALL"]
+    assert service["read_only"] is True
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_no_container_fills_the_memory_or_the_disk_of_its_host(name: str) -> None:
+    service = SERVICES[name]
+    assert re.fullmatch(r"\d+[mg]", default(service["mem_limit"]))
+    assert service["logging"] == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "3"}}
+
+
+def test_valkey_refuses_what_it_has_no_room_for() -> None:
+    command = list(map(default, SERVICES["valkey"]["command"]))
+    settings = dict(zip(command[1::2], command[2::2], strict=True))
+    assert settings["--maxmemory-policy"] == "noeviction"
+    assert settings["--maxmemory"] == "512mb"
+    assert default(SERVICES["valkey"]["mem_limit"]) == "1g", "room for buffers beside the keys"
+
+
+def test_every_variable_has_a_default() -> None:
+    """A fresh Docker host has no file .env, and compose would put an empty text in its place."""
+    assert re.findall(r"\$\{\w+(?!\w|:-)", (ROOT / "compose.yaml").read_text()) == []
+
+
+def test_one_service_builds_each_image_and_the_others_never_pull_it() -> None:
+    for tag in {SERVICES[name]["image"] for name in OURS}:
+        having = [SERVICES[name] for name in OURS if SERVICES[name]["image"] == tag]
+        assert len([service for service in having if "build" in service]) == 1
+        assert [service["pull_policy"] for service in having if "build" not in service] == ["never"] * (len(having) - 1)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_container_is_healthy_once_its_model_is_loaded(name: str) -> None:
+    file = SERVICES[name]["environment"]["DRAFTMESH_READY_FILE"]
+    assert SERVICES[name]["healthcheck"]["test"] == ["CMD-SHELL", f"find {file} -mmin -1 | grep -q ."]
+    assert Path(file).parent == Path(*SERVICES[name]["tmpfs"]), "one of its own for each container"
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_cores_folders_and_their_owner_are_the_users_to_choose(name: str) -> None:
+    service = SERVICES[name]
+    cores = {"verifier": "TARGET", "drafter": "DRAFT"}[service["command"][0]]
+    assert service["cpuset"] == f"${{{cores}_CPUS:-}}"
+    assert service["user"] == "${PUID:-10001}:${PGID:-10001}"
+    assert service["volumes"] == ["${MODELS:-models}:/models", "${CACHE:-cache}:/cache"]
+    assert {"models", "cache", "keys"} <= set(COMPOSE["volumes"])
+
+
+@pytest.mark.parametrize("name", GATEWAYS)
+def test_the_keys_are_a_folder_because_a_mounted_file_is_not_the_one_that_an_editor_saves(name: str) -> None:
+    assert SERVICES[name]["volumes"] == ["${KEYS:-keys}:/keys:ro"]
+    assert SERVICES[name]["environment"]["DRAFTMESH_API_KEYS_FILE"] == "${DRAFTMESH_API_KEYS_FILE:-}"
+
+
+def test_the_proxy_stands_where_the_one_gateway_would() -> None:
+    assert SERVICES["proxy"]["ports"] == SERVICES["gateway"]["ports"]
+    assert "ports" not in SERVICES["gateways"]
+    assert SERVICES["proxy"]["profiles"] == SERVICES["gateways"]["profiles"] == ["proxy"]
+    [mount] = SERVICES["proxy"]["volumes"]
+    text = (ROOT / mount.partition(":")[0]).read_text()
+    assert " gateways:7071 " in text
+    assert "bind :7071\n" in text
+    assert "option httpchk GET /readyz\n" in text
 
 
 def test_the_image_switches_to_a_user_of_its_own() -> None:
     text = (ROOT / "Dockerfile").read_text()
     users = re.findall(r"^USER (\S+)", text, re.MULTILINE)
     assert users == ["10001"]
-    assert f"useradd --uid {users[0]} " in text
+    assert f"useradd --uid {users[0]} --gid {users[0]} " in text, "what PUID and PGID are by default"
     assert text.index("\nUSER ") > text.rindex("\nFROM ")
 
 
 @pytest.mark.parametrize("name", [name for name in OURS if name != "gateway"])
-def test_all_but_the_gateway_can_be_scaled(name: str) -> None:
+def test_all_but_the_published_gateway_can_be_scaled(name: str) -> None:
     assert not {"container_name", "ports"} & set(SERVICES[name])
 
 
@@ -126,8 +197,9 @@ def test_a_gpu_service_has_its_profile_its_image_and_its_devices(backend: str) -
     for service in ("verifier", "drafter"):
         variant = SERVICES[f"{service}-{backend}"]
         assert variant["profiles"] == [backend]
-        assert variant["build"]["args"] == {"BACKEND": backend}
         assert variant["image"] == f"draftmesh:{backend}"
+        # By number: an image need not know the host's groups by name.
+        assert all(default(group).isdigit() for group in variant.get("group_add", []))
         assert "devices" in variant or variant["deploy"]["resources"]["reservations"]["devices"]
 
 
@@ -142,7 +214,11 @@ def test_nothing_needs_a_profile_on_a_machine_without_a_gpu() -> None:
 
 def test_every_backend_has_its_stages_in_the_dockerfile() -> None:
     stages = set(re.findall(r"^FROM \S+ AS (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
-    backends = {SERVICES[name]["build"]["args"]["BACKEND"] for name in OURS}
+    backends = {SERVICES[name]["build"]["args"]["BACKEND"] for name in OURS if "build" in SERVICES[name]}
+    assert backends == {"cpu", "cuda", "rocm", "vulkan"}
+    for name in OURS:
+        if "build" in SERVICES[name]:
+            assert SERVICES[name]["image"] == f"draftmesh:{SERVICES[name]['build']['args']['BACKEND']}"
     assert {f"{kind}-{backend}" for kind in ("build", "run") for backend in backends} <= stages
 
 
@@ -158,3 +234,16 @@ def test_up_and_the_services_have_the_same_defaults(service: str) -> None:
     assert {name: up[name].default for name in shared} == {name: theirs[name].default for name in shared}
     if service == "verifier":
         assert up["DRAFTMESH_TARGET_MODEL"].default == [theirs["DRAFTMESH_TARGET_MODEL"].default]
+
+
+def test_images_serve_old_cards_and_hold_no_compilers() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    [architectures] = re.findall(r"^ARG CUDA_ARCHITECTURES=(\S+)", text, re.MULTILINE)
+    assert architectures.split(";")[0] == "61", "Pascal"
+    finals = dict(re.findall(r"^FROM (\S+) AS run-(\w+)", text, re.MULTILINE))
+    assert set(map(str, finals)) == {
+        "python:3.12-slim-trixie",
+        "run-cpu",
+        "nvidia/cuda:12.8.1-runtime-ubuntu24.04",
+        "ubuntu:24.04",
+    }

@@ -181,8 +181,8 @@ def fake_build(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
     """Builds a wheel of empty files, and notes what was asked for."""
     asked: list[str] = []
 
-    def build(requirement: str, arguments: str, folder: Path) -> Path:
-        asked.append(requirement)
+    def build(requirements: Path, arguments: str, folder: Path) -> Path:
+        asked.append(requirements.name)
         with zipfile.ZipFile(folder / "llama_cpp_python-1.2.3-py3-none-any.whl", "w") as archive:
             for name in names:
                 archive.writestr(name, name)
@@ -198,7 +198,7 @@ def test_a_wheel_is_compiled_once_and_said_to_take_long(
     asked = fake_build(monkeypatch, "llama_cpp/lib/libllama.so")
     first = llama.wheel(made(), portable=False, anew=False)
     assert llama.wheel(made(), portable=False, anew=False) == first
-    assert asked == ["llama_cpp_python==1.2.3"]
+    assert asked == ["llama.txt"]
     assert first.parent.parent == cache
     [said] = capsys.readouterr().out.splitlines()
     assert said.startswith("compiling llama.cpp for this processor: about 4 minutes on two cores, once;")
@@ -253,7 +253,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_fetched(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1, 1, 300_000_000))
     with pytest.raises(Refusal, match=r"needs 1 GB in .*, and 0\.3 are free; make room, or .* TMPDIR"):
-        compiling.compile_wheel("llama_cpp_python==1.2.3", "", tmp_path)
+        compiling.compile_wheel(llama.HERE / "llama.txt", "", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import shared
 ROOT: Final = Path(__file__).parents[3]
 SERVICES: Final = ("gateway", "verifier", "drafter", "launcher")
 ROOMS: Final = {
-    "shared": ("errors", "folders", "machine", "wire", "law", "model", "fleet", "settings", "process"),
+    "shared": ("errors", "folders", "lossy", "machine", "wire", "law", "model", "fleet", "settings", "process"),
     "services.gateway": (
         *("errors", "requests", "storage", "prompts", "formats", "models", "generation", "monitoring", "http"),
         *("dialects", "views", "page", "table", "app", "service", "__main__"),

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from services.launcher.fleet import access_rules
-from shared.process.lifecycle import GRACE_S
+from shared.process.lifecycle import CLOSING_S
 from shared.settings import command_line
+from shared.settings.options import DEFAULT_DRAIN_S
 from tests.command_lines import SERVICES, options
 
+USERS = Path(__file__).parents[3] / "deploy/systemd/draftmesh.conf"
 UNITS = sorted((Path(__file__).parents[3] / "deploy/systemd").glob("*.service"))
 
 
@@ -26,6 +28,12 @@ def section(unit: Path) -> dict[str, list[str]]:
 
 def service_of(unit: Path) -> str:
     return unit.stem.removeprefix("draftmesh-").removesuffix("@")
+
+
+def drain_s(found: dict[str, list[str]]) -> float:
+    """How long the gateway of a unit lets answers finish; other services hand over or leave."""
+    set_here = dict(word.split("=", 1) for line in found["Environment"] for word in line.split())
+    return float(set_here.get("DRAFTMESH_DRAIN", DEFAULT_DRAIN_S))
 
 
 @pytest.fixture
@@ -67,11 +75,28 @@ def test_a_unit_starts_a_service_with_options_that_it_has(unit: Path, monkeypatc
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_unit_has_time_to_drain_and_no_rights(unit: Path) -> None:
     found = section(unit)
-    assert float(found["TimeoutStopSec"][0]) >= GRACE_S
+    assert float(found["TimeoutStopSec"][0]) >= drain_s(found) + CLOSING_S
     assert found["RestartPreventExitStatus"] == [str(command_line.BAD_OPTION)]
     assert found["DynamicUser"] == found["NoNewPrivileges"] == found["ProtectHome"] == ["yes"]
     assert found["ProtectSystem"] == ["strict"]
     assert found["CapabilityBoundingSet"] == [""]
+
+
+def test_a_key_that_is_removed_stops_working_while_the_gateway_runs() -> None:
+    """systemd copies a credential at the start, and the gateway would go on with the copy."""
+    [unit] = [unit for unit in UNITS if service_of(unit) == "gateway"]
+    found = section(unit)
+    assert not {"LoadCredential", "LoadCredentialEncrypted", "SetCredential"} & set(found)
+    [line] = found["ExecStart"]
+    assert line.endswith(" --api-keys-file /etc/draftmesh/api-keys")
+    [group] = [line.split()[1] for line in USERS.read_text().splitlines() if line.startswith("g ")]
+    assert found["SupplementaryGroups"] == [group]
+
+
+def test_answers_have_as_long_to_finish_as_the_unit_allows() -> None:
+    [unit] = [unit for unit in UNITS if service_of(unit) == "gateway"]
+    found = section(unit)
+    assert drain_s(found) == 600 == float(found["TimeoutStopSec"][0]) - 10
 
 
 def test_every_service_has_a_unit_and_a_file_that_acl_writes() -> None:

@@ -109,6 +109,13 @@ def test_several_targets_spread_over_the_devices_and_drafts_avoid_them(tmp_path:
     assert [option(program.command, "--threads") for program in made.verifiers] == ["4", "1"]
 
 
+def test_the_gateway_drains_for_as_long_as_asked_and_is_not_killed_meanwhile(tmp_path: Path) -> None:
+    made = make(tmp_path, drain=600.0)
+    assert option(made.gateway.command, "--drain") == "600.0"
+    assert made.gateway.grace_s == 605
+    assert made.verifiers[0].grace_s == 25
+
+
 def test_a_lone_target_has_no_alias_that_nobody_asked_for(tmp_path: Path) -> None:
     assert "--alias" not in make(tmp_path).verifiers[0].command
 
@@ -317,6 +324,18 @@ def test_an_up_that_cannot_tell_of_itself_runs_all_the_same(
     (tmp_path / "state").write_text("a file where the folder should be")
     assert run_up(0) == 0
     assert "will need --redis" in capsys.readouterr().err
+
+
+def test_an_up_without_room_for_its_files_is_refused_in_one_line(
+    run_up: Callable[[int], int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    with pytest.raises(StartError, match=rf"TMPDIR {tmp_path}/gone: no folder for logs can be made there"):
+        run_up(0)
+    (tmp_path / "logs/valkey.conf").mkdir(parents=True)  # nobody can write a file there
+    with pytest.raises(StartError, match=rf"TMPDIR {tmp_path}/logs: cannot be written"):
+        embedded.program(embedded.place(ports.LOOPBACK, 0), tmp_path / "logs", {})
 
 
 def run_draftmesh(*arguments: str, **environment: str) -> tuple[int, str, str]:

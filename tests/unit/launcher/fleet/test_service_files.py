@@ -97,6 +97,15 @@ def test_the_file_that_is_read_here_is_the_services(home: Path, capfd: pytest.Ca
     assert asked(home) == [], "nothing starts unasked"
 
 
+def test_the_system_waits_until_the_gateway_has_drained(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _, output, _ = launch(capfd, "service", "install", "--print", "up", "--drain", "600")
+    assert "TimeoutStopSec=640" in output.splitlines()
+    _, output, _ = launch(capfd, "service", "install", "--print")
+    assert "TimeoutStopSec=60" in output.splitlines()
+    agent = service_files.launchd("draftmesh", ["draftmesh", "up"], Path("/Users/me"), 501, drain_s=600)
+    assert plistlib.loads(agent.text.encode())["ExitTimeOut"] == 640
+
+
 def test_options_that_the_command_would_refuse_are_refused_now(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, _, errors = launch(capfd, "service", "install", "up", "--parallel", "99")
     assert (code, errors.startswith("error: --parallel 99: ")) == (2, True)

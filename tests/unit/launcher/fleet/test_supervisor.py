@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 from services.launcher.fleet.child import Child, Program
 from services.launcher.fleet.log_rotation import LIMIT_BYTES, older
 from services.launcher.fleet.supervisor import ChildFailed, Restarts, Supervisor
-from shared.process.lifecycle import DRAIN_S, GRACE_S
+from shared.process.lifecycle import CLOSING_S
 from tests.patience import HANG_S
 from tests.processes import runs
 
@@ -94,7 +95,10 @@ async def test_a_bad_option_at_the_first_start_ends_all_with_the_childs_line(tmp
 async def test_a_child_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     recorder = Recorder()
     error = await failure(tmp_path, recorder, "print('no memory'); raise SystemExit(3)")
-    assert (str(error), error.exit_code) == ("child: gave up after 5 deaths in a minute: no memory", 1)
+    assert (str(error), error.exit_code) == (
+        f"child: gave up after 5 deaths in a minute (exit 3: no memory); its log: {tmp_path / 'child.log'}",
+        1,
+    )
     assert recorder.naps == [1.0, 2.0, 4.0, 8.0]
 
 
@@ -117,7 +121,26 @@ async def test_an_option_that_turns_bad_between_restarts_ends_all_with_the_child
 async def test_a_death_is_reported_with_its_cause_and_last_lines(tmp_path: Path) -> None:
     recorder = Recorder()
     await failure(tmp_path, recorder, "print('one'); print('two'); raise SystemExit(3)")
-    assert ("child", "died (exit 3), starting again in 1 s: one | two") in recorder.events
+    log = tmp_path / "child.log"
+    assert ("child", f"died (exit 3: two), starting again in 1 s; its log: {log}") in recorder.events
+
+
+async def test_a_child_that_died_of_a_full_disk_is_not_explained_by_json(tmp_path: Path) -> None:
+    recorder = Recorder()
+    line = json.dumps({"event": "service_failed", "level": "error", "exception": ["OSError: [Errno 28] No space left"]})
+    error = await failure(tmp_path, recorder, f"print({line!r}); raise SystemExit(1)")
+    said = "service failed (OSError: [Errno 28] No space left)"
+    log = tmp_path / "child.log"
+    assert str(error) == f"child: gave up after 5 deaths in a minute (exit 1: a disk is full: {said}); its log: {log}"
+
+
+async def test_a_child_whose_log_cannot_be_opened_runs_without_one(tmp_path: Path) -> None:
+    child = Child(program("child", SERVE), tmp_path / "gone" / "child.log")
+    await child.start()
+    assert child.alive
+    child.kill()
+    assert await child.wait() == -signal.SIGKILL
+    assert child.cause_of_death().startswith("killed")
 
 
 CRASH = "import os, signal; print('loading', flush=True); os.kill(os.getpid(), signal.SIGILL)"
@@ -126,13 +149,13 @@ CRASH = "import os, signal; print('loading', flush=True); os.kill(os.getpid(), s
 async def test_a_child_that_crashes_twice_before_it_is_ready_is_given_up_with_the_likely_cause(tmp_path: Path) -> None:
     recorder = Recorder()
     error = await failure(tmp_path, recorder, CRASH)
-    cause = "llama.cpp was built for another processor or compiled wrongly; `make llama` rebuilds it"
-    assert str(error) == (
-        f"child: gave up: it keeps dying (illegal instruction: {cause}). Its log is {tmp_path / 'child.log'}: loading"
-    )
+    advice = "llama.cpp was built for another processor or compiled wrongly; `make llama` rebuilds it"
+    cause = f"illegal instruction: {advice}: loading"
+    log = tmp_path / "child.log"
+    assert str(error) == f"child: gave up because it keeps dying ({cause}); its log: {log}"
     assert recorder.naps == [1.0]
     assert recorder.events[-2:] == [
-        ("child", f"died (illegal instruction: {cause}), starting again in 1 s: loading"),
+        ("child", f"died ({cause}), starting again in 1 s; its log: {log}"),
         ("child", "started again"),
     ]
 
@@ -281,7 +304,20 @@ asyncio.run(main())
 def test_nobody_is_killed_who_still_drains() -> None:
     from services.gateway.service import CLOSE_S, FAREWELL_S
 
-    assert GRACE_S > DRAIN_S + FAREWELL_S + CLOSE_S
+    assert CLOSING_S > FAREWELL_S + CLOSE_S
+
+
+async def test_a_child_has_its_own_time_to_end(tmp_path: Path) -> None:
+    recorder = Recorder()
+    supervisor = Supervisor(tmp_path, recorder.report)
+    async with asyncio.TaskGroup() as group:
+        impatient = replace(program("impatient", STUBBORN), grace_s=0.02)
+        await until_up(await supervisor.start(impatient, group))
+        await until_up(await supervisor.start(program("patient", SERVE, stage=1), group))
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+    await supervisor.stop()
+    assert recorder.events[-3:] == [("impatient", "killed"), ("patient", "stopping"), ("patient", "stopped")]
 
 
 async def test_logs_that_have_grown_too_long_are_rotated_while_children_run(tmp_path: Path) -> None:
@@ -298,10 +334,30 @@ async def test_logs_that_have_grown_too_long_are_rotated_while_children_run(tmp_
         child = await supervisor.start(program("child", SERVE), group)
         await until_up(child)
         os.truncate(child.log, LIMIT_BYTES + 1)  # as if it had said so much
-        group.create_task(supervisor.keep_logs_short())
+        group.create_task(supervisor.keep_logs())
         await until(lambda: rotations == 2)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
     await supervisor.stop(grace_s=0)
     assert older(child.log)[0].stat().st_size == LIMIT_BYTES + 1
     assert child.log.stat().st_size == 0
+
+
+async def test_a_full_disk_is_told_once_and_so_is_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    rooms = iter([False, True, True, False])
+    monkeypatch.setattr("services.launcher.fleet.supervisor.disk_full", lambda folder: next(rooms))
+    looks = 0
+
+    async def sleep(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks > 4:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await Supervisor(tmp_path, recorder.report, sleep=sleep).keep_logs()
+    assert recorder.events == [
+        ("logs", f"the disk that holds {tmp_path} is full; what is logged meanwhile is lost"),
+        ("logs", "there is room again"),
+    ]

@@ -4,6 +4,8 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -118,3 +120,18 @@ def test_this_machine_has_a_core_and_a_name() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 def test_available_memory_is_some_of_the_machine_s() -> None:
     assert 0 < resources.available_memory() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_kills_for_memory_are_counted_in_the_own_group() -> None:
+    events = "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 1\n"
+    read = files(proc("0::/a\n", V2) | {"/sys/fs/cgroup/a/memory.events": events})
+    assert cgroups.memory_kills(read) == 2
+    assert cgroups.memory_kills(files({})) == 0, "no control groups at all"
+
+
+def test_a_disk_is_full_when_no_block_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert not resources.disk_full(tmp_path / "gone"), "nothing is known about it"
+    for free, full in ((0, True), (4095, True), (1 << 20, False)):
+        usage = SimpleNamespace(total=1 << 30, used=0, free=free)
+        monkeypatch.setattr("shared.machine.resources.shutil.disk_usage", lambda folder, usage=usage: usage)
+        assert resources.disk_full(tmp_path) is full

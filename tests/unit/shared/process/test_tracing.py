@@ -37,7 +37,7 @@ def test_without_the_extra_the_option_is_an_error_that_says_what_to_install(
     monkeypatch.delattr(process, "otel", raising=False)
     monkeypatch.delitem(sys.modules, "shared.process.otel", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(StartError, match=r"--traces .*draftmesh\[otel\]"):
+    with pytest.raises(StartError, match=r"--traces .*'\.\[otel\]' in a checkout"):
         tracer(traces, "gateway", "g")
 
 

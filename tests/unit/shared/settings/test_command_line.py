@@ -1,7 +1,10 @@
 """A wrong command line of any service is one line that names the option and the value, and exit status 2."""
 
+import errno
 import importlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +12,7 @@ import structlog
 
 from shared.model.llama.context import CACHE_TYPES
 from shared.settings import command_line, options
+from tests.patience import PROCESS_S
 
 UNREACHABLE = "redis://:secret@127.0.0.1:1/0"  # nobody listens at port 1
 
@@ -91,3 +95,30 @@ def test_a_value_from_the_environment_is_named_as_its_option(
 
 def test_the_cache_types_that_are_allowed_are_those_that_are_built() -> None:
     assert set(options.CacheType) == {"auto", *CACHE_TYPES}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a file that is always full")
+def test_a_result_that_cannot_be_written_is_one_line_and_status_1() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "services.launcher", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PROCESS_S,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "error: the output: cannot be written (No space left on device)\n")
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded", "/keys")
+
+    monkeypatch.setattr("sys.argv", ["command"])
+    with pytest.raises(SystemExit) as caught:
+        command_line.run(command_line.command(main), "command")
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == "error: /keys: cannot be written (Disk quota exceeded)\n"
