@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import structlog
 
-from shared.law.sampling import Logits
+from shared.law.sampling import BrokenLogits, Logits
 from shared.model import row_costs
 from shared.model.rows import Rows
 from shared.model.target import Target
@@ -68,7 +68,7 @@ def measure_exactness(target: Target, tokens: list[int], most: int = PROBE_ROWS)
     """How much logits depend on what else is in the decode or the cache, by `most` rows. Leaves every sequence empty.
 
     Only `PROBE_ROWS` rows show that nothing differs. Each row is computed about seven times, which takes a large model
-    on a CPU half a minute.
+    on a CPU half a minute. Raises `BrokenLogits` if the model gives numbers that are not finite even here.
     """
     count = min(len(tokens), most, target.n_ctx)
     half, tail = count // 2, 6
@@ -80,7 +80,10 @@ def measure_exactness(target: Target, tokens: list[int], most: int = PROBE_ROWS)
             for position in range(start, start + length):
                 rows.add(tokens[position], position, (sequence,), index == 0)
         target.decode(rows)
-        return [target.logits(row).copy() for row in range(runs[0][2])]
+        logits = [target.logits(row).copy() for row in range(runs[0][2])]
+        if not all(np.isfinite(row.max()) for row in logits):
+            raise BrokenLogits("a row of logits is not finite")
+        return logits
 
     def clear() -> None:
         for sequence in range(target.sequences):

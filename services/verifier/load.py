@@ -25,6 +25,7 @@ from services.verifier.scheduler import most_outputs
 from shared.errors import StartError
 from shared.fleet.arriving import Threads, alone
 from shared.folders import cache_folder
+from shared.law.sampling import BrokenLogits
 from shared.law.speedup import RowCosts
 from shared.machine import resources
 from shared.model import model_source, offload, row_costs
@@ -245,7 +246,15 @@ class _Loader:
         logger.info("calibration_started", layout=layout)
         rows = row_costs.measure(context, tokens)
         probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law does not need bit-equal logits
-        exactness = found[1] if found is not None else measure_exactness(context, tokens, probed)
+        try:
+            exactness = found[1] if found is not None else measure_exactness(context, tokens, probed)
+        except BrokenLogits:
+            raise StartError(
+                "--target-model",
+                self.path.name,
+                "gives numbers that are not finite: take another file of the model, because this one may be damaged, or"
+                " another --target-device",
+            ) from None
         cache.store(rows, exactness)
         return rows, exactness
 

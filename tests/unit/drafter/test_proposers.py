@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,10 +14,11 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer, confidences
 from services.drafter.proposer import Draft, Opening, Path, join
 from shared.law import prefix
+from shared.law.sampling import Logits
 from shared.wire.drafts import burst
 from shared.wire.messages import Sampling
 from tests.examples import few
-from tests.toys import EOG, VOCABULARY, ToyTarget, job, plain_answer
+from tests.toys import EOG, VOCABULARY, ToyTarget, job, logits_after, plain_answer
 
 
 def opening(
@@ -318,3 +320,22 @@ def test_models_share_nothing() -> None:
         proposer.open(opening(prompt=(51, 20, 21, 22, 23), name="again", model=model))
         assert run(proposer)[0].tokens[:3] == (24, 25, 26)
         proposer.close("again")
+
+
+def test_a_model_that_breaks_on_one_request_drafts_on_for_the_others() -> None:
+    def model(tokens: Sequence[int]) -> Logits:
+        logits = logits_after(tokens)
+        if tokens[0] == 40:
+            logits[3] = math.nan
+        return logits
+
+    target = ToyTarget(model=model)
+    proposer = ModelProposer(target)
+    proposer.open(opening((40, 6, 7), name="r1"))
+    proposer.open(good := opening(name="r2"))
+    drafts = run(proposer)
+    assert {draft.request_id for draft in drafts} == {"r2"}
+    assert [draft.tokens[0] for draft in drafts] == answer_to(good)[:6]
+    assert proposer.sessions == 1
+    assert proposer.commit("r1", 0, (5, 6), 6), "commits of the request that it gave up change nothing"
+    assert target.cells[0] == []
