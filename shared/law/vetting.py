@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 MOST: Final = 4  # children at once; each takes some 50 MB
 START_S: Final = 30.0  # for a child's start, which takes half a second on a machine at rest
@@ -31,13 +31,13 @@ class NoVerdict(RuntimeError):
     """A grammar that a child could not compile in time, or that broke the child; or no child was free."""
 
 
-def put(stream: BinaryIO, data: bytes) -> None:
+def put(stream: IO[bytes], data: bytes) -> None:
     """Write a message. Raises `OSError` if nobody reads."""
     stream.write(_LENGTH.pack(len(data)) + data)
     stream.flush()
 
 
-def take(stream: BinaryIO) -> bytes | None:
+def take(stream: IO[bytes]) -> bytes | None:
     """The next message; None at the end of the stream."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
@@ -88,12 +88,12 @@ class _Child:
             timer.cancel()
 
     @property
-    def _stdin(self) -> BinaryIO:
+    def _stdin(self) -> IO[bytes]:
         assert self._process.stdin is not None
         return self._process.stdin
 
     @property
-    def _stdout(self) -> BinaryIO:
+    def _stdout(self) -> IO[bytes]:
         assert self._process.stdout is not None
         return self._process.stdout
 
