@@ -59,8 +59,11 @@ class VerifierWorker:
         clock: Callable[[], float] = time.perf_counter,
         tracer: Tracer | None = None,
         aliases: Sequence[str] = (),
+        chat_template: str = "",
     ) -> None:
         """Without `trees` the drafts of a request are one chain, even if the target has branches.
+
+        A `chat_template` (Jinja) replaces the one of the model's file.
 
         `clock` is monotonic, in seconds, and is never compared with another process's.
         """
@@ -92,7 +95,7 @@ class VerifierWorker:
             partial(self._engine.counters.add, "poison", 1),
         )
         self._registry = Registry(broker.redis)
-        self._introductions = Introductions(self._registry, vocabulary, loaded.model.path)
+        self._introductions = Introductions(self._registry, vocabulary, loaded.model.path, chat_template)
         self._committer = Committer(self._store, self._lose, self._claims.done)
         self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")

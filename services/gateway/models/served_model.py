@@ -7,7 +7,7 @@ from typing import Final
 
 from services.gateway.formats.detect import detect
 from services.gateway.formats.grammars import Composer
-from services.gateway.prompts.capabilities import probe
+from services.gateway.prompts.capabilities import fault, probe
 from services.gateway.prompts.rendering import Renderer
 from services.gateway.prompts.template import ChatTemplate, TemplateError
 from services.gateway.requests.types import Conversation, Tool
@@ -168,10 +168,11 @@ class Lexicon:
 
 
 def _compiled(source: str | None, bos: str, eos: str) -> tuple[ChatTemplate | None, str]:
-    """The template, or None and why the model cannot take messages."""
+    """The template if there is one that compiles; and why the model cannot take messages, empty if it can."""
     if source is None:
         return None, "this model has no chat template, so it cannot take messages"
     try:
-        return ChatTemplate(source, bos=bos, eos=eos), ""
+        template = ChatTemplate(source, bos=bos, eos=eos)
     except TemplateError as error:
         return None, str(error)
+    return template, fault(template)

@@ -7,6 +7,7 @@ import pytest
 
 from services.gateway.monitoring.loop_health import LoopHealth
 from services.gateway.views import health
+from services.launcher.fleet.stack import readiness
 from shared.fleet.registry import VocabularyKeeper
 from shared.model.model_source import resolve
 from shared.model.vocabulary import vocabulary_gguf
@@ -98,6 +99,7 @@ async def test_a_model_that_takes_no_messages_is_told_and_completes_text(
         status, body = await probe(s, "/readyz")
         assert (status, list(body["speechless"])) == (200, [MODEL])
         assert reason in body["speechless"][MODEL]
+        assert await readiness(s.session, s.url) == body, "`up` reads it there"
         status, answer = await s.post(model=MODEL)
         assert (status, reason in answer["error"]["message"]) == (400, True)
         async with s.session.post(f"{s.url}/v1/completions", json={"model": MODEL, "prompt": "Why"}) as response:
