@@ -240,6 +240,41 @@ def test_a_path_knows_what_of_it_is_still_right() -> None:
     assert path.hash(4) == prefix.extend_all(prefix.EMPTY, [1, 2, 3, 4, 6, 7])
 
 
+def test_a_context_longer_than_the_drafters_is_read_in_part_and_again_only_once_much_came() -> None:
+    target = ToyTarget(n_ctx=64, sequences=1)
+    proposer = ModelProposer(target)
+    prompt = tuple(2 + index % 40 for index in range(200))
+    proposer.open(opening(prompt, lead=4))
+    run(proposer)
+    read = target.cells[0][: 64 // 4]
+    assert read == list(prompt[:16]), "the beginning"
+    assert tuple(target.cells[0][16 : 16 + 28]) == prompt[-28:], "and the end"
+    rows = []
+    for offset in range(40):
+        before = len(target.decodes)
+        assert proposer.commit("r1", offset, (2 + offset % 40,), 4)
+        run(proposer)
+        rows.append(sum(map(len, target.decodes[before:])))
+    assert sum(count > 16 for count in rows) <= 3, "it seldom reads its view again"
+    assert max(rows) <= 64
+
+
+def test_a_drafter_told_to_rest_computes_nothing_however_much_is_committed() -> None:
+    """The verifier asks for no lead where guesses do not pay, such as from a part of the context only."""
+    target = ToyTarget(n_ctx=64, sequences=1)
+    proposer = ModelProposer(target)
+    prompt = tuple(2 + index % 40 for index in range(200))
+    proposer.open(opening(prompt, lead=4))
+    run(proposer)
+    done = len(target.decodes)
+    for offset in range(100):
+        assert proposer.commit("r1", offset, (2 + offset % 40,), 0)
+        assert not proposer.busy
+    assert len(target.decodes) == done
+    assert proposer.commit("r1", 100, (5,), 4)
+    assert run(proposer), "asked again, it drafts again"
+
+
 # ---------------------------------------------------------------- lookup
 
 
