@@ -58,6 +58,10 @@ class Uncomputed:
         del self._chains[sequence][length:], self._hashes[sequence][length + 1 :]
         return length
 
+    def clear(self) -> None:
+        for sequence in range(self.sequences):
+            self.truncate(sequence, 0)
+
     def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
         self._chains[target] = self._chains[source][:length]
         self._hashes[target] = self._hashes[source][: length + 1]

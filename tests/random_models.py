@@ -1,5 +1,6 @@
 """Models with random weights that llama.cpp loads and computes in a millisecond, written with the format's library."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,9 @@ _HEAD: Final = WIDTH // _HEADS
 _FORWARD: Final = 128
 
 
-def llama(path: Path, layers: int = 2, n_tokens: int = N_TOKENS) -> Path:
-    """A Llama in F32."""
-    return _write(path, "llama", layers, n_tokens, window=0)
+def llama(path: Path, layers: int = 2, n_tokens: int = N_TOKENS, broken: Sequence[int] = ()) -> Path:
+    """A Llama in F32, whose numbers are not finite from a `broken` token on."""
+    return _write(path, "llama", layers, n_tokens, window=0, broken=broken)
 
 
 def gemma3(path: Path, layers: int = 6, window: int = 32) -> Path:
@@ -24,8 +25,25 @@ def gemma3(path: Path, layers: int = 6, window: int = 32) -> Path:
     return _write(path, "gemma3", layers, N_TOKENS, window)
 
 
-def _write(path: Path, architecture: str, layers: int, n_tokens: int, window: int) -> Path:
+def _write(path: Path, architecture: str, layers: int, n_tokens: int, window: int, broken: Sequence[int] = ()) -> Path:
     writer = GGUFWriter(path, architecture)
+    describe(writer, architecture, layers, n_tokens, window)
+    source = np.random.default_rng(0)
+    for name, shape in _shapes(layers, n_tokens, gemma=architecture == "gemma3").items():
+        values = source.standard_normal(shape, np.float32)
+        if name == "token_embd.weight":
+            values[list(broken)] = np.nan
+        # Norms stay near one, and matrices keep the length of what they multiply.
+        writer.add_tensor(name, 1 + values / 10 if len(shape) == 1 else values / np.float32(np.sqrt(shape[1])))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def describe(writer: GGUFWriter, architecture: str, layers: int, n_tokens: int = N_TOKENS, window: int = 0) -> None:
+    """The model's metadata, without its weights."""
     writer.add_block_count(layers)
     writer.add_context_length(4096)
     writer.add_embedding_length(WIDTH)
@@ -45,16 +63,6 @@ def _write(path: Path, architecture: str, layers: int, n_tokens: int, window: in
     writer.add_token_types([3, *[1] * (n_tokens - 1)])
     writer.add_token_merges(["A B"])
     writer.add_eos_token_id(0)
-    source = np.random.default_rng(0)
-    for name, shape in _shapes(layers, n_tokens, gemma=architecture == "gemma3").items():
-        values = source.standard_normal(shape, np.float32)
-        # Norms stay near one, and matrices keep the length of what they multiply.
-        writer.add_tensor(name, 1 + values / 10 if len(shape) == 1 else values / np.float32(np.sqrt(shape[1])))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def _shapes(layers: int, n_tokens: int, *, gemma: bool) -> dict[str, tuple[int, ...]]:

@@ -91,6 +91,7 @@ class ToyTarget:
         self.branches = branches
         self.cells: list[list[int]] = [[] for _ in range(sequences * (1 + branches))]
         self.decodes: list[Rows] = []
+        self.cleared = 0  # times that the whole cache was set to zero
         self._window = window
         self._first = [0] * len(self.cells)  # the first position of each sequence that is not forgotten
         self._logits: dict[int, Logits] = {}
@@ -138,6 +139,11 @@ class ToyTarget:
         if not held:
             self._first[sequence] = 0
         return held
+
+    def clear(self) -> None:
+        self.cleared += 1
+        self.cells = [[] for _ in self.cells]
+        self._first = [0] * len(self.cells)
 
     def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
         assert self.can_copy

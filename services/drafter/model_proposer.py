@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
+import structlog
+
 from services.drafter import step_costs
 from services.drafter.draft_tree import DraftCandidate, DraftNode
 from services.drafter.extension import Continuation
@@ -24,6 +26,8 @@ from shared.model.rows import Rows
 from shared.model.sequences import Sequences
 from shared.model.target import Target
 from shared.wire.drafts import burst
+
+logger = structlog.get_logger()
 
 # Most prompt rows per step while other sessions draft, so that a long prompt does not stop their drafts.
 _SHARED_PREFILL_ROWS: Final = 64
@@ -119,6 +123,10 @@ class ModelProposer:
             return []
         self._target.decode(rows)
         drafts = [self._draw(drawn) for drawn in drawing]
+        for session in {drawn.session for drawn in drawing if drawn.session.broken}:
+            # Everything after it would be broken too, so the request goes on without this drafter.
+            logger.warning("session_broken", request=session.opening.request_id)
+            self.close(session.opening.request_id)
         if len(rows) == len(drawing):  # only steps without prefill say how long the next token takes
             took = self._clock() - began
             self._step_s = took if not self._step_s else self._step_s + _STEP_WEIGHT * (took - self._step_s)
@@ -170,7 +178,10 @@ class ModelProposer:
         if history is not None:
             for token in path:
                 history.push(token)
-        found = sampling.ranked(logits, session.opening.sampling, history, node.offset + 1, RANKS)
+        try:
+            found = sampling.ranked(logits, session.opening.sampling, history, node.offset + 1, RANKS)
+        except sampling.BrokenLogits:
+            session.broken, found = True, []
         if history is not None:
             for token in path:
                 history.pop(token)

@@ -40,6 +40,7 @@ class DraftSession:
         if sampling.needs_history(opening.sampling):
             self.history = sampling.History(opening.prompt, opening.committed)
         self.view: list[int] = []
+        self.broken = False  # the model gave logits for it that no guess can be drawn from
         self._sequences = sequences
         self._target = target
         self._lanes = [Lane(slot.id)]
@@ -180,7 +181,9 @@ class DraftSession:
             lane.path = paths.get(lane, [])
 
     def close(self) -> None:
-        """Drop the guesses and leave the committed tokens as prefix cache."""
+        """Drop the guesses and leave the committed tokens as prefix cache, unless the model broke on them."""
         self._keep({})
         self._sequences.rewind(self.slot)
+        if self.broken:
+            self._sequences.spoil(self.slot)
         self._sequences.release(self.slot)

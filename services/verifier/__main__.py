@@ -9,7 +9,7 @@ from services.verifier.worker import VerifierWorker
 from shared.fleet.arriving import Arriving
 from shared.fleet.model_names import check_aliases
 from shared.fleet.registry import Registry
-from shared.model import model_source
+from shared.model import chat_templates, model_source
 from shared.model.llama.placement import place_target
 from shared.process import lifecycle, logs, tracing
 from shared.settings import command_line
@@ -28,6 +28,7 @@ def main(options: VerifierOptions) -> None:
     target = options.target
     place = place_target(options.target_device, target.tensor_split)
     aliases = check_aliases(options.alias)
+    template = chat_templates.find(options.chat_template)
 
     async def serve(stop: asyncio.Event) -> None:
         instance = lifecycle.instance_name("verifier")
@@ -47,6 +48,7 @@ def main(options: VerifierOptions) -> None:
                     tracer=tracer,
                     aliases=aliases,
                     ready_file=options.ready_file,
+                    chat_template=template,
                 )
                 await worker.run(stop)
                 loaded.context.close()

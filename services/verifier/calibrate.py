@@ -7,7 +7,7 @@ The cache on disk is keyed by model file, device and build, so only the first st
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import structlog
 
-from shared.law.sampling import Logits
+from shared.law.sampling import BrokenLogits, Logits
 from shared.model import row_costs
 from shared.model.rows import Rows
 from shared.model.target import Target
@@ -23,6 +23,7 @@ from shared.model.target import Target
 logger = structlog.get_logger()
 
 PROBE_ROWS: Final = 72  # rows of the probe's largest decode, because ggml changes kernels at 64
+_TIMES: Final = 8  # how often the probe computes each row, about
 FEW_PROBE_ROWS: Final = 8  # enough to estimate the differences if logits need not be bit-equal
 # If a single row takes longer or shorter than the cached time by more than this factor, the cache is not used: the
 # machine was busy at the measurement, or has changed.
@@ -64,14 +65,17 @@ def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bo
     return rows[1] / _TOLERANCE <= fresh <= rows[1] * _TOLERANCE
 
 
-def measure_exactness(target: Target, tokens: list[int], most: int = PROBE_ROWS) -> LogitDifferences:
+def measure_exactness(
+    target: Target, tokens: list[int], most: int = PROBE_ROWS, told: Callable[[float], object] = lambda share: None
+) -> LogitDifferences:
     """How much logits depend on what else is in the decode or the cache, by `most` rows. Leaves every sequence empty.
 
-    Only `PROBE_ROWS` rows show that nothing differs. Each row is computed about seven times, which takes a large model
-    on a CPU half a minute.
+    Only `PROBE_ROWS` rows show that nothing differs. Each row is computed about eight times, which takes a large model
+    on a CPU half a minute; `told` gets the share that is done. Raises `BrokenLogits` if the model gives numbers that
+    are not finite even here.
     """
     count = min(len(tokens), most, target.n_ctx)
-    half, tail = count // 2, 6
+    half, tail, computed = count // 2, 6, 0
 
     def decode(*runs: tuple[int, int, int]) -> list[Logits]:
         """Decode runs of (sequence, start, count) together; returns the logits of the first run's rows."""
@@ -80,7 +84,13 @@ def measure_exactness(target: Target, tokens: list[int], most: int = PROBE_ROWS)
             for position in range(start, start + length):
                 rows.add(tokens[position], position, (sequence,), index == 0)
         target.decode(rows)
-        return [target.logits(row).copy() for row in range(runs[0][2])]
+        nonlocal computed
+        computed += len(rows)
+        told(min(1.0, computed / (_TIMES * count)))
+        logits = [target.logits(row).copy() for row in range(runs[0][2])]
+        if not all(np.isfinite(row.max()) for row in logits):
+            raise BrokenLogits("a row of logits is not finite")
+        return logits
 
     def clear() -> None:
         for sequence in range(target.sequences):
@@ -131,7 +141,8 @@ class Cache:
         self._path = folder / f"{name}.json"
 
     def load(self) -> tuple[dict[int, float], LogitDifferences] | None:
-        """The measurements of an earlier start; None if there are none or the file is damaged."""
+        """The measurements of an earlier start, without times if the machine was busy; None if there are none or the
+        file is damaged."""
         try:
             data = json.loads(self._path.read_text())
             return {int(count): float(ms) for count, ms in data["rows"].items()}, LogitDifferences(**data["exactness"])
@@ -147,3 +158,22 @@ class Cache:
             temporary.replace(self._path)
         except OSError as error:
             logger.warning("calibration_not_cached", error=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a start measured, and where that is kept."""
+
+    rows: dict[int, float]
+    exactness: LogitDifferences
+    cache: Cache | None = None
+    is_noisy: bool = False  # something else used the machine, so the costs of rows are measured again later
+    tokens: tuple[int, ...] = ()  # the text that it was measured with
+
+    def renew(self, rows: dict[int, float]) -> None:
+        """Keep better costs of rows for the next start."""
+        if self.cache is not None:
+            self.cache.store(rows, self.exactness)
+
+
+SETTLED: Final = Calibration({}, LogitDifferences(0.0, 0.0, 0.0, 0.0))  # nothing to measure again

@@ -11,7 +11,7 @@ import structlog
 
 from services.verifier.thinking import ThinkingBudget
 from services.verifier.trie import Admissibility, TrieNode
-from services.verifier.walk import Rule
+from services.verifier.walk import DEAD_END, Rule
 from shared.law.grammar import GrammarError, Grammars, Matcher
 from shared.law.sampling import Mask
 from shared.wire.messages import Job
@@ -19,7 +19,6 @@ from shared.wire.messages import Job
 logger = structlog.get_logger()
 
 DOES_NOT_COMPILE: Final = "The grammar of this request cannot be used with this model."
-DEAD_END: Final = "The grammar of this request leaves no token to go on with."
 
 
 class Constraint(Rule):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.verifier.assignment import Assignment, Pairing
-from services.verifier.constraint import DEAD_END, Constraint
+from services.verifier.constraint import Constraint
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
@@ -18,7 +18,7 @@ from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, Round
 from services.verifier.scheduler import ExpectedDrafts
 from services.verifier.speed import Pace
 from services.verifier.trie import TrieNode
-from services.verifier.walk import Walk, walk
+from services.verifier.walk import BROKEN, Walk, walk
 from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
 from shared.model.sequences import Sequences
@@ -178,6 +178,8 @@ class Engine:
         path = found.path if found else []
         self._join(entry, path)
         self.sequences.accept(generation.slot, [*entry.computed, *(node.token for node in path)])
+        if found is not None and found.fault is BROKEN:
+            self.sequences.spoil(generation.slot)
         return found
 
     def _branch(self, entry: RoundEntry) -> None:
@@ -227,7 +229,7 @@ class Engine:
         self.counters.add("rounds", 1)
         self.counters.add("tokens", len(result.tokens))
         finish = Finish.NONE
-        if result.stuck:
+        if result.fault:
             finish = Finish.ERROR
         elif result.ended or result.complete:
             finish = Finish.STOP
@@ -246,7 +248,7 @@ class Engine:
                 reason=entry.reason,
                 logprobs=tuple(result.logprobs),
                 finish=finish,
-                detail=DEAD_END if result.stuck else "",
+                detail=result.fault,
                 cached=generation.cached if generation.rounds == 1 else 0,
                 tried=tried,
             ),

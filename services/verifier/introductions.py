@@ -19,10 +19,12 @@ logger = structlog.get_logger()
 class Introductions:
     """The target's vocabulary, and by fingerprint the verdict on every other vocabulary that was compared with it."""
 
-    def __init__(self, registry: Registry, vocabulary: Vocabulary, path: Path) -> None:
+    def __init__(self, registry: Registry, vocabulary: Vocabulary, path: Path, chat_template: str = "") -> None:
         self._registry = registry
         self._texts = vocabulary.texts()
-        self.keeper = target_keeper(registry, path)  # of the target's vocabulary, for gateways without the model
+        self.keeper = target_keeper(
+            registry, path, chat_template
+        )  # of the target's vocabulary, for gateways without the model
         self.fingerprint = fingerprint(self._texts)
         self._verdicts: dict[str, str] = {self.fingerprint: "", "": ""}  # fingerprint to reason; empty: accepted
 

@@ -7,7 +7,7 @@ where requests may have different widths.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +16,9 @@ import structlog
 from services.verifier.calibrate import (
     FEW_PROBE_ROWS,
     PROBE_ROWS,
+    SETTLED,
     Cache,
-    LogitDifferences,
+    Calibration,
     measure_exactness,
     still_holds,
 )
@@ -25,6 +26,7 @@ from services.verifier.scheduler import most_outputs
 from shared.errors import StartError
 from shared.fleet.arriving import Threads, alone
 from shared.folders import cache_folder
+from shared.law.sampling import BrokenLogits
 from shared.law.speedup import RowCosts
 from shared.machine import resources
 from shared.model import model_source, offload, row_costs
@@ -65,6 +67,7 @@ class LoadedTarget:
     noise: float  # largest difference in logits that the probe saw
     min_rows: int
     site: Site = NOWHERE  # the devices and cores that it computes on, for other processes
+    calibration: Calibration = SETTLED
 
 
 def _tell(line: str) -> None:
@@ -89,7 +92,7 @@ def load(options: VerifierOptions, place: Placement, threads: Threads | None = N
             gpu_layers=placed.layers,
             extra_buffers=Fitness().extra_buffers(path, place.devices),
             tensor_split=place.shares,
-            progress=_Progress(),
+            progress=_Progress("model_loading"),
         )
     except LlamaError as error:
         raise StartError("--target-model", options.target_model, placed.failure(str(error))) from None
@@ -118,9 +121,10 @@ def _offload(options: TargetOptions, sizes: ModelSizes, place: Placement) -> Off
 
 
 class _Progress:
-    """Logs how much of a model is loaded every few seconds, because a big model takes minutes."""
+    """Logs how much of something long is done every few seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, event: str, clock: Callable[[], float] = time.monotonic, **facts: str) -> None:
+        self._event, self._facts = event, facts
         self._clock = clock
         self._told = clock()
 
@@ -128,7 +132,7 @@ class _Progress:
         now = self._clock()
         if now - self._told >= _TELL_S:
             self._told = now
-            logger.info("model_loading", percent=int(100 * fraction))
+            logger.info(self._event, percent=int(100 * fraction), **self._facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +151,14 @@ class _Loader:
         if not self.placed.layout.swa_full:
             return self._law("; for lack of memory only sliding windows are kept, which is not bit-exact")
         if wanted is not Exactness.LAW:
-            context, rows, exactness = self._strict()
+            context, found = self._strict()
+            exactness = found.exactness
             if exactness.at_no_cost:
-                return self._loaded(context, rows, "strict", "logits are bit-equal however they are computed", 0.0, 1)
+                return self._loaded(context, found, "strict", "logits are bit-equal however they are computed", 0.0, 1)
             if wanted is Exactness.STRICT:
                 if exactness.with_padding:
                     note = "bit-equal with at least two rows per decode, so single rows are padded"
-                    return self._loaded(context, rows, "strict", note, 0.0, 2)
+                    return self._loaded(context, found, "strict", note, 0.0, 2)
                 raise StartError(
                     "--exactness",
                     "strict",
@@ -166,29 +171,30 @@ class _Loader:
     def _law(self, remark: str = "") -> LoadedTarget:
         types = self._types(_LAW_TYPES)
         context = self._context(types, strict=False)
-        rows, exactness = self._measure(context, "unified", types)
-        note = f"logits vary by up to {exactness.noise:.2g} with the rows that share a decode{remark}"
-        return self._loaded(context, rows, "law", note, exactness.noise, 1)
+        found = self._measure(context, "unified", types)
+        noise = found.exactness.noise
+        note = f"logits vary by up to {noise:.2g} with the rows that share a decode{remark}"
+        return self._loaded(context, found, "law", note, noise, 1)
 
     def _without_rollback(self, wanted: Exactness) -> LoadedTarget:
         if wanted is Exactness.STRICT:
             raise StartError("--exactness", "strict", "this model cannot drop tokens, so it cannot be probed; use law")
         context = self._context(self._types(_LAW_TYPES), strict=False)
         note = "a recurrent or hybrid model: its state cannot be rolled back, so it decodes plainly"
-        return self._loaded(context, {1: 1.0}, "law", note, 0.0, 1)
+        return self._loaded(context, replace(SETTLED, rows={1: 1.0}), "law", note, 0.0, 1)
 
-    def _strict(self) -> tuple[Context, dict[int, float], LogitDifferences]:
+    def _strict(self) -> tuple[Context, Calibration]:
         """A context in streams with the first types of keys and values that are bit-exact, or else with the last."""
         wanted = _STRICT_TYPES if not self.place.gpus else _STRICT_TYPES[-1:]
         *others, last = dict.fromkeys(map(self._types, wanted))
         for types in others:
             context = self._context(types, strict=True)
-            rows, exactness = self._measure(context, "streams", types)
-            if exactness.with_padding:
-                return context, rows, exactness
+            found = self._measure(context, "streams", types)
+            if found.exactness.with_padding:
+                return context, found
             context.close()
         context = self._context(last, strict=True)
-        return context, *self._measure(context, "streams", last)
+        return context, self._measure(context, "streams", last)
 
     def _types(self, default: tuple[str, str]) -> tuple[str, str]:
         """The types of keys and values: from the options, or else the default."""
@@ -220,9 +226,7 @@ class _Loader:
         except LlamaError as error:
             raise StartError("--ctx", layout.context, self.placed.failure(str(error))) from None
 
-    def _measure(
-        self, context: Context, layout: str, types: tuple[str, str]
-    ) -> tuple[dict[int, float], LogitDifferences]:
+    def _measure(self, context: Context, layout: str, types: tuple[str, str]) -> Calibration:
         options = self.options
         cache = Cache(
             cache_folder() / "calibration",
@@ -240,17 +244,28 @@ class _Loader:
         )
         tokens = self.model.vocabulary.tokenize(row_costs.PROBE_TEXT)
         found = cache.load()
-        if found is not None and still_holds(context, tokens, found[0]):
-            return found
-        logger.info("calibration_started", layout=layout)
-        rows = row_costs.measure(context, tokens)
+        if found is not None and found[0] and still_holds(context, tokens, found[0]):
+            return Calibration(*found, cache)
+        times = row_costs.time_rows(context, tokens, told=_Progress("calibration_progress", of="the cost of rows"))
+        told = _Progress("calibration_progress", of="how exact this device is")
         probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law does not need bit-equal logits
-        exactness = found[1] if found is not None else measure_exactness(context, tokens, probed)
-        cache.store(rows, exactness)
-        return rows, exactness
+        try:
+            exactness = found[1] if found is not None else measure_exactness(context, tokens, probed, told)
+        except BrokenLogits:
+            raise StartError(
+                "--target-model",
+                self.path.name,
+                "gives numbers that are not finite: take another file of the model, because this one may be damaged, or"
+                " another --target-device",
+            ) from None
+        # Times from a busy machine would say for weeks that drafts pay, or that they do not.
+        cache.store({} if times.is_noisy else times.costs, exactness)
+        if times.is_noisy:
+            logger.warning("calibration_noisy", spread=round(times.noise, 2))
+        return Calibration(times.costs, exactness, cache, times.is_noisy, tuple(tokens))
 
     def _loaded(
-        self, context: Context, rows: dict[int, float], level: str, note: str, noise: float, min_rows: int
+        self, context: Context, found: Calibration, level: str, note: str, noise: float, min_rows: int
     ) -> LoadedTarget:
-        costs, device = RowCosts(rows), self.place.name
-        return LoadedTarget(self.model, context, costs, device, level, note, noise, min_rows, self.site)
+        costs, device = RowCosts(found.rows), self.place.name
+        return LoadedTarget(self.model, context, costs, device, level, note, noise, min_rows, self.site, found)

@@ -36,6 +36,13 @@ class Rule:
 
 ANYTHING: Final = Rule()
 
+# Why a walk ended its request, as a sentence for its client.
+DEAD_END: Final = "The grammar of this request leaves no token to go on with."
+BROKEN: Final = (
+    "The model gave numbers that are not finite, so no token can be drawn; its file may be damaged, or its device"
+    " cannot compute it."
+)
+
 
 @dataclass(slots=True)
 class Walk:
@@ -46,7 +53,7 @@ class Walk:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     ended: bool = False  # the last draw was an end-of-generation token, which is not part of the answer
     complete: bool = False  # the rule lets nothing follow
-    stuck: bool = False  # the rule left nothing to draw
+    fault: str = ""  # why nothing could be drawn any more; empty if something could
 
     @property
     def tokens(self) -> list[int]:
@@ -74,16 +81,20 @@ def walk(
     node = root
     while len(result.drawn) < limit and not result.complete:
         row = logits(rows[node])
-        token = _draw(row, parameters, history, rule, node.offset + 1)
-        result.ended = token in eog
-        if token is None or not (result.ended or rule.push(token)):
-            result.stuck = True
+        try:
+            token = _draw(row, parameters, history, rule, node.offset + 1)
+            result.ended = token in eog
+            if token is None or not (result.ended or rule.push(token)):
+                result.fault = DEAD_END
+                break
+            if top_logprobs >= 0 and not result.ended:
+                result.logprobs.append(TokenLogprob(*sampling.log_probabilities(row, token, top_logprobs)))
+        except sampling.BrokenLogits:
+            result.fault = BROKEN
             break
         result.drawn.append(token)
         if result.ended:
             break
-        if top_logprobs >= 0:
-            result.logprobs.append(TokenLogprob(*sampling.log_probabilities(row, token, top_logprobs)))
         if history is not None:
             history.push(token)
         result.complete = rule.complete

@@ -4,6 +4,7 @@ One thread owns the target. The event loop does everything else, and never touch
 """
 
 import asyncio
+import math
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from services.verifier.introductions import Introductions
 from services.verifier.load import LoadedTarget
 from services.verifier.readers import Readers
 from services.verifier.records import Records
+from services.verifier.remeasuring import Remeasuring
 from services.verifier.round import Decoded, Round
 from services.verifier.speed import Speed
 from shared.fleet.registry import HEARTBEAT_S, Registry
@@ -59,8 +61,11 @@ class VerifierWorker:
         tracer: Tracer | None = None,
         aliases: Sequence[str] = (),
         ready_file: str = "",
+        chat_template: str = "",
     ) -> None:
         """Without `trees` the drafts of a request are one chain, even if the target has branches.
+
+        A `chat_template` (Jinja) replaces the one of the model's file.
 
         `clock` is monotonic, in seconds, and is never compared with another process's.
         """
@@ -80,6 +85,7 @@ class VerifierWorker:
             trees=trees,
             clock=clock,
         )
+        self._remeasuring = Remeasuring(loaded.context, self._engine.sequences, loaded.costs, loaded.calibration)
         self._store = JobStore(broker.redis, broker.blocking, model, lease_ms)
         self._claims = Claims(
             broker.redis,
@@ -91,7 +97,7 @@ class VerifierWorker:
             partial(self._engine.counters.add, "poison", 1),
         )
         self._registry = Registry(broker.redis)
-        self._introductions = Introductions(self._registry, vocabulary, loaded.model.path)
+        self._introductions = Introductions(self._registry, vocabulary, loaded.model.path, chat_template)
         self._committer = Committer(self._store, self._lose, self._claims.done)
         self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
@@ -146,7 +152,7 @@ class VerifierWorker:
             if batch or self._claims or self._drafters_changed or engine.assignment.due:
                 await self._arrange(batch)
             if not engine.running:
-                await self._news.wait()
+                await self._rest()
                 continue
             self._take_proposals()
             round = engine.plan()
@@ -161,6 +167,16 @@ class VerifierWorker:
                 await self._committer.put(self._messages(gains))
                 self._time(decoded, gains, began, waited_s)
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
+
+    async def _rest(self) -> None:
+        """Wait for news; after some rest measure the cost of rows again, if the machine was busy at the start."""
+        after_s = self._remeasuring.after_s
+        try:
+            async with asyncio.timeout(after_s if after_s < math.inf else None):
+                await self._news.wait()
+        except TimeoutError:
+            attempt = partial(self._remeasuring.attempt, self._news.is_set, self._clock)
+            await asyncio.get_running_loop().run_in_executor(self._thread, attempt)
 
     def _time(self, decoded: Decoded, gains: list[Gain], began_s: float, waited_s: float) -> None:
         given = [len(gain.chunk.tokens) for gain in gains if gain.chunk is not None]

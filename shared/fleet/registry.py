@@ -188,9 +188,12 @@ class VocabularyKeeper:
             await self._registry.publish(self._key, await asyncio.to_thread(self._make))
 
 
-def target_keeper(registry: Registry, path: Path) -> VocabularyKeeper:
-    """The keeper of a target's vocabulary, from its model file. Raises `NotGGUF` or `OSError`."""
-    return VocabularyKeeper(registry, keys.vocabulary, lambda: vocabulary_gguf(path))
+def target_keeper(registry: Registry, path: Path, chat_template: str = "") -> VocabularyKeeper:
+    """The keeper of a target's vocabulary, from its model file; a `chat_template` replaces the file's own.
+
+    Raises `NotGGUF` or `OSError`.
+    """
+    return VocabularyKeeper(registry, keys.vocabulary, lambda: vocabulary_gguf(path, chat_template))
 
 
 def draft_keeper(registry: Registry, texts: Sequence[bytes]) -> VocabularyKeeper:

@@ -2,8 +2,8 @@
 
 Every end-of-generation token counts as the end, so all of them are allowed exactly where the grammar may end. Where the
 grammar forces a text, only the canonical tokens of that text are allowed. Both depend on the prefix alone. Clients send
-grammars, so their size and work are bounded, and a compilation has a time limit and a stack of its own. Library:
-llguidance (Moskal et al., github.com/guidance-ai/llguidance).
+grammars, so their size and work are bounded, and a child process compiles each of them first. Library: llguidance
+(Moskal et al., github.com/guidance-ai/llguidance).
 """
 
 import re
@@ -16,6 +16,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from shared.law.sampling import Mask
+from shared.law.vetting import VETTING, NoVerdict
 
 MAX_GRAMMAR_BYTES: Final = 1 << 20
 COMPILE_S: Final = 3.0  # ordinary grammars take milliseconds; one that takes this long may never end
@@ -26,7 +27,7 @@ FORMATS: Final = frozenset(
 STEPS_AHEAD: Final = 32  # forced tokens returned at once: as many as a round may take
 
 # Recursion over a chain of rules or references takes some 10 KB a link; pages of a stack count only once touched.
-_STACK_BYTES: Final = 512 << 20
+STACK_BYTES: Final = 512 << 20
 # Per step some ten milliseconds at most, so that one hostile grammar cannot stop the rounds of others.
 _LIMITS: Final = LLParserLimits(
     initial_lexer_fuel=1_000_000,
@@ -118,15 +119,15 @@ class Grammars:
     def compile(self, grammar: str, within_s: float = COMPILE_S) -> Matcher:
         """The start of a grammar in Lark or in llguidance's JSON form. Raises `GrammarError`.
 
-        Takes milliseconds, at the first call some tenths of a second, at most `within_s` more: call it off the event
-        loop. A longer compilation is given up.
+        Takes milliseconds, at the first call some tenths of a second: call it off the event loop. A compilation that
+        takes longer than `within_s` is given up, and leaves nothing running.
         """
-        check_size(grammar)
+        _vet(grammar, within_s)
         with self._making:
             if self._tokenizer is None:
                 self._tokenizer = _tokenizer(self._vocabulary)
         tokenizer = self._tokenizer
-        matcher = bounded(lambda: LLMatcher(tokenizer, grammar, log_level=_SILENT, limits=_LIMITS), within_s)
+        matcher = _on_a_deep_stack(lambda: LLMatcher(tokenizer, grammar, log_level=_SILENT, limits=_LIMITS))
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
         return Matcher(matcher, tokenizer.vocab_size)
@@ -138,9 +139,25 @@ def check_size(grammar: str) -> None:
         raise GrammarError(f"the grammar is longer than {MAX_GRAMMAR_BYTES} bytes")
 
 
-def refusal(grammar: str) -> str:
-    """Why a grammar cannot be compiled for any vocabulary, in llguidance's words; empty if it can. Run it in
-    `bounded`."""
+def refusal(grammar: str, within_s: float = COMPILE_S) -> str:
+    """Why a grammar cannot be compiled for any vocabulary, in llguidance's words; empty if it can.
+
+    Raises `GrammarError` for one that is too large, or takes longer than `within_s`.
+    """
+    return _vet(grammar, within_s)
+
+
+def _vet(grammar: str, within_s: float) -> str:
+    """Have a child compile the grammar, so that it ends in this process too."""
+    check_size(grammar)
+    try:
+        return VETTING.refusal(grammar, within_s)
+    except NoVerdict as error:
+        raise GrammarError(str(error)) from None
+
+
+def validated(grammar: str) -> str:
+    """`refusal`, computed here: it may take for ever, and needs a deep stack."""
     failed, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=_LIMITS)
     return messages[0] if failed else ""
 
@@ -169,11 +186,10 @@ def lark_of_gbnf(source: str) -> str:
 T = TypeVar("T")
 
 
-def bounded(task: Callable[[], T], within_s: float = COMPILE_S) -> T:
-    """Run work of llguidance that may take long or recurse deeply. Raises `GrammarError` after `within_s`.
+def _on_a_deep_stack(task: Callable[[], T]) -> T:
+    """Run work of llguidance in a thread whose stack is large enough for any grammar of our size.
 
-    It runs in a thread whose stack is large enough for any grammar of our size. Native code cannot be interrupted: work
-    that is given up continues without the interpreter's lock. Raises what the task raises.
+    Raises what the task raises.
     """
     results: list[T] = []
     failures: list[BaseException] = []
@@ -183,28 +199,21 @@ def bounded(task: Callable[[], T], within_s: float = COMPILE_S) -> T:
             results.append(task())
         except BaseException as error:
             failures.append(error)
-        finally:
-            _running.release()
 
-    if not _running.acquire(timeout=within_s):
-        raise GrammarError("too many grammars are being compiled")
     thread = threading.Thread(target=run, name="grammar", daemon=True)
     with _starting:
-        before = threading.stack_size(_STACK_BYTES)
+        before = threading.stack_size(STACK_BYTES)
         try:
             thread.start()
         finally:
             threading.stack_size(before)
-    thread.join(within_s)
+    thread.join()
     if failures:
         raise failures[0]
-    if not results:
-        raise GrammarError(f"the grammar is too complex: it does not compile within {within_s:g} s")
     return results[0]
 
 
 _starting: Final = threading.Lock()  # the stack size is set for the whole process while the thread starts
-_running: Final = threading.Semaphore(4)  # work that was given up counts until it ends
 
 
 class _Encoder:

@@ -34,6 +34,13 @@ _LUMP: Final = np.array([-1])
 _INSIDE: Final = np.array([-2])
 
 
+class BrokenLogits(ValueError):
+    """Logits that no token can be drawn from: one is not a number or +inf, or none of those that may come is finite.
+
+    A broken model file or a kernel that overflows gives such logits. A single -inf is only a probability of 0.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Law:
     """A distribution over token ids: the head one by one, and the improbable rest as one lump.
@@ -106,15 +113,26 @@ def law(logits: Logits, sampling: Sampling, history: History | None = None, mask
 
     Presence and frequency penalties count output tokens (OpenAI), the repetition penalty prompt and output (Keskar et
     al. 2019). Temperature 0 is a point mass on the largest logit, the lowest id on a tie, and so is one below 0.001,
-    where float32 would overflow before it told the logits apart.
+    where float32 would overflow before it told the logits apart. Raises `BrokenLogits`.
     """
+    given, top = logits, _peak(logits)
     logits = _allowed(_adjusted(logits, sampling, history), sampling.banned, mask)
+    if logits is not given:
+        top = _peak(logits)
     if is_greedy(sampling):
         return Law(np.array([int(np.argmax(logits))]), np.zeros(1))
-    ids = _truncated(logits, sampling)
+    ids = _truncated(logits, top, sampling)
     if ids is not None:
         return Law(ids, _log_softmax(logits[ids].astype(np.float64) / sampling.temperature))
-    return _untruncated(logits, sampling.temperature)
+    return _untruncated(logits, top, sampling.temperature)
+
+
+def _peak(logits: Logits) -> float:
+    """The largest logit. The maximum of a row with a NaN is NaN, so this one look finds every kind of broken row."""
+    top = float(logits.max())
+    if not math.isfinite(top):
+        raise BrokenLogits("a row of logits is not finite")
+    return top
 
 
 def _adjusted(logits: Logits, sampling: Sampling, history: History | None) -> Logits:
@@ -148,11 +166,10 @@ def _allowed(logits: Logits, banned: Sequence[int], mask: Mask | None) -> Logits
     return left if left.max() > -_INFINITY else masked
 
 
-def _truncated(logits: Logits, sampling: Sampling) -> Ids | None:
+def _truncated(logits: Logits, top: float, sampling: Sampling) -> Ids | None:
     """The surviving ids, ascending, or None if nothing is truncated."""
     if not sampling.top_k and sampling.top_p >= 1.0 and sampling.min_p <= 0.0:
         return None
-    top = float(logits.max())
     ids: Ids | None = None
     if 0 < sampling.top_k < logits.size:
         ids = _top_k(logits, top, sampling.top_k)
@@ -213,8 +230,8 @@ def _weights(logits: Logits, top: float) -> Floats:
     return np.asarray(np.exp(logits.astype(np.float64) - top), np.float64)
 
 
-def _untruncated(logits: Logits, temperature: float) -> Law:
-    scaled = (logits - logits.max()) / np.float32(temperature)
+def _untruncated(logits: Logits, top: float, temperature: float) -> Law:
+    scaled = (logits - np.float32(top)) / np.float32(temperature)
     head = _within(scaled, 0.0, HEAD_NATS)
     weights = np.exp(scaled)
     mass = float(weights.sum(dtype=np.float64))
@@ -266,11 +283,11 @@ def ranked(
     """The draw at `offset` and the `count` - 1 tokens that came closest to being drawn, with their scores in nats.
 
     Scores are log-probabilities plus noise, or logits where the law is greedy; only their differences mean anything.
-    Returns fewer if the law leaves fewer.
+    Returns fewer if the law leaves fewer. Raises `BrokenLogits`.
     """
     if is_greedy(sampling):
         logits = _allowed(_adjusted(logits, sampling, history), sampling.banned, None)
-        return [(int(token), float(logits[token])) for token in _top_k(logits, float(logits.max()), count)]
+        return [(int(token), float(logits[token])) for token in _top_k(logits, _peak(logits), count)]
     found = law(logits, sampling, history)
     key = _key(sampling.seed, offset)
     scores = found.logp + _gumbel(key, found.ids)
@@ -285,11 +302,11 @@ def ranked(
 
 def log_probabilities(logits: Logits, token: int, top: int) -> tuple[float, tuple[tuple[int, float], ...]]:
     """The target's own log-probability of `token`, before bias, penalties, truncation and temperature, and the
-    `top` likeliest ids with theirs, best first."""
+    `top` likeliest ids with theirs, best first. Raises `BrokenLogits`."""
+    peak = _peak(logits)
     values = logits.astype(np.float64)
-    peak = values.max()
     normaliser = peak + np.log(np.exp(values - peak).sum())
-    best = _top_k(logits, float(peak), top) if top else _NO_IDS
+    best = _top_k(logits, peak, top) if top else _NO_IDS
     return float(values[token] - normaliser), tuple((int(i), float(values[i] - normaliser)) for i in best)
 
 

@@ -84,6 +84,10 @@ class RowCosts:
 
     def __init__(self, measured: Mapping[int, float]) -> None:
         """`measured` maps row counts to milliseconds and must hold at least one positive entry."""
+        self.renew(measured)
+
+    def renew(self, measured: Mapping[int, float]) -> None:
+        """Forget the present times, and take `measured` instead."""
         if not measured or min(measured) < 1 or min(measured.values()) <= 0:
             raise ValueError("row costs need at least one row count with a positive time")
         self._counts = sorted(measured)

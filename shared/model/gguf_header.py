@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeVar
 
+from shared.model.tensor_types import size_of
+
 Value = int | float | bool | str | list[int] | list[float] | list[bool] | list[bytes]
 
 _SCALARS: Final = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # GGUF's types as struct's
@@ -47,11 +49,15 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ValueLocation:
-    """Where the value of a key lies in the file, from `at` to `end`, and its type as GGUF numbers them."""
+    """Where the value of a key lies in the file, from `at` to `end`, and its type as GGUF numbers them.
+
+    The key itself is at `start`.
+    """
 
     kind: int
     at: int
     end: int
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +114,14 @@ def _read(path: Path, part: "Callable[[_Reader], T]") -> T:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return part(_Reader(data))
-        except (struct.error, ValueError, UnicodeDecodeError, KeyError, OverflowError) as error:
+        except (_Cut, struct.error):
+            raise NotGGUF(f"{path.name} was cut off, such as by a download that broke: fetch it again") from None
+        except (ValueError, UnicodeDecodeError, KeyError, OverflowError) as error:
             raise NotGGUF(f"{path} is not a GGUF file that can be read ({error})") from None
+
+
+class _Cut(Exception):
+    """The file ends too early."""
 
 
 class _Reader:
@@ -122,11 +134,12 @@ class _Reader:
         metadata: dict[str, Value] = {}
         places: dict[str, ValueLocation] = {}
         for _ in range(values):
+            start = self._at
             key = self._string().decode()
             (kind,) = self._take("I")
             at = self._at
             metadata[key] = self._value(kind)
-            places[key] = ValueLocation(kind, at, self._at)
+            places[key] = ValueLocation(kind, at, self._at, start)
         end = self._at
         return Header(metadata, self._tensors(tensors, metadata), places, end)
 
@@ -158,6 +171,9 @@ class _Reader:
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError("a bad alignment")
         start = -(-self._at // alignment) * alignment
+        least = (offset + size_of(shape, kind) for offset, shape, kind in zip(offsets, shapes, kinds, strict=True))
+        if start + max(least, default=0) > len(self._data):
+            raise _Cut
         # A tensor ends where the next one begins, so even unknown quantisations have a size.
         ends = sorted({*offsets, max(0, len(self._data) - start)})
         following = dict(pairwise(ends))
@@ -175,7 +191,7 @@ class _Reader:
         (length,) = self._take("Q")
         start, self._at = self._at, self._at + length
         if self._at > len(self._data):
-            raise ValueError("it ends within its metadata")
+            raise _Cut
         return self._data[start : self._at]
 
     def _value(self, kind: int) -> Value:

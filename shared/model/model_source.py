@@ -17,9 +17,10 @@ from typing import Final
 from rich.filesize import decimal
 
 from shared.errors import StartError
-from shared.model import gguf_header, purpose, quants
+from shared.model import gguf_header, model_files, purpose, quants
 from shared.model.gguf_header import NotGGUF
 from shared.model.hub import Hub, HubError, HuggingFace, Listing, RemoteFile
+from shared.model.model_files import NotWhole
 from shared.model.model_sizes import ModelSizes, measure
 
 DEFAULT: Final = "default"
@@ -59,25 +60,20 @@ def resolve(
     if pinned:
         _check_digest(path, digest.lower(), spec, option, say)
     _check_gguf(path, spec, option)
-    with suppress(NotGGUF):  # llama.cpp explains a damaged or too new file better
+    with suppress(NotGGUF):  # `sizes` explains a damaged file
         if reason := purpose.unfit(gguf_header.read_opening(path)):
             raise StartError(option, spec, reason)
     return path
 
 
-def shards(path: Path) -> list[Path]:
-    """All files of the model whose first file is `path`."""
-    if not quants.is_shard(path.name):
-        return [path]
-    name = quants.stem(path.name)
-    return sorted(file for file in path.parent.glob("*.gguf") if quants.stem(file.name) == name)
-
-
 def sizes(path: Path, spec: str, option: str) -> ModelSizes:
-    """The sizes of the model `spec`, whose first file is `path`. Raises `StartError` naming `option`."""
+    """The sizes of the model `spec`, whose first file is `path`.
+
+    Raises `StartError` naming `option` if its files are not a whole model.
+    """
     try:
-        return measure([gguf_header.read(file) for file in shards(path)])
-    except (NotGGUF, OSError) as error:
+        return measure(model_files.headers(path))
+    except (NotWhole, NotGGUF, OSError) as error:
         raise StartError(option, spec, str(error)) from None
 
 
@@ -85,7 +81,7 @@ def check(spec: str, option: str) -> None:
     """Raise `StartError` naming `option` for a wrong `spec` that a download cannot fix, such as a path."""
     remote = on_hub(spec.partition("#sha256=")[0])
     if remote is None:
-        resolve(spec, option)
+        sizes(resolve(spec, option), spec, option)
     else:
         _split(remote, spec, option)
 

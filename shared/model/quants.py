@@ -78,6 +78,11 @@ def is_shard(path: str) -> bool:
     return _SHARD.search(path.removesuffix(_SUFFIX)) is not None
 
 
+def shard(name: str, number: int, count: int) -> str:
+    """The name of file `number`, from 1 on, of a split model."""
+    return f"{name}-{number:05}-of-{count:05}{_SUFFIX}"
+
+
 def _expected(files: Sequence[SizedFile]) -> int:
     match = _SHARD.search(files[0].path.removesuffix(_SUFFIX))
     return int(match[2]) if match else 1
@@ -105,7 +110,7 @@ def pick(models: Sequence[Group[F]], quant: str) -> Group[F]:
 
 def matching(models: Sequence[Group[F]], wanted: str) -> list[Group[F]]:
     """The `models` that `wanted` may mean, ignoring case."""
-    wanted = wanted.lower().removesuffix(_SUFFIX)
+    wanted = stem(wanted.lower())  # a shard's name means its model
     matches = [model for model in models if wanted in model.name.lower()]
     # "Q4_K" is also part of Q4_K_M and Q4_K_S, so an exact match wins.
     exact = [model for model in matches if wanted in {found.lower() for found in _QUANT.findall(model.name)}]

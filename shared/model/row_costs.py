@@ -3,6 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from shared.model.rows import Rows
@@ -17,8 +19,35 @@ PROBE_TEXT: Final = (
     "def total(items):\n    return sum(item.price * item.count for item in items)\n"
 )
 _PASSES: Final = 4
+NOISY: Final = 0.25  # where the two fastest decodes of a count differ by more, the machine is not at rest
 BUDGET_S: Final = 4.0  # longest measurement: people wait, and if a decode takes long, a few milliseconds matter little
 _CONTEXT: Final = 32  # tokens before the rows; extra rows after a short context are quick to measure
+
+
+@dataclass(frozen=True, slots=True)
+class RowTimes:
+    """What decodes took. `ms` has the milliseconds of each by row count."""
+
+    ms: Mapping[int, Sequence[float]]
+
+    @property
+    def costs(self) -> dict[int, float]:
+        """Milliseconds of a decode by row count: the fastest of each, and none above that of a larger count."""
+        return rising({count: min(times) for count, times in self.ms.items()})
+
+    @property
+    def noise(self) -> float:
+        """By how much the second fastest decode of a count was slower than the fastest, at most: 0.1 is 10 %.
+
+        On a machine at rest the two hardly differ. Counts that were measured once say nothing.
+        """
+        pairs = [sorted(times)[:2] for times in self.ms.values() if len(times) > 1]
+        return max((second / first - 1.0 for first, second in pairs), default=0.0)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether something else used the machine, so that the costs may be wrong."""
+        return self.noise > NOISY
 
 
 def measure(
@@ -31,39 +60,59 @@ def measure(
     budget_s: float = BUDGET_S,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[int, float]:
-    """Milliseconds of a decode by row count: the minimum of a few decodes.
+    """The costs that `time_rows` finds."""
+    return time_rows(target, tokens, counts, read=read, longest_ms=longest_ms, budget_s=budget_s, clock=clock).costs
 
-    The minimum and not the median, because disturbances (other processes, interrupts, a low clock rate, the first
-    decode) only ever make a decode longer. For the same reason no count is said to cost more than a larger one. Counts
-    take turns, so that a slow moment does not hit one count alone.
+
+def time_rows(
+    target: Target,
+    tokens: Sequence[int],
+    counts: Sequence[int] = ROW_COUNTS,
+    *,
+    read: Callable[[int], object] = lambda rows: None,
+    longest_ms: float = math.inf,
+    budget_s: float = BUDGET_S,
+    clock: Callable[[], float] = time.perf_counter,
+    told: Callable[[float], object] = lambda share: None,
+    stop: Callable[[], bool] = lambda: False,
+    sequence: int = 0,
+) -> RowTimes:
+    """Times a few decodes of each row count.
+
+    The cost is the minimum and not the median, because disturbances (other processes, interrupts, a low clock rate, the
+    first decode) only ever make a decode longer. For the same reason no count is said to cost more than a larger one.
+    Counts take turns, so that a slow moment does not hit one count alone.
 
     `tokens` is some text; a short one gives fewer counts. `read` is called with the rows after each decode and timed
     with it. Counts that would take over `longest_ms` at the price of a single row are left out. Every count is measured
-    once; after `budget_s` seconds no more. The first sequence must be empty, and is left empty.
+    once and the first twice; after `budget_s` seconds no more. `told` gets the share that is done after each decode;
+    once `stop` is true there are no further ones. The `sequence` must be empty, and is left empty.
     """
     start = max(1, min(_CONTEXT, len(tokens) // 3, target.max_rows))
     most = min(len(tokens) - start, target.max_rows, target.n_ctx - start)
 
     def decode(count: int) -> float:
         began = clock()
-        _decode(target, tokens, start, count, output=True)
+        _decode(target, tokens, sequence, start, count, output=True)
         read(count)
         took = (clock() - began) * 1000
-        held = target.truncate(0, start if target.can_roll_back else 0)
+        held = target.truncate(sequence, start if target.can_roll_back else 0)
         if held < start:  # some models cannot drop the last tokens alone
-            _decode(target, tokens, held, start - held, output=False)
+            _decode(target, tokens, sequence, held, start - held, output=False)
         return took
 
-    _decode(target, tokens, 0, start, output=False)
+    _decode(target, tokens, sequence, 0, start, output=False)
     end = clock() + budget_s
-    fastest: dict[int, float] = {}
-    for repeat in range(_PASSES):
-        for count in counts:
-            spent = repeat > 0 and clock() >= end
-            if count <= most and count * fastest.get(1, 0.0) <= longest_ms and not spent:
-                fastest[count] = min(decode(count), fastest.get(count, math.inf))
-    target.truncate(0, 0)
-    return rising(fastest)
+    found: dict[int, list[float]] = {}
+    for repeat, count in product(range(_PASSES), counts):
+        needed = repeat == 0 or (repeat == 1 and count == counts[0])
+        if stop() or not (needed or clock() < end):
+            continue
+        if count <= most and count * min(found.get(1, [0.0])) <= longest_ms:
+            found.setdefault(count, []).append(decode(count))
+            told(sum(map(len, found.values())) / (_PASSES * len(counts)))
+    target.truncate(sequence, 0)
+    return RowTimes(found)
 
 
 def rising(costs: Mapping[int, float]) -> dict[int, float]:
@@ -73,8 +122,8 @@ def rising(costs: Mapping[int, float]) -> dict[int, float]:
     return {count: lowered[count] for count in sorted(costs)}
 
 
-def _decode(target: Target, tokens: Sequence[int], start: int, count: int, *, output: bool) -> None:
+def _decode(target: Target, tokens: Sequence[int], sequence: int, start: int, count: int, *, output: bool) -> None:
     rows = Rows()
     for position in range(start, start + count):
-        rows.add(tokens[position], position, (0,), output)
+        rows.add(tokens[position], position, (sequence,), output)
     target.decode(rows)

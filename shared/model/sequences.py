@@ -39,6 +39,7 @@ class Sequences:
         self._target = target
         self.slots = [Slot(index) for index in range(target.sequences)]
         self._clock = count(1)
+        self._spoiled = False
 
     def spares(self, slot: Slot) -> range:
         """The sequence ids for other continuations of the slot's tokens; their user empties them."""
@@ -63,6 +64,8 @@ class Sequences:
         """A slot for a request over `tokens`, holding as much of their prefix as is resident. Needs a free slot."""
         idle = [slot for slot in self.slots if not slot.busy]
         assert idle, "the worker claims no more requests than there are slots"
+        if self._spoiled and len(idle) == len(self.slots):
+            self._clear()
         oldest = min(idle, key=lambda slot: (bool(slot.tokens), slot.used, slot.id))
         slot, shared = oldest, 0
         if reuse and self._target.can_roll_back:
@@ -113,6 +116,21 @@ class Sequences:
         self.add(slot, tokens)
         if self._target.can_roll_back:
             self.rewind(slot)
+
+    def spoil(self, slot: Slot) -> None:
+        """The slot gave broken logits, so its keys and values may be broken: no request starts from them.
+
+        Some kernels read forgotten cells and multiply them by 0, which leaves a NaN a NaN. So once no request runs, the
+        whole cache is set to zero.
+        """
+        self.cut(slot, 0)
+        self._spoiled = True
+
+    def _clear(self) -> None:
+        self._target.clear()
+        for slot in self.slots:
+            slot.tokens.clear()
+        self._spoiled = False
 
     def rewind(self, slot: Slot) -> None:
         """Drop the cache's tokens after the slot's; empty the slot if it cannot continue from there."""

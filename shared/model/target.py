@@ -40,6 +40,9 @@ class Target(Protocol):
         """Forget the sequence's tokens from `length` on. Returns how many it holds then: `length`, or 0 below its
         floor."""
 
+    def clear(self) -> None:
+        """Forget all sequences, and set the memory of their keys and values to zero."""
+
     def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
         """Make `target` hold the first `length` tokens of `source`; it holds those before `start` already.
 

@@ -16,18 +16,30 @@ from shared.model import gguf_header
 _MAX_TOKENS: Final = 1 << 21  # the largest known vocabularies have some 260,000
 _texts: Final = msgspec.msgpack.Decoder(Annotated[list[bytes], msgspec.Meta(max_length=_MAX_TOKENS)])
 _ALIGNMENT: Final = 32  # as GGUF's default
+_SPLIT: Final = "split."  # keys of a model in several files
+CHAT_TEMPLATE: Final = "tokenizer.chat_template"  # and with a dot and a name behind it, templates for other uses
+_STRING: Final = 8  # GGUF's number of the type
 
 
-def vocabulary_gguf(path: Path) -> bytes:
+def vocabulary_gguf(path: Path, chat_template: str = "") -> bytes:
     """The file's metadata as a GGUF without tensors, which loads with `vocab_only` and has the chat template.
 
-    Raises `NotGGUF` for anything but a little-endian GGUF, `OSError` if it cannot be read.
+    A `chat_template` replaces the file's own. It does not say that it is one of several files, because llama.cpp would
+    then look for the others. Raises `NotGGUF` for anything but a little-endian GGUF, `OSError` if it cannot be read.
     """
-    end = gguf_header.read(path).end
+    header = gguf_header.read(path)
     with path.open("rb") as file:
-        head = file.read(end)
-    data = head[:8] + bytes(8) + head[16:]  # the number of tensors becomes 0
+        head = file.read(header.end)
+    left_out = (_SPLIT, CHAT_TEMPLATE) if chat_template else (_SPLIT,)
+    values = [head[place.start : place.end] for key, place in header.places.items() if not key.startswith(left_out)]
+    if chat_template:
+        values.append(_string(CHAT_TEMPLATE.encode()) + struct.pack("<I", _STRING) + _string(chat_template.encode()))
+    data = head[:8] + struct.pack("<QQ", 0, len(values)) + b"".join(values)  # no tensors
     return data + bytes(-len(data) % _ALIGNMENT)
+
+
+def _string(text: bytes) -> bytes:
+    return struct.pack("<Q", len(text)) + text
 
 
 def pack(texts: Sequence[bytes]) -> bytes:

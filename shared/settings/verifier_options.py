@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from shared.model import chat_templates
 from shared.model.offload import AUTO
 from shared.settings import options
 from shared.settings.options import CacheType, Exactness, Switch, option
@@ -37,6 +38,13 @@ class VerifierOptions:
     alias: Annotated[
         list[str], option("--alias", help="Another name for the model, as clients may write it; repeat for several.")
     ] = field(default_factory=list)
+    chat_template: Annotated[
+        str,
+        option(
+            "--chat-template",
+            help=f"Chat template in place of the model's own: a Jinja file, or {chat_templates.NAMES}.",
+        ),
+    ] = chat_templates.OWN
     target_device: options.TargetDevice = "auto"
     target: TargetOptions = field(default_factory=TargetOptions)
     lease: Annotated[float, option("--lease", help="Seconds after which a silent verifier is replaced.", min=0.5)] = (

@@ -80,6 +80,9 @@ class Oracle:
         """Only positions matter here, and the engine keeps count of them."""
         return length
 
+    def clear(self) -> None:
+        raise AssertionError("its logits are never broken")
+
     def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
         raise AssertionError("one sequence has nobody to copy from")
 

@@ -12,7 +12,7 @@ from services.gateway.formats.grammars import CODE, enforceable_formats, schema_
 from services.gateway.formats.lark import json_value
 from services.gateway.formats.schema_faults import Fault, one_line
 from services.gateway.requests.types import Tool, ToolChoice
-from shared.law.grammar import GrammarError, bounded, check_size, refusal
+from shared.law.grammar import GrammarError, refusal
 
 ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
 _WITHIN_S: Final = 3.0  # for all tools together, and for those that fail together once more one by one
@@ -60,5 +60,4 @@ def _reason(tools: Sequence[Tool]) -> str:
 
 @lru_cache(256)
 def _refusal(alternatives: str) -> str:
-    check_size(alternatives)
-    return bounded(lambda: refusal(json.dumps({"grammars": [{"lark_grammar": f"start: {alternatives}"}]})), _WITHIN_S)
+    return refusal(json.dumps({"grammars": [{"lark_grammar": f"start: {alternatives}"}]}), _WITHIN_S)

@@ -6,6 +6,7 @@ a JSON Schema the path and the keyword.
 
 import asyncio
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,10 @@ from services.gateway.formats.schema_faults import Fault, find_fault, one_line
 from services.gateway.requests.schemas import JsonSchema, mapped
 from services.gateway.requests.types import Output
 from shared.law.grammar import (
+    COMPILE_S,
     FORMATS,
     GrammarError,
     Grammars,
-    bounded,
     check_size,
     lark_of_gbnf,
     lark_of_regex,
@@ -103,4 +104,9 @@ def schema_fault(schema: Mapping[str, Any]) -> Fault | None:
     Raises `GrammarError` for one that is too large or too complex.
     """
     check_size(json.dumps(schema))
-    return bounded(lambda: find_fault(schema, lambda part: refusal(_composed("start: @output", {"json_schema": part}))))
+    ends = time.monotonic() + COMPILE_S
+
+    def refuse(part: Mapping[str, Any]) -> str:
+        return refusal(_composed("start: @output", {"json_schema": part}), max(0.0, ends - time.monotonic()))
+
+    return find_fault(schema, refuse)

@@ -15,9 +15,8 @@ from typing import Final
 
 import structlog
 
-from services.gateway.errors import ApiError, not_served, unavailable, unknown_model
+from services.gateway.errors import SERVER, ApiError, not_served, unavailable, unknown_model
 from services.gateway.models.served_model import Lexicon, ServedModel
-from services.gateway.prompts.template import TemplateError
 from shared.fleet.model_names import DEFAULT, LATEST, Names, resolve
 from shared.fleet.registry import LastServed, Registry
 from shared.model.llama.model import Model
@@ -38,7 +37,7 @@ class ModelDirectory:
         self._refreshing = asyncio.Lock()
         self._loading = asyncio.Lock()
         self._read_at = float("-inf")
-        self._lexicons: dict[str, Lexicon] = {}
+        self._lexicons: dict[str, Lexicon | None] = {}  # by digest; None: cannot be loaded
         self.last: list[Card] = []
         self._names = Names()
 
@@ -104,10 +103,13 @@ class ModelDirectory:
         self._names = names
 
     async def lexicon(self, vocabulary: str) -> Lexicon:
-        """The vocabulary stored there. Raises a 503 `ApiError` while no verifier has published it."""
+        """The vocabulary stored there.
+
+        Raises a 503 `ApiError` while no verifier has published it, and a 500 one if llama.cpp cannot load it, which is
+        not tried again.
+        """
         async with self._loading:
-            lexicon = self._lexicons.get(vocabulary)
-            if lexicon is None:
+            if vocabulary not in self._lexicons:
                 try:
                     data = await self._registry.fetch_vocabulary(vocabulary)
                 except ValueError as error:
@@ -115,8 +117,10 @@ class ModelDirectory:
                     raise unavailable("The model's vocabulary in Redis is damaged; try again shortly.") from error
                 if data is None:
                     raise unavailable("The model's vocabulary is not published yet; try again shortly.")
-                lexicon = self._lexicons[vocabulary] = await asyncio.to_thread(_load, data)
-                logger.info("vocabulary_loaded", vocabulary=vocabulary, n_tokens=lexicon.n_tokens)
+                self._lexicons[vocabulary] = await asyncio.to_thread(_load, data, vocabulary)
+        lexicon = self._lexicons[vocabulary]
+        if lexicon is None:
+            raise ApiError(500, "The model's vocabulary cannot be loaded.", kind=SERVER)
         return lexicon
 
 
@@ -141,16 +145,21 @@ def _serve(cards: Sequence[VerifierCard], aliases: tuple[str, ...]) -> ServedMod
     )
 
 
-def _load(data: bytes) -> Lexicon:
+def _load(data: bytes, name: str) -> Lexicon | None:
+    """The vocabulary, None if llama.cpp cannot load it. Raises a 503 `ApiError` without room for its file."""
     try:
         with _file(data) as path:
-            return Lexicon(Model(path, vocab_only=True))
-    except (LlamaError, TemplateError) as error:
+            lexicon = Lexicon(Model(path, vocab_only=True))
+    except LlamaError as error:
         logger.error("vocabulary_unusable", error=str(error))
-        raise ApiError(500, "The model's vocabulary cannot be loaded.", kind="server_error") from error
+        return None
     except OSError as error:  # from writing the file, because llama.cpp has errors of its own
         logger.error("vocabulary_unwritable", error=str(error))
         raise unavailable("The gateway finds no room for the model's vocabulary; try again later.") from error
+    logger.info("vocabulary_loaded", vocabulary=name, n_tokens=lexicon.n_tokens)
+    if lexicon.chat_fault:
+        logger.warning("chat_template_unusable", vocabulary=name, reason=lexicon.chat_fault)
+    return lexicon
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Final
 
 from services.gateway.formats.detect import detect
 from services.gateway.formats.grammars import Composer
-from services.gateway.prompts.capabilities import probe
+from services.gateway.prompts.capabilities import fault, probe
 from services.gateway.prompts.rendering import Renderer
 from services.gateway.prompts.template import ChatTemplate, TemplateError
 from services.gateway.requests.types import Conversation, Tool
@@ -56,7 +56,7 @@ class Lexicon:
         self.template = source = self._vocabulary.chat_template()
         self.bos = self._special(self._vocabulary.bos)
         self.eos = self._special(self.metadata("tokenizer.ggml.eos_token_id"))
-        template = None if source is None else ChatTemplate(source, bos=self.bos, eos=self.eos)
+        template, self.chat_fault = _compiled(source, self.bos, self.eos)
         self.format = detect(source, self._control, template is not None and probe(template).tools)
         # A cache: asking llama.cpp takes longer than the rest of a token's work here.
         self._pieces = {token: mark.encode() for mark in self.format.marks for token in self._single(mark)}
@@ -92,7 +92,7 @@ class Lexicon:
 
     def _rendering(self) -> Renderer:
         if self._renderer is None:
-            raise TemplateError("this model has no chat template, so it cannot take messages")
+            raise TemplateError(self.chat_fault)
         return self._renderer
 
     def document(self, content: str | tuple[int, ...]) -> tuple[int, ...]:
@@ -165,3 +165,14 @@ class Lexicon:
     def _special(self, token: int | str | None) -> str:
         number = -1 if token is None else int(token)
         return self.label(number).decode(errors="replace") if 0 <= number < self.n_tokens else ""
+
+
+def _compiled(source: str | None, bos: str, eos: str) -> tuple[ChatTemplate | None, str]:
+    """The template if there is one that compiles; and why the model cannot take messages, empty if it can."""
+    if source is None:
+        return None, "this model has no chat template, so it cannot take messages"
+    try:
+        template = ChatTemplate(source, bos=bos, eos=eos)
+    except TemplateError as error:
+        return None, str(error)
+    return template, fault(template)

@@ -53,6 +53,19 @@ def probe(template: ChatTemplate) -> Capabilities:
     )
 
 
+def fault(template: ChatTemplate) -> str:
+    """Why the template cannot render a single message of a user, in any form; empty if it can."""
+    reason = ""
+    for turn in (dict, typed):
+        try:
+            template.render([turn(_USER)])
+        except TemplateError as error:
+            reason = reason or str(error)
+        else:
+            return ""
+    return reason
+
+
 def typed(message: Mapping[str, object]) -> dict[str, object]:
     """The message with its content as a list of parts."""
     return {**message, "content": [{"type": "text", "text": message["content"]}]}

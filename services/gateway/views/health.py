@@ -8,6 +8,7 @@ import prometheus_client
 from aiohttp import web
 from redis.exceptions import RedisError
 
+from services.gateway.errors import ApiError
 from services.gateway.http.gateway import DOCUMENT, GATEWAY, Gateway
 from services.gateway.monitoring.loop_health import SLOW_S
 from shared.wire.broker import DISCONNECTED
@@ -32,9 +33,15 @@ async def progress(request: web.Request) -> web.Response:
 
 
 async def ready(request: web.Request) -> web.Response:
-    """200 if a request sent now would be served, else 503 with the reason."""
-    missing = await _missing(request.app[GATEWAY])
-    return _report("unavailable" if missing else "ready", missing=missing)
+    """200 if a request sent now would be served, else 503 with the reason.
+
+    `speechless` has the models that take no messages, and why; their completions work.
+    """
+    gateway = request.app[GATEWAY]
+    missing, speechless = await _missing(gateway), dict[str, str]()
+    if not missing:
+        missing, speechless = await _voices(gateway)
+    return _report("unavailable" if missing else "ready", missing=missing, speechless=speechless)
 
 
 def _report(status: str, **facts: object) -> web.Response:
@@ -55,6 +62,28 @@ async def _missing(gateway: Gateway) -> list[str]:
     elif all(card.draining for card in verifiers):
         missing.append("every verifier is draining")
     return missing
+
+
+async def _voices(gateway: Gateway) -> tuple[list[str], dict[str, str]]:
+    """What is missing if no served model has a vocabulary that can be loaded; and models that take no messages."""
+    faults: list[str] = []
+    speechless: dict[str, str] = {}
+    models = await gateway.directory.served()
+    for model in models:
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                # Loading a large vocabulary may take longer than a probe waits, so it goes on behind it.
+                lexicon = await asyncio.shield(gateway.directory.lexicon(model.vocabulary))
+        except TimeoutError:
+            faults.append(f"{model.name}: its vocabulary is being loaded")
+        except (RedisError, *DISCONNECTED):
+            faults.append("redis does not answer")
+        except ApiError as error:
+            faults.append(f"{model.name}: {error}")
+        else:
+            if lexicon.chat_fault:
+                speechless[model.name] = lexicon.chat_fault
+    return faults if len(faults) == len(models) else [], speechless
 
 
 async def openapi(request: web.Request) -> web.Response:

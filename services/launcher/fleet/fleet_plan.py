@@ -22,7 +22,7 @@ from shared.errors import StartError
 from shared.folders import state_folder
 from shared.machine import devices
 from shared.machine.devices import Device
-from shared.model import model_source
+from shared.model import chat_templates, model_source
 from shared.process import api_keys, lifecycle
 from shared.settings.drafter_options import DrafterOptions, DraftOptions
 from shared.settings.gateway_options import GatewayOptions
@@ -196,12 +196,20 @@ class _Services:
             options = VerifierOptions(
                 target_model=str(path),
                 alias=list(aliases[index]),
+                chat_template=self._chat_template(index),
                 target_device=devices.names_of(targets[index], self.present),
                 target=replace(self.options.target, threads=threads[index]),
             )
             name = f"verifier {index + 1}" if len(paths) > 1 else "verifier"
             programs.append(self.program(name, "verifier", options, 1))
         return tuple(programs)
+
+    def _chat_template(self, index: int) -> str:
+        """What target `index` takes; a file by its absolute path, because `up` checked it from this folder."""
+        given = self.options.chat_template
+        spec = given[index] if index < len(given) else chat_templates.OWN
+        named = spec in ("", chat_templates.OWN) or spec in chat_templates.BUILT_IN
+        return spec if named else str(Path(spec).expanduser().absolute())
 
     def drafters(self, paths: Sequence[Path], drafts: Sequence[Device], threads: Sequence[int]) -> tuple[Program, ...]:
         """One lookup drafter, and one drafter for each model."""
@@ -236,11 +244,14 @@ def _check_values(options: UpOptions) -> None:
         if options.redis_host != ports.LOOPBACK:
             raise StartError("--redis-host", options.redis_host, "is the embedded Valkey's, and --redis names another")
     devices.parse_tensor_split(options.target.tensor_split)
-    _check_devices("--target-device", options.target_device, "--target-model", len(options.target_model))
-    _check_devices("--draft-device", options.draft_device, "--draft-model", len(options.draft_model))
+    _check_count("--target-device", options.target_device, "--target-model", len(options.target_model))
+    _check_count("--chat-template", options.chat_template, "--target-model", len(options.target_model))
+    for template in options.chat_template:
+        chat_templates.find(template)
+    _check_count("--draft-device", options.draft_device, "--draft-model", len(options.draft_model))
 
 
-def _check_devices(option: str, given: Sequence[str], model_option: str, count: int) -> None:
+def _check_count(option: str, given: Sequence[str], model_option: str, count: int) -> None:
     if len(given) > count:
         raise StartError(option, given[count], f"one per {model_option}, and there are {count}")
 

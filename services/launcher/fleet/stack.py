@@ -221,8 +221,13 @@ def run_to_end(main: Coroutine[Any, Any, int]) -> int:
 
 async def is_ready(http: aiohttp.ClientSession, url: str) -> bool:
     """Ask the gateway at `url`; one that does not answer is not ready."""
+    return await readiness(http, url) is not None
+
+
+async def readiness(http: aiohttp.ClientSession, url: str) -> dict[str, Any] | None:
+    """What the gateway at `url` says of itself once it is ready; None before."""
     try:
         async with http.get(f"{url}/ready") as response:
-            return response.status == 200
-    except (aiohttp.ClientError, TimeoutError):
-        return False
+            return await response.json() if response.status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return None

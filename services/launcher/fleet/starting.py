@@ -30,6 +30,8 @@ def _words(fields: dict[str, Any]) -> str:
             return f"loading the model, {percent} %"
         case {"event": "model_placed", "placed": str(placed)}:
             return placed
-        case {"event": "calibration_started"}:
-            return "measuring the cost of rows, once for this model and device"
+        case {"event": "calibration_noisy"}:
+            return "this machine is busy: what rows cost is measured again once it is not"
+        case {"event": "calibration_progress", "of": str(what), "percent": int(percent)}:
+            return f"measuring {what}, once for this model and device, {percent} %"
     return ""

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ from services.launcher.facts.run_file import FleetRun, RunFile, recorded
 from services.launcher.fleet import fleet_plan, ports
 from services.launcher.fleet.child import Child
 from services.launcher.fleet.fleet_plan import Plan
-from services.launcher.fleet.stack import is_ready
+from services.launcher.fleet.stack import is_ready, readiness
 from services.launcher.fleet.supervised_run import FAILED, SupervisedRun, with_logs
 from services.launcher.fleet.supervisor import ChildFailed
 from services.launcher.models import fetching
@@ -32,7 +32,7 @@ from shared.fleet import measured
 from shared.fleet.model_names import Names, resolve
 from shared.law import payoff
 from shared.machine import resources
-from shared.model import hardware
+from shared.model import chat_templates, hardware
 from shared.settings import settings_file
 from shared.settings.options import variable
 from shared.settings.options_struct import declarations
@@ -40,6 +40,7 @@ from shared.wire.broker import BrokerError, connect
 from shared.wire.messages import Card, VerifierCard
 
 _POLL_S: Final = 0.1  # time between two checks; a start takes seconds
+_REMEDY: Final = f"--chat-template takes a Jinja file, or one of {chat_templates.NAMES}"
 _VALKEY_S: Final = 10.0  # it is ready in 50 ms
 
 
@@ -143,15 +144,24 @@ class FleetProcesses:
             cards = await self._cards()
         self._supervisor.report_ready({card.pid for card in cards})
         self._display.close()
+        speechless = await self._speechless()
+        for model, reason in speechless.items():
+            self._display.say(f"{model} completes text and takes no messages: {reason}; {_REMEDY}", "yellow")
         ours = [card for verifier in verifiers for card in cards if card.pid == verifier.pid]
         served = [card for card in ours if isinstance(card, VerifierCard)]
         for line, style in remarks(served, cards):
             self._display.say(line, style)
         self._display.say(f"logs are in {self._folder} (`draftmesh logs` shows them); Ctrl-C stops everything")
-        sys.stdout.write(announcement(self._plan, resolve(served)))
+        sys.stdout.write(announcement(self._plan, resolve(served), speechless))
         if self._plan.invitation and sys.stdout.isatty():
             sys.stdout.write(qr_code(self._plan.invitation))
         sys.stdout.flush()
+
+    async def _speechless(self) -> dict[str, str]:
+        """The models without a chat template that works, and why."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
+            ready = await readiness(http, self._plan.url) or {}
+        return dict(ready.get("speechless", {}))
 
     @asynccontextmanager
     async def _announced(self) -> AsyncIterator[None]:
@@ -193,17 +203,18 @@ def remarks(verifiers: Sequence[VerifierCard], cards: Sequence[Card] = ()) -> li
     return lines
 
 
-def announcement(fleet_plan: Plan, names: Names) -> str:
+def announcement(fleet_plan: Plan, names: Names, speechless: Collection[str] = ()) -> str:
     """The ready line and a request to paste; the models and names, if there are several; and what other machines
-    need, if they can reach us."""
-    body = json.dumps(
-        {"model": names.default or names.models[0], "messages": [{"role": "user", "content": "Why is the sky blue?"}]}
-    )
-    quoted = body.replace("'", "'\\''")
+    need, if they can reach us. Models in `speechless` take no messages."""
+    model = names.default or names.models[0]
+    path, asked = "chat/completions", dict[str, object](messages=[{"role": "user", "content": "Why is the sky blue?"}])
+    if model in speechless:
+        path, asked = "completions", {"prompt": "The sky is blue because", "max_tokens": 64}
+    quoted = json.dumps({"model": model, **asked}).replace("'", "'\\''")
     key = f" -H 'Authorization: Bearer {fleet_plan.api_key}'" if fleet_plan.api_key else ""
     lines = [
         f"draftmesh is ready: {fleet_plan.url}/v1",
-        f"curl {fleet_plan.url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{quoted}'",
+        f"curl {fleet_plan.url}/v1/{path} -H 'Content-Type: application/json'{key} -d '{quoted}'",
     ]
     if len(names.models) > 1 or names.aliases:
         lines.append(f"served: {names.listing()}")

@@ -17,7 +17,7 @@ from services.launcher.models.model_list import ListedModel
 from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.machine.devices import Device
-from shared.model import memory, model_source
+from shared.model import memory, model_files, model_source
 
 _IDEAL: Final = 10  # a target is best this many times as heavy as its drafter: a balance of step cost and acceptance
 
@@ -84,7 +84,7 @@ class LocalModels:
         if any(found.name == spec and found.whole for found in self._found):
             return
         first = fetching.find(spec, option, self._console)
-        files = model_source.shards(first)
+        files = model_files.shards(first)
         size = sum(file.stat().st_size for file in files)
         self._found.append(Found(name=spec, source="given", files=files, size=size, whole=True))
 

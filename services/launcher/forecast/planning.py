@@ -27,6 +27,7 @@ from services.launcher.settings.up_options import DoctorOptions
 from shared.errors import StartError
 from shared.folders import cache_folder
 from shared.law.payoff import LOCAL_MS, Measurement
+from shared.law.sampling import BrokenLogits
 from shared.machine import devices, resources
 from shared.model import hardware, model_source
 from shared.model.llama.context import Context
@@ -252,7 +253,7 @@ def _loaded(
     stage: Stage,
     gpu_layers: int = -1,
 ) -> Iterator[Model]:
-    """A model for as long as the block; whatever llama.cpp refuses within it is an error of `option`."""
+    """A model for as long as the block; whatever it cannot do within it is an error of `option`."""
     told = stage(f"{model_source.model_name(path)}: loading", 100)
     done = 0
 
@@ -265,5 +266,5 @@ def _loaded(
     try:
         with closing(stopwatch.load(path, place, gpu_layers, Fitness(on_stderr, on_stderr), report)) as model:
             yield model
-    except LlamaError as error:
+    except (LlamaError, BrokenLogits) as error:
         raise StartError(option, path.name, str(error)) from None

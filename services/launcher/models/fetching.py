@@ -14,9 +14,14 @@ from shared.model import model_source
 
 
 def find(spec: str, option: str, console: Console) -> Path:
-    """As `model_source.resolve`, with its progress on `console`."""
+    """As `model_source.resolve`, with its progress on `console`.
+
+    Raises `StartError` for files that are no whole model too, so that nothing is started for them.
+    """
     with telling(console) as fetching:
-        return model_source.resolve(spec, option, lambda line: say(console, line), fetching=fetching)
+        path = model_source.resolve(spec, option, lambda line: say(console, line), fetching=fetching)
+    model_source.sizes(path, spec, option)
+    return path
 
 
 @contextmanager

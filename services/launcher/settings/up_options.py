@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from shared.model import chat_templates
 from shared.model.offload import AUTO
 from shared.settings import options
 from shared.settings.options import option
@@ -32,6 +33,14 @@ class UpOptions:
         ),
     ] = field(default_factory=list)
     draft_model: options.DraftModels = field(default_factory=list)
+    chat_template: Annotated[
+        list[str],
+        option(
+            "--chat-template",
+            help="Chat template per --target-model, in order: own for the model's own, a Jinja file, or"
+            f" {chat_templates.NAMES}.",
+        ),
+    ] = field(default_factory=list)
     target_device: Annotated[
         list[str],
         option(

@@ -158,6 +158,10 @@ class Context:
             raise LlamaError(f"this model cannot drop the tokens of sequence {sequence} from {held} on")
         return held
 
+    def clear(self) -> None:
+        """Forget all sequences, and set the memory of their keys and values to zero."""
+        C.llama_memory_clear(self._memory, True)
+
     def _end(self, sequence: int) -> int:
         """The number of tokens that the sequence holds; 0 if its window may have been emptied."""
         return int(C.llama_memory_seq_pos_max(self._memory, sequence)) + 1 if self._window else self.n_ctx

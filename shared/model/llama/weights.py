@@ -6,7 +6,7 @@ from typing import Final
 
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from shared.model import gguf_header, model_source
+from shared.model import gguf_header, model_files
 from shared.model.gguf_header import NotGGUF
 from shared.model.llama import library
 
@@ -17,7 +17,7 @@ _KINDS: Final = _QUANTISED | {GGMLQuantizationType.F32, GGMLQuantizationType.F16
 def kinds(model: Path) -> list[int]:
     """ggml's numbers of the types in all files of `model`, ascending; empty if one of them is no GGUF file."""
     try:
-        found = {tensor.kind for file in model_source.shards(model) for tensor in gguf_header.read(file).tensors}
+        found = {tensor.kind for file in model_files.shards(model) for tensor in gguf_header.read(file).tensors}
     except (NotGGUF, OSError):
         return []
     return sorted(found & _KINDS)

@@ -7,10 +7,15 @@ import pytest
 
 from services.gateway.monitoring.loop_health import LoopHealth
 from services.gateway.views import health
+from services.launcher.fleet.stack import readiness
+from shared.fleet.registry import VocabularyKeeper
+from shared.model.model_source import resolve
+from shared.model.vocabulary import vocabulary_gguf
+from shared.wire import keys
 from shared.wire.messages import Chunk, Finish
 from tests.patience import HANG_S
 from tests.server import valkey_server
-from tests.service.scripted import HI, MESSAGES, MODEL, Stack, fixed, stack
+from tests.service.scripted import HI, MESSAGES, MODEL, VOCABULARY, Stack, card, fixed, stack
 
 
 async def probe(s: Stack, path: str) -> tuple[int, dict[str, Any]]:
@@ -64,3 +69,38 @@ async def test_requests_that_stand_still_are_told(
             while (await probe(s, "/health/progress"))[1]["running"]:  # noqa: ASYNC110 - it ends in the gateway
                 await asyncio.sleep(0)
         assert (await probe(s, "/health/progress"))[0] == 200
+
+
+async def test_a_gateway_that_cannot_load_its_models_vocabulary_is_not_ready(valkey_url: str) -> None:
+    async with stack(valkey_url, b"GGUF" + bytes(60)) as s:
+        reason = f"{MODEL}: The model's vocabulary cannot be loaded."
+        for _ in range(2):
+            assert await probe(s, "/readyz") == (503, {"status": "unavailable", "missing": [reason], "speechless": {}})
+        assert (await s.post(model=MODEL))[0] == 500
+        await s.registry.beat(card(id="verifier-2", model="other", vocabulary=VOCABULARY))
+        keeper = VocabularyKeeper(s.registry, keys.vocabulary, lambda: vocabulary_gguf(resolve("default")))
+        await keeper.keep()
+        async with asyncio.timeout(HANG_S):
+            while (await probe(s, "/readyz"))[0] != 200:  # noqa: ASYNC110 - the card is noticed within a second
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [("", "no chat template"), ("{% for %}", "the model's chat template does not compile: ")],
+)
+async def test_a_model_that_takes_no_messages_is_told_and_completes_text(
+    valkey_url: str, template: str, reason: str
+) -> None:
+    vocabulary = vocabulary_gguf(resolve("default"), template or "{{ gone }}")
+    if not template:  # without the key
+        vocabulary = vocabulary.replace(b"tokenizer.chat_template", b"tokenizer.chat_templat_")
+    async with stack(valkey_url, vocabulary, fixed(Chunk(tokens=(HI,), finish=Finish.LENGTH))) as s:
+        status, body = await probe(s, "/readyz")
+        assert (status, list(body["speechless"])) == (200, [MODEL])
+        assert reason in body["speechless"][MODEL]
+        assert await readiness(s.session, s.url) == body, "`up` reads it there"
+        status, answer = await s.post(model=MODEL)
+        assert (status, reason in answer["error"]["message"]) == (400, True)
+        async with s.session.post(f"{s.url}/v1/completions", json={"model": MODEL, "prompt": "Why"}) as response:
+            assert (response.status, (await response.json())["choices"][0]["text"]) == (200, "Hi")

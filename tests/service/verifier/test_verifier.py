@@ -1,9 +1,11 @@
 """The verifier's loops over a real Redis server with a toy target: claims, cancels, hand-overs, drafters."""
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,13 @@ import pytest
 from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer
 from services.drafter.proposer import Draft, Opening
-from services.verifier import readers
+from services.verifier import readers, remeasuring
+from services.verifier.calibrate import SETTLED, Calibration
 from services.verifier.load import LoadedTarget
 from shared.fleet import liveness
 from shared.fleet.registry import Registry, draft_keeper
+from shared.law.speedup import RowCosts
+from shared.model import row_costs
 from shared.wire import keys
 from shared.wire.broker import Broker
 from shared.wire.commands import Redis
@@ -295,3 +300,18 @@ async def test_requests_are_spread_evenly_and_a_fifth_equal_drafter_gets_work_wi
         assert not any(task.done() for task in asking)
         for job in jobs:
             await one.store.cancel(job.request_id)
+
+
+async def test_costs_from_a_busy_machine_are_measured_again_while_nothing_runs(
+    valkey: Broker, valkey_url: str, model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remeasuring, "FIRST_S", 0.01)
+    monkeypatch.setattr(row_costs, "NOISY", math.inf)  # the toy's decodes take no time, so they differ by chance
+    target = toy(model_path)
+    noisy = replace(target, calibration=Calibration({}, SETTLED.exactness, is_noisy=True, tokens=tuple(range(2, 62))))
+    async with stack(valkey_url, model_path, noisy) as one:
+        before = dict(RowCosts({1: 1.0, 2: 1.01, 8: 1.07, 64: 2.0}).table)
+        card = await verifier_card(valkey.redis, lambda card: dict(card.row_ms) != before)
+        assert 32 in dict(card.row_ms)
+        answer = await one.ask(one.job([5, 6, 7], ENDLESS, 30))
+        assert answer.tokens == reference(one, [5, 6, 7], 30)

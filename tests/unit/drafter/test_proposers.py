@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,10 +14,11 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.model_proposer import ModelProposer, confidences
 from services.drafter.proposer import Draft, Opening, Path, join
 from shared.law import prefix
+from shared.law.sampling import Logits
 from shared.wire.drafts import burst
 from shared.wire.messages import Sampling
 from tests.examples import few
-from tests.toys import EOG, VOCABULARY, ToyTarget, job, plain_answer
+from tests.toys import EOG, VOCABULARY, ToyTarget, job, logits_after, plain_answer
 
 
 def opening(
@@ -238,6 +240,41 @@ def test_a_path_knows_what_of_it_is_still_right() -> None:
     assert path.hash(4) == prefix.extend_all(prefix.EMPTY, [1, 2, 3, 4, 6, 7])
 
 
+def test_a_context_longer_than_the_drafters_is_read_in_part_and_again_only_once_much_came() -> None:
+    target = ToyTarget(n_ctx=64, sequences=1)
+    proposer = ModelProposer(target)
+    prompt = tuple(2 + index % 40 for index in range(200))
+    proposer.open(opening(prompt, lead=4))
+    run(proposer)
+    read = target.cells[0][: 64 // 4]
+    assert read == list(prompt[:16]), "the beginning"
+    assert tuple(target.cells[0][16 : 16 + 28]) == prompt[-28:], "and the end"
+    rows = []
+    for offset in range(40):
+        before = len(target.decodes)
+        assert proposer.commit("r1", offset, (2 + offset % 40,), 4)
+        run(proposer)
+        rows.append(sum(map(len, target.decodes[before:])))
+    assert sum(count > 16 for count in rows) <= 3, "it seldom reads its view again"
+    assert max(rows) <= 64
+
+
+def test_a_drafter_told_to_rest_computes_nothing_however_much_is_committed() -> None:
+    """The verifier asks for no lead where guesses do not pay, such as from a part of the context only."""
+    target = ToyTarget(n_ctx=64, sequences=1)
+    proposer = ModelProposer(target)
+    prompt = tuple(2 + index % 40 for index in range(200))
+    proposer.open(opening(prompt, lead=4))
+    run(proposer)
+    done = len(target.decodes)
+    for offset in range(100):
+        assert proposer.commit("r1", offset, (2 + offset % 40,), 0)
+        assert not proposer.busy
+    assert len(target.decodes) == done
+    assert proposer.commit("r1", 100, (5,), 4)
+    assert run(proposer), "asked again, it drafts again"
+
+
 # ---------------------------------------------------------------- lookup
 
 
@@ -318,3 +355,22 @@ def test_models_share_nothing() -> None:
         proposer.open(opening(prompt=(51, 20, 21, 22, 23), name="again", model=model))
         assert run(proposer)[0].tokens[:3] == (24, 25, 26)
         proposer.close("again")
+
+
+def test_a_model_that_breaks_on_one_request_drafts_on_for_the_others() -> None:
+    def model(tokens: Sequence[int]) -> Logits:
+        logits = logits_after(tokens)
+        if tokens[0] == 40:
+            logits[3] = math.nan
+        return logits
+
+    target = ToyTarget(model=model)
+    proposer = ModelProposer(target)
+    proposer.open(opening((40, 6, 7), name="r1"))
+    proposer.open(good := opening(name="r2"))
+    drafts = run(proposer)
+    assert {draft.request_id for draft in drafts} == {"r2"}
+    assert [draft.tokens[0] for draft in drafts] == answer_to(good)[:6]
+    assert proposer.sessions == 1
+    assert proposer.commit("r1", 0, (5, 6), 6), "commits of the request that it gave up change nothing"
+    assert target.cells[0] == []

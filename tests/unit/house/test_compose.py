@@ -230,6 +230,7 @@ def test_up_and_the_services_have_the_same_defaults(service: str) -> None:
     up = variables(get_command(app).commands["up"])  # type: ignore[attr-defined]
     theirs = variables(parser(service))
     per_model = {f"DRAFTMESH_{role}_{what}" for role in ("TARGET", "DRAFT") for what in ("MODEL", "DEVICE")}
+    per_model.add("DRAFTMESH_CHAT_TEMPLATE")
     shared = (set(up) & set(theirs)) - {"DRAFTMESH_REDIS"} - per_model
     assert {name: up[name].default for name in shared} == {name: theirs[name].default for name in shared}
     if service == "verifier":

@@ -38,7 +38,13 @@ PURE: Final = (
     *("shared.fleet.describe", "shared.fleet.measured", "shared.law.payoff"),
     *("shared.fleet.model_names", "shared.law.acceptance", "shared.law.prefix", "shared.law.sampling"),
     *("shared.law.speedup", "shared.machine.devices", "shared.model.rows", "shared.model.safe_cuts"),
-    *("shared.model.vocabulary", "shared.model.memory", "shared.model.gguf_header", "shared.model.model_sizes"),
+    *(
+        "shared.model.vocabulary",
+        "shared.model.tensor_types",
+        "shared.model.memory",
+        "shared.model.gguf_header",
+        "shared.model.model_sizes",
+    ),
     *("shared.model.purpose", "shared.model.offload", "shared.machine.threads", "shared.machine.signals"),
     "shared.fleet.neighbours",
     *(

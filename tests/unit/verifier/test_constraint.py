@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.verifier.constraint import DEAD_END, DOES_NOT_COMPILE, constrain
+from services.verifier.constraint import DOES_NOT_COMPILE, constrain
 from services.verifier.engine import GRAMMAR
 from services.verifier.generation import Generation
+from services.verifier.walk import DEAD_END
 from shared.law import sampling
 from shared.law.grammar import GrammarError, Grammars, Matcher
 from shared.wire.jobs import Claim

@@ -13,6 +13,7 @@ from shared.model import offload, row_costs
 from shared.model.gguf_header import Header
 from shared.model.memory import Layout
 from shared.model.model_sizes import measure
+from shared.model.row_costs import RowTimes
 from shared.settings import options
 from shared.settings.verifier_options import TargetOptions
 from shared.wire.messages import Site
@@ -121,12 +122,12 @@ def test_only_a_promise_of_equal_bits_is_probed_at_length(
     box = Box(monkeypatch, {MIXED: EQUAL, LAW: DIFFERENT})
     probed: list[int] = []
 
-    def measure_exactness(_: Any, __: Any, rows: int) -> LogitDifferences:
+    def measure_exactness(_: Any, __: Any, rows: int, told: Any) -> LogitDifferences:
         probed.append(rows)
         return EQUAL
 
     monkeypatch.setattr(load, "Cache", lambda *_, **__: SimpleNamespace(load=lambda: None, store=lambda *_: None))
-    monkeypatch.setattr(row_costs, "measure", lambda *_: {1: 10.0})
+    monkeypatch.setattr(row_costs, "time_rows", lambda *_, **__: RowTimes({1: (10.0, 10.0)}))
     monkeypatch.setattr(load, "measure_exactness", measure_exactness)
     box.load(exactness=wanted)
     assert probed == [rows]

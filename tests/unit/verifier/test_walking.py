@@ -1,15 +1,21 @@
 """Walking rounds on a toy target: whatever is proposed, whenever, the answer is the plain loop's."""
 
+import math
 import random
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from services.verifier.trie import Trie
+from services.verifier.walk import BROKEN, Rule, walk
 from shared.law.acceptance import COPIED
+from shared.law.sampling import Logits
 from shared.wire.jobs import Claim
 from shared.wire.messages import Finish, Job, Sampling, Speculation, TokenLogprob
-from tests.toys import EOG, VOCABULARY, job, plain_answer
+from tests.toys import EOG, VOCABULARY, job, logits_after, plain_answer
 from tests.unit.verifier.bench import Bench
 
 
@@ -266,3 +272,76 @@ def test_a_request_made_for_another_target_is_a_misfit() -> None:
     assert "context of 40" in misfit(job(prompt=[5] * 40), [])
     assert "context of 40" in misfit(job(prompt=[5] * 30), [6] * 10)
     assert "vocabulary" in misfit(job(prompt=[VOCABULARY]), [])
+
+
+LAST_GOOD = 6  # output tokens before the toy's logits break
+
+
+def breaking(at: list[int], kind: float) -> Callable[[Sequence[int]], Logits]:
+    """The toy model, except that its logits after the context `at` are broken."""
+
+    def model(tokens: Sequence[int]) -> Logits:
+        logits = logits_after(tokens)
+        if list(tokens) == at:
+            logits[40] = kind
+        return logits
+
+    return model
+
+
+@pytest.mark.parametrize("kind", [math.nan, math.inf])
+@pytest.mark.parametrize("sampling", [Sampling(seed=2), Sampling(seed=2, top_k=5), Sampling(seed=2, temperature=0.0)])
+@pytest.mark.parametrize("drafted", [False, True])
+def test_broken_logits_end_their_own_request_and_no_other(kind: float, sampling: Sampling, drafted: bool) -> None:
+    law = replace(sampling, logit_bias=((EOG, -100.0),))
+    doomed, other = job("r1", sampling=law), job("r2", prompt=[9, 8, 7], sampling=law)
+    answer = plain_answer(doomed)
+    bench = Bench(model=breaking([*doomed.prompt, *answer[:LAST_GOOD]], kind))
+    generation = bench.admit(doomed)
+    bench.admit(other)
+
+    def propose() -> None:
+        if drafted and generation in bench.engine.running:
+            bench.propose(generation, generation.offset, answer[generation.offset :][:4])
+
+    bench.finish(propose)
+    assert bench.answers["r1"] == answer[:LAST_GOOD], "what was drawn before is exact"
+    assert bench.finishes["r1"] is Finish.ERROR
+    assert [chunk.detail for chunk in bench.chunks if chunk.finish is Finish.ERROR] == [BROKEN]
+    assert bench.answers["r2"] == plain_answer(other)
+
+
+def test_no_request_starts_from_a_context_that_broke_and_an_idle_target_forgets_everything() -> None:
+    doomed = job("r1", prompt=range(5, 45))
+    bench = Bench(model=breaking(list(doomed.prompt), math.nan))
+    for name in ("r2", "r3"):
+        bench.admit(job(name, prompt=[9, 8, 7], max_tokens=4))
+    bench.admit(doomed)
+    bench.round()
+    assert bench.finishes["r1"] is Finish.ERROR
+    again = bench.admit(job("r4", prompt=[*doomed.prompt, 9], max_tokens=4))
+    assert again.cached == 0
+    bench.finish()
+    assert bench.target.cleared == 0
+    bench.admit(job("r5", prompt=[9, 8, 7], max_tokens=4))
+    assert bench.target.cleared == 1
+    bench.finish()
+    assert bench.answers["r5"] == plain_answer(job(prompt=[9, 8, 7], max_tokens=4))
+
+
+def test_log_probabilities_of_a_forced_token_are_not_made_from_broken_logits() -> None:
+    """A forced token needs no logits, but their caller asked for them."""
+    root = Trie([1], []).root
+    found = walk(
+        root, {root: 0}, lambda row: breaking([1], math.nan)([1]), Sampling(seed=1), None, [EOG], 3, 2, Forcing()
+    )
+    assert (found.fault, found.tokens) == (BROKEN, [])
+    found = walk(
+        root, {root: 0}, lambda row: breaking([1], math.nan)([1]), Sampling(seed=1), None, [EOG], 3, -1, Forcing()
+    )
+    assert (found.fault, found.tokens) == ("", [17])
+
+
+class Forcing(Rule):
+    def forced(self) -> Sequence[int]:
+        return (17,)

@@ -4,7 +4,9 @@ from datetime import datetime
 
 import pytest
 
+from services.gateway.prompts.capabilities import fault
 from services.gateway.prompts.template import ChatTemplate, TemplateError
+from shared.model import chat_templates
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -54,3 +56,36 @@ def test_the_date_is_the_clock_s() -> None:
 def test_variables_reach_the_template_but_replace_nothing_of_ours() -> None:
     assert render("{{ enable_thinking }} {{ add_generation_prompt }}", enable_thinking=False) == "False True"
     assert render("{{ bos_token }}", bos_token="x", messages=[]) == "<s>"
+
+
+CONVERSATION = [
+    {"role": "user", "content": " hi "},
+    {"role": "assistant", "content": "Hello."},
+    {"role": "user", "content": "Why?"},
+]
+RENDERED = {
+    "chatml": "<|im_start|>user\n hi <|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
+    "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n",
+    "gemma": "<s><start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\nHello.<end_of_turn>\n"
+    "<start_of_turn>user\nWhy?<end_of_turn>\n<start_of_turn>model\n",
+    "llama3": "<s><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\nWhy?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    "mistral": "<s>[INST]  hi  [/INST] Hello.</s>[INST] Why? [/INST]",
+    "vicuna": "<s>USER:  hi \nASSISTANT: Hello.</s>\nUSER: Why?\nASSISTANT:",
+    "zephyr": "<|user|>\n hi </s>\n<|assistant|>\nHello.</s>\n<|user|>\nWhy?</s>\n<|assistant|>\n",
+}
+
+
+@pytest.mark.parametrize("name", chat_templates.BUILT_IN)
+def test_our_own_templates_write_what_their_models_were_trained_with(name: str) -> None:
+    template = ChatTemplate(chat_templates.find(name), bos="<s>", eos="</s>")
+    assert template.render(CONVERSATION) == RENDERED[name]
+    assert fault(template) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"), [("{{ nobody.x }}", "cannot render these messages"), ("{{ raise_exception('No!') }}", "No!")]
+)
+def test_a_template_that_renders_no_message_at_all_is_told(source: str, reason: str) -> None:
+    assert reason in fault(ChatTemplate(source))

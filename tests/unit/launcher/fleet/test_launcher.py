@@ -270,6 +270,31 @@ def test_a_bad_value_is_found_before_anything_starts(tmp_path: Path, options: di
     assert str(caught.value).startswith(message)
 
 
+def test_a_chat_template_is_for_the_target_at_its_place_and_checked_before_anything_starts(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jinja"
+    file.write_text("{{ messages }}")
+    made = make(tmp_path, target_model=("a", "b", "c"), chat_template=("own", str(file)))
+    templates = [
+        option(program.command, "--chat-template") if "--chat-template" in program.command else ""
+        for program in made.verifiers
+    ]
+    assert templates == ["", str(file), ""]
+    assert option(make(tmp_path, chat_template=("chatml",)).verifiers[0].command, "--chat-template") == "chatml"
+    with pytest.raises(StartError, match=r"--chat-template gone: neither chatml"):
+        make(tmp_path, chat_template=("gone",))
+    with pytest.raises(StartError, match=r"--chat-template gemma: one per --target-model, and there are 1"):
+        make(tmp_path, chat_template=("chatml", "gemma"))
+
+
+def test_the_request_to_paste_is_one_that_the_model_takes(tmp_path: Path) -> None:
+    made = make(tmp_path)
+    names = Names(models=("big", "small"), aliases={"default": "big"})
+    line = announcement(made, names, {"big": "no chat template"}).splitlines()[1]
+    assert line.startswith(f"curl {made.url}/v1/completions ")
+    assert '"prompt": ' in line
+    assert "/v1/chat/completions " in announcement(made, names, {"small": "no chat template"})
+
+
 def test_the_announcement_can_be_pasted_whatever_the_models_name(tmp_path: Path) -> None:
     line = told(make(tmp_path), "it's")[1]
     shown = subprocess.run(["sh", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True).stdout

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.law.grammar import MAX_GRAMMAR_BYTES, GrammarError, Grammars, Matcher, bounded, lark_of_gbnf, lark_of_regex
+from shared.law.grammar import MAX_GRAMMAR_BYTES, GrammarError, Grammars, Matcher, lark_of_gbnf, lark_of_regex
 from shared.model.llama.model import Model
 from tests.toys import EOG, MARK, VOCABULARY, ToyVocabulary
 
@@ -182,14 +182,6 @@ def test_a_grammar_that_takes_for_ever_is_given_up() -> None:
     patterns = [{"type": "string", "pattern": f"a.{{{i}}}b"} for i in range(23)]
     with pytest.raises(GrammarError, match="too complex"):
         GRAMMARS.compile(of_schema({"allOf": patterns}), within_s=0.05)
-
-
-def test_what_fails_while_it_is_bounded_is_raised() -> None:
-    def fail() -> None:
-        raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        bounded(fail)
 
 
 def test_a_real_vocabulary_writes_the_text_of_its_control_tokens_as_text(model_path: Path) -> None:

@@ -246,3 +246,41 @@ def test_history_forgets_what_is_popped() -> None:
     history.pop(3)
     history.pop(2)
     assert (dict(history.output), history.seen) == ({2: 1}, frozenset({1, 2}))
+
+
+def broken(*places: tuple[int, float]) -> Logits:
+    logits = np.linspace(-1, 1, 50).astype(np.float32)
+    for token, value in places:
+        logits[token] = value
+    return logits
+
+
+BROKEN = {
+    "one is not a number": broken((3, math.nan)),
+    "the best is not a number": broken((49, math.nan)),
+    "one is infinite": broken((3, math.inf)),
+    "infinite and not a number": broken((3, math.inf), (4, math.nan)),
+    "none is finite": np.full(50, -np.inf, np.float32),
+}
+
+
+@pytest.mark.parametrize("logits", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("parameters", [*LAWS.values(), Sampling(seed=3, temperature=0.0)])
+def test_no_token_is_drawn_from_a_broken_row_under_any_law(logits: Logits, parameters: Sampling) -> None:
+    allowed = np.zeros(logits.size, bool)
+    allowed[7:9] = True
+    for mask in (None, allowed):
+        with pytest.raises(sampling.BrokenLogits):
+            law(logits, parameters, History([1], [2]), mask)
+    with pytest.raises(sampling.BrokenLogits):
+        sampling.ranked(logits, parameters, None, 0, 3)
+    with pytest.raises(sampling.BrokenLogits):
+        sampling.log_probabilities(logits, 7, 2)
+
+
+@pytest.mark.parametrize("parameters", [*LAWS.values(), Sampling(seed=3, temperature=0.0)])
+def test_a_logit_of_minus_infinity_is_a_probability_of_zero(parameters: Sampling) -> None:
+    banned = range(10, 50)
+    found = law(broken(*((token, -math.inf) for token in banned)), parameters)
+    assert not dense(found, 50)[list(banned)].any()
+    assert all(draw(found, 1, offset).token < 10 for offset in range(200))

@@ -23,7 +23,7 @@ from shared.model.rows import LlamaError
 from shared.settings import options
 from shared.settings.drafter_options import DraftOptions
 from shared.settings.verifier_options import TargetOptions, VerifierOptions
-from tests import random_models
+from tests import random_models, tiny_gguf
 
 MB = 10**6
 
@@ -140,8 +140,6 @@ def test_a_device_that_runs_out_after_all_is_told_with_figures(gemma: Path, monk
 
 
 def test_what_llama_cpp_refuses_is_told_in_its_own_words(tmp_path: Path) -> None:
-    path = random_models.llama(tmp_path / "cut.gguf")
-    data = path.read_bytes()
-    path.write_bytes(data[:-5000])
-    with pytest.raises(StartError, match=r"cut.gguf as a model: .*data is not within the file bounds[^;]*$"):
-        load(settings(path), place_target("cpu"))
+    path = tiny_gguf.write(tmp_path / "new.gguf", architecture="quux")
+    with pytest.raises(StartError, match=r"new.gguf as a model: .*unknown model architecture: 'quux'[^;]*$"):
+        load(settings(path, ctx=512), place_target("cpu"))

@@ -293,3 +293,9 @@ def test_a_pinned_model_is_the_file_with_that_digest_and_no_other(tmp_path: Path
         with pytest.raises(StartError, match=words) as caught:
             model_source.resolve(spec, "--draft-model")
         assert "--draft-model" in str(caught.value)
+
+
+def test_a_shards_name_on_the_hub_means_its_whole_model(tmp_path: Path) -> None:
+    hub = FakeHub(tmp_path, *(f"m-Q4_K_M-0000{index}-of-00002.gguf" for index in (1, 2)), "m-Q8_0.gguf")
+    for name in ("m-Q4_K_M-00001-of-00002.gguf", "m-Q4_K_M-00002-of-00002"):
+        assert model_source.resolve(f"hf:user/repo:{name}", hub=hub).name == "m-Q4_K_M-00001-of-00002.gguf"

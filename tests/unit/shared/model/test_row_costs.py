@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from shared.law.speedup import RowCosts
-from shared.model.row_costs import ROW_COUNTS, measure, rising
+from shared.model.row_costs import NOISY, ROW_COUNTS, measure, rising, time_rows
 from tests.toys import ToyTarget
 
 TRUE_MS = RowCosts({1: 10.0, 8: 16.0, 32: 40.0})
@@ -42,10 +42,10 @@ def test_counts_take_turns() -> None:
     assert clock.rows[1:] == [1, 2, 4] * 4
 
 
-def test_where_decodes_take_long_each_count_is_measured_once() -> None:
+def test_where_decodes_take_long_each_count_is_measured_once_and_the_first_twice() -> None:
     clock = Clock([1.0])
     found = measure(ToyTarget(took=clock.decode), TEXT, (1, 2, 4), budget_s=0.02, clock=clock)
-    assert clock.rows[1:] == [1, 2, 4]
+    assert clock.rows[1:] == [1, 2, 4, 1]
     assert list(found) == [1, 2, 4]
 
 
@@ -69,3 +69,37 @@ def test_what_is_read_after_a_decode_is_timed_with_it() -> None:
 
     found = measure(ToyTarget(took=clock.decode), TEXT, (1, 8), read=read, clock=clock)
     assert found == pytest.approx({1: 11.0, 8: 24.0})
+
+
+@pytest.mark.parametrize(
+    ("passes", "noise"),
+    [
+        ((1.0, 1.0, 1.0, 1.0), 0.0),
+        ((9.0, 1.0, 1.1, 2.0), 0.1),  # the first decodes and a few others may take long
+        ((3.0, 2.0, 1.0, 1.5), 0.5),
+        ((2.0, 2.0, 2.0, 2.0), 0.0),  # an even load cannot be told from a slow machine
+    ],
+)
+def test_a_busy_machine_shows_in_the_two_fastest_decodes_of_a_count(passes: tuple[float, ...], noise: float) -> None:
+    factors = [factor for factor in passes for _ in ROW_COUNTS]
+    clock = Clock([1.0, *factors])
+    times = time_rows(ToyTarget(took=clock.decode), TEXT, clock=clock)
+    assert times.noise == pytest.approx(noise)
+    assert times.is_noisy == (noise > NOISY)
+
+
+def test_one_disturbed_count_is_enough() -> None:
+    clock = Clock([1.0, *([1.0, 1.0, 1.0] * 3), 1.0, 1.0, 0.5])
+    times = time_rows(ToyTarget(took=clock.decode), TEXT, (1, 2, 4), clock=clock)
+    assert times.noise == pytest.approx(1.0)
+
+
+def test_progress_is_told_and_a_measurement_can_be_stopped() -> None:
+    told: list[float] = []
+    target = ToyTarget()
+    time_rows(target, TEXT, (1, 2), told=told.append)
+    assert told == pytest.approx([0.125 * step for step in range(1, 9)])
+    told.clear()
+    times = time_rows(target, TEXT, (1, 2), told=told.append, stop=lambda: len(told) == 3, sequence=2)
+    assert [len(times.ms[count]) for count in (1, 2)] == [2, 1]
+    assert not any(target.cells)
