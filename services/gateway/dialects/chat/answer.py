@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from services.gateway.dialects.chat.request import ChatRequest
+from services.gateway.dialects.chat.request import ChatRequest, parse_chat
 from services.gateway.dialects.joining import joined
 from services.gateway.dialects.openai_answer import Chunk, OpenAIAnswer
 from services.gateway.dialects.tokens import entries, traces
@@ -12,7 +12,7 @@ from services.gateway.dialects.tool_calls import OPENAI
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
 from services.gateway.generation.choice import Delta
 from services.gateway.generation.usage import UsageTally
-from services.gateway.http.dialect import Identity
+from services.gateway.http.dialect import Identity, StatelessExchange
 
 
 class ChatAnswer(OpenAIAnswer):
@@ -79,3 +79,9 @@ class ChatAnswer(OpenAIAnswer):
         if calls:
             message["tool_calls"] = calls
         return {"index": index, "message": message}
+
+
+def completions_exchange(data: bytes) -> StatelessExchange[ChatRequest]:
+    """A checked chat request. Raises a 400 `ApiError` for a body that is not one."""
+    request = parse_chat(data)
+    return StatelessExchange(request, ChatAnswer, request.foreign_tools())
