@@ -1,6 +1,7 @@
 """Calls as Llama 3 writes them: a JSON object with `name` and `parameters` that is the whole answer, or follows
 `<|python_tag|>`; several are separated by `;` (Meta's prompt format documents)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -30,6 +31,9 @@ class Llama3(CallSyntax):
             yield from reader.spaces()
             yield from reader.skip(";")
         return complete
+
+    def begins(self, text: str, tools: Mapping[str, Tool]) -> bool:
+        return text.startswith(_TAG) or re.match(_BARE, text) is not None
 
     def calls(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool) -> str:
         return _calls(lark, tools, parallel=parallel, words=True)

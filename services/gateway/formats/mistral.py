@@ -49,6 +49,10 @@ class Mistral(CallSyntax):
         one = lark.rule("object", " | ".join(call_object(tool, "arguments") for tool in tools))
         return f'"[" {one} (", " {one})* "]"' if parallel else f'"[" {one} "]"'
 
+    def begins(self, text: str, tools: Mapping[str, Tool]) -> bool:
+        rest = text.removeprefix(_OPEN).lstrip()
+        return rest[:1] in ("[", "{", ",") or any(name.startswith(rest) or rest.startswith(name) for name in tools)
+
     def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
         yield from reader.spaces()
         first = yield from reader.next_is("[", "{")

@@ -51,6 +51,7 @@ class QwenXml(CallSyntax):
             return False
         yield from reader.spaces()
         if not (yield from reader.next_is(_PARAMETER, _END_FUNCTION)):
+            yield from reader.skip(_PARAMETER, _END_FUNCTION)  # one that the end of the text cut off
             return False
         reader.release()
         sink.begin(name)
