@@ -81,6 +81,11 @@ def attempt(digest: str) -> str:
     return f"{PREFIX}:attempt:{digest}"
 
 
+def allowance(caller: str) -> str:
+    """Hash: what a caller has left to send, `requests` and `bytes`, as of `at` in seconds."""
+    return f"{PREFIX}:allowance:{caller}"
+
+
 def responses() -> str:
     """Sorted set: the keys of the stored responses, scored by their end in the count of all bytes ever stored."""
     return f"{PREFIX}:responses"
