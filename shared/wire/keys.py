@@ -96,6 +96,16 @@ def responses_size() -> str:
     return f"{PREFIX}:responses-size"
 
 
+def own_responses(caller: str) -> str:
+    """Sorted set: the same of one caller's responses, by its own count."""
+    return f"{PREFIX}:responses:{caller}"
+
+
+def own_responses_size(caller: str) -> str:
+    """String: the count of all bytes that one caller ever stored in responses, as long as there are any."""
+    return f"{PREFIX}:responses-size:{caller}"
+
+
 def record(caller: str, response_id: str) -> str:
     """Stream: the events of a background response; the entry id is the sequence number plus one."""
     return f"{PREFIX}:record:{caller}:{response_id}"
@@ -107,7 +117,7 @@ def records() -> str:
 
 
 def record_sizes() -> str:
-    """Hash: the bytes of each record by its key, and `total`."""
+    """Hash: the bytes of each record by its key, of each caller by the beginning of its records' keys, and `total`."""
     return f"{PREFIX}:record-sizes"
 
 

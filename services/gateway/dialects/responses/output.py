@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from services.gateway.dialects.responses.custom_tools import InputText
 from services.gateway.dialects.responses.items import seal
-from services.gateway.dialects.responses.tools import Origin
+from services.gateway.dialects.responses.tools import DeclaredTool
 from services.gateway.dialects.tokens import TextLogprobs
 from services.gateway.dialects.tool_calls import OPENAI
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
@@ -58,7 +58,7 @@ class OutputItems:
     def __init__(
         self,
         response: str,
-        origins: Mapping[str, Origin],
+        origins: Mapping[str, DeclaredTool],
         *,
         sealed: bool = False,
         logprobs: TextLogprobs | None = None,
@@ -123,7 +123,7 @@ class OutputItems:
         ]
 
     def _begin_call(self, start: CallStart) -> list[Told]:
-        origin = self._origins.get(start.name, Origin(None, start.name))
+        origin = self._origins.get(start.name, DeclaredTool(None, start.name))
         scope = {"namespace": origin.namespace} if origin.namespace else {}
         kind = "custom_tool_call" if origin.kind == "custom" else "function_call"
         self._open = opened = _Open(

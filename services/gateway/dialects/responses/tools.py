@@ -35,7 +35,7 @@ class _Function(BaseModel):
 _KINDS: Final[Mapping[str, type[_Function] | type[CustomTool]]] = {"function": _Function, "custom": CustomTool}
 
 
-class Origin(NamedTuple):
+class DeclaredTool(NamedTuple):
     """A tool as the client knows it."""
 
     namespace: str | None
@@ -49,7 +49,7 @@ class Toolbox:
     others."""
 
     tools: dict[str, Tool] = field(default_factory=dict)
-    origins: dict[str, Origin] = field(default_factory=dict)
+    origins: dict[str, DeclaredTool] = field(default_factory=dict)
     echo: list[dict[str, Any]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class Toolbox:
         if name in self.tools:
             raise invalid(param, f"'{param}': there is another tool named '{name[:200]}'.")
         self.tools[name] = tool.tool(name)
-        self.origins[name] = Origin(namespace, tool.name, kind)
+        self.origins[name] = DeclaredTool(namespace, tool.name, kind)
         return True
 
 

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from services.gateway.dialects.responses.custom_tools import InputText
 from services.gateway.dialects.responses.items import Item, messages, seal
-from services.gateway.dialects.responses.tools import Origin, tool_choice, toolbox
+from services.gateway.dialects.responses.tools import DeclaredTool, tool_choice, toolbox
 from services.gateway.errors import ApiError
 from services.gateway.requests.types import ToolChoice
 
@@ -185,7 +185,7 @@ def test_unknown_items_leave_no_trace() -> None:
 def test_functions_in_namespaces_are_told_apart() -> None:
     box = toolbox([TOOL, SPACE, {"type": "web_search"}])
     assert list(box.tools) == ["look", "files__open", "files__look"]
-    assert box.origins["files__look"] == Origin("files", "look")
+    assert box.origins["files__look"] == DeclaredTool("files", "look")
     assert box.dropped == ["mcp", "web_search"]
     [turn] = said(call(1, namespace="files"))
     assert turn["tool_calls"] == [called(1, "files__look")]
