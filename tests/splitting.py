@@ -81,7 +81,7 @@ def _stream(call: Exchange, lexicon: Lexicon, choices: Sequence[Commits]) -> tup
         usage.saw(event)
         frames += [answer.frame(told) for told in answer.take(event)]
     frames += [answer.frame(told) for told in answer.end()]
-    return answer, b"".join(frames).decode()
+    return call.answer(identity, usage), b"".join(frames).decode()  # an answer that knows nothing but the frames
 
 
 def collected(call: Exchange, lexicon: Lexicon, *choices: Commits) -> dict[str, object]:

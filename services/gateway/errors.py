@@ -12,6 +12,7 @@ from shared.fleet.registry import LastServed
 
 # Clients that were refused together must not retry together.
 RETRY_AFTER_S: Final = (1.0, 3.0)
+_FULL_RETRY_S: Final = (10.0, 30.0)  # memory frees itself more slowly than places do
 
 INVALID: Final = "invalid_request_error"
 SERVER: Final = "server_error"
@@ -109,6 +110,28 @@ def too_many() -> ApiError:
         kind="rate_limit_error",
         code="rate_limit_exceeded",
         retry_after_s=random.uniform(*RETRY_AFTER_S),
+    )
+
+
+def too_fast(wait_s: float) -> ApiError:
+    """A 429: the caller sent more in a minute than it may."""
+    return ApiError(
+        429,
+        f"This API key has sent as much as it may in a minute; try again in {ago(max(1.0, wait_s))}.",
+        kind="rate_limit_error",
+        code="rate_limit_exceeded",
+        retry_after_s=wait_s,
+    )
+
+
+def redis_full() -> ApiError:
+    """A 503: Redis has no room for another request."""
+    return ApiError(
+        503,
+        "Redis, which holds the requests, is nearly full; try again when some have ended.",
+        kind=SERVER,
+        code="redis_full",
+        retry_after_s=random.uniform(*_FULL_RETRY_S),
     )
 
 

@@ -30,6 +30,7 @@ from services.gateway.models.directory import ModelDirectory
 from services.gateway.monitoring.loop_health import LoopHealth
 from services.gateway.monitoring.metrics import Metrics
 from services.gateway.monitoring.watch import FleetWatch
+from services.gateway.storage.allowance import Allowance
 from services.gateway.storage.follow import LogFollower
 from services.gateway.storage.kept_turns import TurnStore
 from services.gateway.storage.record_follower import RecordFollower
@@ -164,6 +165,11 @@ def _assemble(
         follower=follower,
         loop_health=loop_health,
         attempts=Attempts(clients.redis),
+        allowance=Allowance(
+            clients.redis,
+            requests=settings.options.max_requests_per_minute,
+            size=settings.options.max_megabytes_per_minute * 1_000_000,
+        ),
         background=Background(instance),
         record_follower=RecordFollower(follower),
         watch=FleetWatch(directory.cards, event),

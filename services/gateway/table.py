@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from services.gateway.dialects.chat.answer import ChatAnswer
-from services.gateway.dialects.chat.request import ChatRequest, parse_chat
+from services.gateway.dialects.chat.answer import completions_exchange
+from services.gateway.dialects.chat.request import ChatRequest
 from services.gateway.dialects.completions.answer import CompletionAnswer
 from services.gateway.dialects.completions.request import CompletionRequest, parse_completion
 from services.gateway.dialects.counting import token_count
@@ -23,7 +23,7 @@ from services.gateway.page import routes as page_routes
 from services.gateway.views import health, models, server, status, tokens
 from shared.fleet.fleet_values import FleetStatus
 
-CHAT: Final = Dialect(lambda data: StatelessExchange(parse_chat(data), ChatAnswer))
+CHAT: Final = Dialect(completions_exchange)
 COMPLETIONS: Final = Dialect(lambda data: StatelessExchange(parse_completion(data), CompletionAnswer))
 MESSAGES: Final = Dialect(messages_exchange)
 

@@ -31,6 +31,23 @@ class GatewayOptions:
             min=0,
         ),
     ] = 0
+    max_requests_per_minute: Annotated[
+        int,
+        option(
+            "--max-requests-per-minute",
+            help="Requests that one API key may send in a minute; the gateway answers more with 429. 0: no limit.",
+            min=0,
+        ),
+    ] = 6000
+    max_megabytes_per_minute: Annotated[
+        int,
+        option(
+            "--max-megabytes-per-minute",
+            help="Megabytes that the requests of one API key may have in a minute; the gateway answers more with 429."
+            " 0: no limit.",
+            min=0,
+        ),
+    ] = 500
     max_live_tokens: Annotated[
         int,
         option(

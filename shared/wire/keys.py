@@ -81,6 +81,11 @@ def attempt(digest: str) -> str:
     return f"{PREFIX}:attempt:{digest}"
 
 
+def allowance(caller: str) -> str:
+    """Hash: what a caller has left to send, `requests` and `bytes`, as of `at` in seconds."""
+    return f"{PREFIX}:allowance:{caller}"
+
+
 def responses() -> str:
     """Sorted set: the keys of the stored responses, scored by their end in the count of all bytes ever stored."""
     return f"{PREFIX}:responses"
@@ -89,6 +94,16 @@ def responses() -> str:
 def responses_size() -> str:
     """String: the count of all bytes ever stored in responses, as long as there are any."""
     return f"{PREFIX}:responses-size"
+
+
+def own_responses(caller: str) -> str:
+    """Sorted set: the same of one caller's responses, by its own count."""
+    return f"{PREFIX}:responses:{caller}"
+
+
+def own_responses_size(caller: str) -> str:
+    """String: the count of all bytes that one caller ever stored in responses, as long as there are any."""
+    return f"{PREFIX}:responses-size:{caller}"
 
 
 def record(caller: str, response_id: str) -> str:
@@ -102,7 +117,7 @@ def records() -> str:
 
 
 def record_sizes() -> str:
-    """Hash: the bytes of each record by its key, and `total`."""
+    """Hash: the bytes of each record by its key, of each caller by the beginning of its records' keys, and `total`."""
     return f"{PREFIX}:record-sizes"
 
 

@@ -84,13 +84,15 @@ local function leave(id)
 end
 """
 
-# Ends a job once, in whatever script decides that it ends.
+# Ends a job once, in whatever script decides that it ends. Nothing reads the job itself any more, and its prompt may be
+# large, so it goes now; the state and the log stay for late readers.
 _FINISH = (
     _LANES
     + f"""
 local function conclude(job, log, id, state, entry_id, payload)
   redis.call('XADD', log, entry_id, 'c', payload)
   redis.call('HSET', job, 'state', state)
+  redis.call('HDEL', job, 'payload')
   redis.call('PEXPIRE', job, {ENDED_TTL_MS})
   redis.call('PEXPIRE', log, {ENDED_TTL_MS})
   local entry = redis.call('HGET', job, 'entry')

@@ -11,7 +11,7 @@ from shared.wire import codec, drafts, keys
 from shared.wire.broker import Broker
 from shared.wire.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
 from shared.wire.messages import Chunk, Close, Finish
-from shared.wire.scripts import ScriptOutcome
+from shared.wire.scripts import MAX_SILENT, ScriptOutcome
 from tests.toys import drafter_card, job
 
 OWNER, OTHER = "verifier-1", "verifier-2"
@@ -293,6 +293,33 @@ async def test_a_job_can_be_read_by_a_drafter(broker: Broker) -> None:
     await store.submit(job(), 10)
     assert await read_job(broker.redis, "r1") == job()
     assert await read_job(broker.redis, "gone") is None
+
+
+@pytest.mark.parametrize("end", ["finished", "cancelled", "cancelled while it waited", "abandoned", "late", "poison"])
+async def test_however_a_job_ends_its_prompt_goes_and_its_log_stays(broker: Broker, end: str) -> None:
+    store = store_of(broker, lease_ms=1)
+    await store.submit(job(timeout_ms=1 if end == "late" else 60_000), 10)
+    if end == "late":
+        await asyncio.sleep(0.002)
+        assert await store.claim("r1", OWNER) is ScriptOutcome.DEADLINE
+    elif end == "poison":
+        for _ in range(MAX_SILENT):
+            assert isinstance(await store.claim("r1", OWNER), Claim)
+            await asyncio.sleep(0.002)
+        assert await store.claim("r1", OWNER) is ScriptOutcome.POISON
+    elif end == "finished":
+        epoch = (await claimed(store)).epoch
+        await commit(store, append(epoch, 0, [4], Finish.STOP))
+    elif end == "abandoned":
+        await store.abandon("r1")
+    else:
+        if end == "cancelled":
+            await claimed(store)
+        await store.cancel("r1")
+    assert await read_job(broker.redis, "r1") is None
+    assert [finish is not Finish.NONE for _, _, finish in await log_of(broker)] == [True]
+    assert await store.submit(job(), 10) is ScriptOutcome.DUPLICATE, "a late copy of the submission begins nothing"
+    assert await read_job(broker.redis, "r1") is None
 
 
 async def test_an_entry_whose_job_expired_leaves_the_stream(broker: Broker) -> None:

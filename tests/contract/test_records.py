@@ -96,6 +96,10 @@ async def size(broker: Broker) -> int:
     counted = {name.decode(): int(value) for name, value in (await redis.hgetall(keys.record_sizes())).items()}
     total = counted.pop("total", 0)
     store = RecordStore(broker.redis)
+    callers = {name: counted.pop(name) for name in list(counted) if name.endswith(":")}
+    for caller, count in callers.items():
+        assert count == sum(counted[key] for key in counted if key.startswith(caller))
+    assert sum(callers.values()) == total
     for key, count in counted.items():
         assert count == sum(len(entry.frame) for entry in await store.read(key))
     assert total == sum(counted.values())
@@ -129,6 +133,23 @@ async def test_the_first_to_expire_make_room_and_what_grows_is_left_alone(broker
     assert await store.append("resp_a", 3, [b"y" * 2000]) is AppendOutcome.FULL
     assert await numbers(store, growing) == [0, 1, 2, 3]
     assert await store.begin("resp_d", ORIGIN, [FIRST], 1000) is AppendOutcome.FULL
+    await size(broker)
+
+
+async def test_a_caller_has_a_share_and_makes_room_from_its_own(broker: Broker) -> None:
+    store = RecordStore(broker.redis, max_bytes=8000)
+    other = await begun(store.of("b"), "resp_b")
+    await store.of("b").finish(other, 2, frame(2, "completed"))
+    for name in ("resp_1", "resp_2", "resp_3"):
+        key = await begun(store.of("a"), name)
+        assert await store.of("a").append(name, 2, [b"x" * 900]) is AppendOutcome.OK
+        await store.of("a").finish(key, 3, frame(3, "completed"))
+    found = [await store.of("a").find(name) is not None for name in ("resp_1", "resp_2", "resp_3")]
+    assert found == [False, False, True]
+    assert await store.of("b").find("resp_b") is not None
+    await begun(store.of("a"), "resp_4")
+    assert await store.of("a").append("resp_4", 2, [b"x" * 1900]) is AppendOutcome.FULL, "what grows is left alone"
+    assert await store.of("b").begin("resp_5", ORIGIN, [FIRST], 1000) is AppendOutcome.OK
     await size(broker)
 
 

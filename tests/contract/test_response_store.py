@@ -3,6 +3,8 @@
 import random
 from typing import Any, cast
 
+import pytest
+
 from services.gateway.storage.response_store import TTL_MS, ResponseStore, StoredResponse
 from shared.wire import keys
 from shared.wire.broker import Broker
@@ -27,11 +29,10 @@ async def test_what_was_kept_is_found_again(broker: Broker) -> None:
 
 
 async def test_the_oldest_go_first_when_there_are_too_many(broker: Broker) -> None:
-    store = ResponseStore(broker.redis, max_count=3)
-    for number in range(5):
-        await store.of(str(number % 2)).keep(stored(number))
-    assert await kept(store.of("0"), 5) == [2, 4]
-    assert await kept(store.of("1"), 5) == [3]
+    store = ResponseStore(broker.redis, max_count=4)
+    for number in range(6):
+        await store.of(str(number)).keep(stored(number))
+    assert [await kept(store.of(str(number)), 6) for number in range(6)] == [[], [], [2], [3], [4], [5]]
 
 
 async def test_the_oldest_go_first_when_they_are_too_big(broker: Broker) -> None:
@@ -52,7 +53,7 @@ async def test_every_key_expires(broker: Broker) -> None:
     await store.keep(stored(1))
     redis = cast(Any, broker.redis)
     names = await redis.keys("*")
-    assert len(names) == 3
+    assert len(names) == 5
     for name in names:
         assert 0 < await redis.pttl(name) <= TTL_MS
 
@@ -72,3 +73,15 @@ async def test_ids_of_no_response_ask_redis_nothing(broker: Broker) -> None:
     for odd in ("", "resp_", "resp_G", "resp_1\n", "*", "x" * 100_000):
         assert await store.find(odd) is None
         assert not await store.forget(odd)
+
+
+@pytest.mark.parametrize("bounds", [{"max_count": 12}, {"max_bytes": 40_000}])
+async def test_a_caller_pushes_out_its_own_responses_and_not_those_of_others(broker: Broker, bounds: Any) -> None:
+    store = ResponseStore(broker.redis, **bounds)
+    assert await store.of("b").keep(stored(99, 1500))
+    for number in range(10):
+        assert await store.of("a").keep(stored(number, 1500))
+    assert await kept(store.of("b"), 100) == [99]
+    own = await kept(store.of("a"), 10)
+    assert own == list(range(own[0], 10))
+    assert 2 <= len(own) < 8

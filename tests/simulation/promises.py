@@ -39,7 +39,7 @@ def check_ask(ask: Ask) -> None:
 
 def check_log(redis: Any, job: Job) -> str:
     """A log is a prefix of the answer, without gaps, and ends once; returns how, "" for a job that never came."""
-    state, submitted = redis.hmget(keys.job(job.request_id), "state", "payload")
+    state, submitted = redis.hmget(keys.job(job.request_id), "state", "deadline")
     if submitted is None:
         return ""  # at most cancelled before it came
     log = [parse_entry(*entry) for entry in redis.xrange(keys.log(job.request_id))]

@@ -1,7 +1,10 @@
 """Tool calls as chat templates expect them, and their ids: each dialect puts its own prefix before the parser's id, and
 this removes all of them."""
 
+import json
 from typing import Final
+
+from services.gateway.requests.types import INPUT
 
 OPENAI: Final = "call_"
 ANTHROPIC: Final = "toolu_"
@@ -20,3 +23,8 @@ def bare(call_id: str) -> str:
 def for_template(call_id: str, name: str, arguments: str) -> dict[str, object]:
     """A call that the assistant made; `arguments` is JSON text."""
     return {"id": bare(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def input_arguments(text: str) -> str:
+    """The arguments of a custom tool's call as JSON text: the model knows such a tool as a function with one string."""
+    return json.dumps({INPUT: text}, ensure_ascii=False)

@@ -3,13 +3,14 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 from services.gateway.errors import invalid
+from services.gateway.formats.call_grammar import arguments
 from services.gateway.formats.format import callable_tools
 from services.gateway.formats.grammars import CODE, enforceable_formats, schema_fault
-from services.gateway.formats.lark import json_value
 from services.gateway.formats.schema_faults import Fault, one_line
 from services.gateway.requests.types import Tool, ToolChoice
 from shared.law.grammar import GrammarError, refusal
@@ -21,8 +22,9 @@ _WITHIN_S: Final = 3.0  # for all tools together, and for those that fail togeth
 def enforceable_tools(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
     """The tools that the choice leaves, with schemas that a grammar can be made of.
 
-    If calls are optional, a tool that cannot be enforced accepts any object; if calls are required, it raises a 400
-    `ApiError`. Takes as long as compiling the schemas. The dialects have checked that the choice names offered tools.
+    If calls are optional, a tool whose schema cannot be enforced accepts any object; if calls are required, it raises a
+    400 `ApiError`. A tool's own grammar that cannot be enforced raises it in any case. Takes as long as compiling the
+    schemas. The dialects have checked that the choice names offered tools.
     """
     allowed = [_of_objects(tool) for tool in callable_tools(tools, choice).values()]
     if not allowed or not _reason(allowed):
@@ -33,14 +35,16 @@ def enforceable_tools(tools: Sequence[Tool], choice: ToolChoice) -> list[Tool]:
 
 def _of_objects(tool: Tool) -> Tool:
     """Makes the schema require an object, which arguments always are."""
-    parameters = {**enforceable_formats(tool.parameters), **ANY_OBJECT}
-    return Tool(name=tool.name, description=tool.description, parameters=parameters)
+    return replace(tool, parameters={**enforceable_formats(tool.parameters), **ANY_OBJECT})
 
 
 def _free(tool: Tool, choice: ToolChoice) -> Tool:
     """The tool with any object for arguments."""
+    if tool.grammar:
+        why = one_line(_reason([tool]) or "it takes too long to compile")
+        raise invalid("tools", f"'tools': the grammar of '{tool.name}' cannot be enforced: {why}.", CODE)
     if choice.mode != "required":
-        return Tool(name=tool.name, description=tool.description, parameters=ANY_OBJECT)
+        return replace(tool, parameters=ANY_OBJECT)
     try:
         fault = schema_fault(tool.parameters)
     except GrammarError as error:
@@ -53,7 +57,7 @@ def _free(tool: Tool, choice: ToolChoice) -> Tool:
 def _reason(tools: Sequence[Tool]) -> str:
     """Why these cannot be compiled together; "" if they can."""
     try:
-        return _refusal(" | ".join(json_value(tool.parameters) for tool in tools))
+        return _refusal(" | ".join(arguments(tool) for tool in tools))
     except GrammarError as error:
         return str(error)
 

@@ -9,10 +9,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from services.gateway.formats.call_grammar import arguments
 from services.gateway.formats.enforcing import enforceable_tools
 from services.gateway.formats.format import Format, callable_tools
 from services.gateway.formats.json_call import pass_object
-from services.gateway.formats.lark import Lark, TokenOf, json_value, literal
+from services.gateway.formats.lark import Lark, TokenOf, literal
 from services.gateway.formats.parts import PartParser
 from services.gateway.formats.reader import SoughtMarks, Steps
 from services.gateway.formats.sink import NewId, PartSink, random_id
@@ -74,7 +75,7 @@ class HarmonyFormat(Format):
     def _call(self, lark: Lark, tools: Sequence[Tool]) -> str:
         named = (
             f"{literal(tool.name + ' ')} {lark.mark(CONSTRAIN)} "
-            f'"json" {lark.mark(MESSAGE)} {json_value(tool.parameters, (",", ":"))}'
+            f'"json" {lark.mark(MESSAGE)} {arguments(tool, (",", ":"))}'
             for tool in tools
         )
         head = f'{lark.mark(CHANNEL)} "commentary to=functions."'

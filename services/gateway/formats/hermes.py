@@ -4,8 +4,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from services.gateway.formats.call_grammar import call_object
 from services.gateway.formats.json_call import JsonCall
-from services.gateway.formats.lark import Lark, call_object, literal
+from services.gateway.formats.lark import Lark, literal
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import PartSink
 from services.gateway.formats.syntax import CallSyntax

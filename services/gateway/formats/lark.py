@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from services.gateway.requests.types import Tool
-
 TokenOf = Callable[[str], int | None]  # the id of the control token with exactly this text
 SPACED: Final = (", ", ": ")  # as chat templates write JSON
 _ANY: Final = "(?s:.*)"
@@ -75,14 +73,3 @@ def json_value(schema: Mapping[str, Any], separators: tuple[str, str] = SPACED) 
     """A value of that schema on one line: a small model that may choose its white space fills pages with it."""
     style = {"whitespace_flexible": False, "item_separator": separators[0], "key_separator": separators[1]}
     return f"%json {json.dumps({'x-guidance': style, **schema})}"
-
-
-def call_object(tool: Tool, arguments: str, *, words: bool = False) -> str:
-    """A call as one JSON object; `arguments` is the key of its arguments.
-
-    `words`: made of the small words of any JSON, for places where another object may stand: the lexer takes the longest
-    word, so one long word would always win. Beside free text it must be one long word, for the same reason.
-    """
-    head = ["{", '"name"', ": ", literal(tool.name), ", ", f'"{arguments}"', ": "]
-    begin = " ".join(map(literal, head)) if words else literal("".join(head))
-    return f'{begin} {json_value(tool.parameters)} "}}"'

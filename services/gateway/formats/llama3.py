@@ -1,11 +1,13 @@
 """Calls as Llama 3 writes them: a JSON object with `name` and `parameters` that is the whole answer, or follows
 `<|python_tag|>`; several are separated by `;` (Meta's prompt format documents)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from services.gateway.formats.call_grammar import call_object
 from services.gateway.formats.json_call import JsonCall
-from services.gateway.formats.lark import Lark, call_object
+from services.gateway.formats.lark import Lark
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import PartSink
 from services.gateway.formats.syntax import CallSyntax
@@ -29,6 +31,9 @@ class Llama3(CallSyntax):
             yield from reader.spaces()
             yield from reader.skip(";")
         return complete
+
+    def begins(self, text: str, tools: Mapping[str, Tool]) -> bool:
+        return text.startswith(_TAG) or re.match(_BARE, text) is not None
 
     def calls(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool) -> str:
         return _calls(lark, tools, parallel=parallel, words=True)

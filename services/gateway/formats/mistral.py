@@ -5,8 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from services.gateway.formats.call_grammar import arguments, call_object
 from services.gateway.formats.json_call import JsonCall, pass_object
-from services.gateway.formats.lark import Lark, call_object, json_value, literal
+from services.gateway.formats.lark import Lark, literal
 from services.gateway.formats.reader import Reader, Steps
 from services.gateway.formats.sink import PartSink
 from services.gateway.formats.syntax import CallSyntax
@@ -29,7 +30,7 @@ class Mistral(CallSyntax):
         self.lists = lists
 
     def body(self, lark: Lark, tools: Sequence[Tool]) -> str:
-        named = (f"{literal(tool.name)} {lark.mark(_ARGUMENTS)} {json_value(tool.parameters)}" for tool in tools)
+        named = (f"{literal(tool.name)} {lark.mark(_ARGUMENTS)} {arguments(tool)}" for tool in tools)
         return lark.rule("named", " | ".join(named))
 
     def calls(self, lark: Lark, tools: Sequence[Tool], *, parallel: bool) -> str:
@@ -47,6 +48,10 @@ class Mistral(CallSyntax):
         """All calls are in one list, which ends the answer."""
         one = lark.rule("object", " | ".join(call_object(tool, "arguments") for tool in tools))
         return f'"[" {one} (", " {one})* "]"' if parallel else f'"[" {one} "]"'
+
+    def begins(self, text: str, tools: Mapping[str, Tool]) -> bool:
+        rest = text.removeprefix(_OPEN).lstrip()
+        return rest[:1] in ("[", "{", ",") or any(name.startswith(rest) or rest.startswith(name) for name in tools)
 
     def read(self, reader: Reader, sink: PartSink, tools: Mapping[str, Tool], opener: str) -> Steps[bool]:
         yield from reader.spaces()

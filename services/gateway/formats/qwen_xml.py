@@ -8,7 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from services.gateway.formats.call_grammar import nested
 from services.gateway.formats.lark import Lark, json_value, literal
+from services.gateway.formats.quoted_lark import spans_lines
 from services.gateway.formats.reader import Reader, SoughtMarks, Steps
 from services.gateway.formats.schema_types import kinds, typed
 from services.gateway.formats.sink import PartSink
@@ -49,6 +51,7 @@ class QwenXml(CallSyntax):
             return False
         yield from reader.spaces()
         if not (yield from reader.next_is(_PARAMETER, _END_FUNCTION)):
+            yield from reader.skip(_PARAMETER, _END_FUNCTION)  # one that the end of the text cut off
             return False
         reader.release()
         sink.begin(name)
@@ -95,22 +98,29 @@ def _function(lark: Lark, tool: Tool) -> str:
     properties = schema.get("properties") or {}
     required = schema.get("required") or ()
     names = [*properties, *(name for name in required if name not in properties)]
-    parameters = [f"{_parameter(lark, schema, name)}{'' if name in required else '?'}" for name in names]
+    parameters = [f"{_parameter(lark, tool, name)}{'' if name in required else '?'}" for name in names]
     if not names and schema.get("additionalProperties") is not False:
         parameters = [f"(/<parameter=[^<>\\s]+>\\n/ {lark.through(_END)} {_LINE})*"]
     return " ".join([literal(f"<function={tool.name}>\n"), *parameters, literal("</function>\n")])
 
 
-def _parameter(lark: Lark, schema: Mapping[str, Any], name: str) -> str:
-    return f"({literal(f'<parameter={name}>' + chr(10))} {_text(lark, schema, name)} {_LINE})"
+def _parameter(lark: Lark, tool: Tool, name: str) -> str:
+    return f"({literal(f'<parameter={name}>' + chr(10))} {_text(lark, tool, name)} {_LINE})"
 
 
-def _text(lark: Lark, schema: Mapping[str, Any], name: str) -> str:
-    """A value and its end. Of a string's schema, bare text can keep only a choice between fixed values."""
+def _text(lark: Lark, tool: Tool, name: str) -> str:
+    """A value and its end.
+
+    Of a string's schema, bare text can keep only a choice between fixed values. A grammar holds if none of its words
+    can run over the end mark, which stands on a line of its own.
+    """
+    schema: Mapping[str, Any] = tool.parameters
     own = (schema.get("properties") or {}).get(name)
     if isinstance(own, Mapping) and "string" not in kinds(schema, name):
         definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
         return f"{json_value({**definitions, **own})} {literal(chr(10) + _END)}"
+    if tool.grammar and not spans_lines(tool.grammar):
+        return f"{nested(tool.grammar)} {literal(chr(10) + _END)}"
     values = own.get("enum") if isinstance(own, Mapping) else None
     if values and all(isinstance(value, str) and _END not in value for value in values):
         return f"({' | '.join(map(literal, values))}) {literal(chr(10) + _END)}"

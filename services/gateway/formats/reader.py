@@ -19,6 +19,7 @@ class SoughtMarks:
 
     def __init__(self, marks: Sequence[str]) -> None:
         assert not any(a != b and a.startswith(b) for a in marks for b in marks)
+        self._marks = tuple(marks)
         self._pattern = re.compile("|".join(map(re.escape, marks)))
         self._first = re.compile("[" + "".join(re.escape(mark[0]) for mark in marks) + "]")
         self._beginnings = frozenset(mark[:length] for mark in marks for length in range(1, len(mark)))
@@ -27,6 +28,12 @@ class SoughtMarks:
     def find(self, text: str, start: int) -> re.Match[str] | None:
         """The first mark from `start` on."""
         return self._pattern.search(text, start)
+
+    def cut(self, text: str, start: int) -> int:
+        """The index from which the end of `text` is most of a mark that was cut off there."""
+        at = self.pending(text, start)
+        rest = text[at:]
+        return at if any(mark.startswith(rest) and 2 * len(rest) >= len(mark) for mark in self._marks) else len(text)
 
     def pending(self, text: str, start: int) -> int:
         """The index from which the end of `text`, which holds no mark, may be the beginning of one."""
@@ -127,17 +134,21 @@ class Reader:
         while (yield from self.more()):
             give(self._advance(len(self._text)))
 
-    def until(self, marks: SoughtMarks, give: Callable[[str], None]) -> Steps[str]:
-        """Pass text on up to the next mark, and read that; "" once the text ended without one."""
+    def until(self, marks: SoughtMarks, give: Callable[[str], None], *, cuts: bool = False) -> Steps[str]:
+        """Pass text on up to the next mark, and read that; "" once the text ended without one.
+
+        `cuts`: does not pass on most of a mark that the end of the text cut off.
+        """
         while True:
             found = marks.find(self._text, self._at)
             if found is not None:
                 give(self._advance(found.start()))
                 return self._advance(found.end())
-            ended = self._ended
-            give(self._advance(len(self._text) if ended else marks.pending(self._text, self._at)))
-            if ended:
+            if self._ended:
+                give(self._advance(marks.cut(self._text, self._at) if cuts else len(self._text)))
+                self._advance(len(self._text))
                 return ""
+            give(self._advance(marks.pending(self._text, self._at)))
             yield
 
     def _advance(self, to: int) -> str:

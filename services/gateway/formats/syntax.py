@@ -28,6 +28,10 @@ class CallSyntax:
         """
         raise NotImplementedError
 
+    def begins(self, text: str, tools: Mapping[str, Tool]) -> bool:
+        """Whether a text, from the opener up to where the answer was cut off, can be nothing but part of a call."""
+        return True
+
     def body(self, lark: Lark, tools: Sequence[Tool]) -> str:
         """What follows the opener."""
         raise NotImplementedError

@@ -13,7 +13,8 @@ from services.gateway.requests.types import Tool
 class TaggedParser(StepParser):
     """Looks for thinking at the start and after other thinking or a call.
 
-    Whatever does not become a call is text: no part of the answer is lost or repeated.
+    Whatever does not become a call is text, and nothing is repeated. Only the beginning of a call with which the answer
+    ends, because it was cut off there, is neither: it is no part of what the model says.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class TaggedParser(StepParser):
         if opener:
             self._reader.hold()
         else:
-            opener = yield from self._reader.until(openers, self._sink.text)
+            opener = yield from self._reader.until(openers, self._sink.text, cuts=True)
             self._reader.hold(opener)
         complete = bool(opener) and (yield from syntax.read(self._reader, self._sink, self._tools, opener))
-        self._sink.text(self._reader.release())
+        held = self._reader.release()
+        if complete or not (self._reader.exhausted and syntax.begins(held, self._tools)):
+            self._sink.text(held)
         return complete
 
     def _thinks(self) -> Steps[bool]:

@@ -53,7 +53,8 @@ class Delta(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A choice ended: "stop", "length" or "tool_calls", the stop string if one matched, and its counts.
+    """A choice ended: "stop", "length" or "tool_calls" (calls that are all complete), the stop string if one matched,
+    and its counts.
 
     `call` is the id of its first tool call and `turn` what to keep of it, if it made calls and all are complete.
     `reasoning` counts the tokens of thinking, with the marks before it.
@@ -163,7 +164,7 @@ class Choice:
         complete = self._calls.complete
         return Finished(
             self._index,
-            "tool_calls" if self._calls.made and reason == "stop" else reason,
+            "tool_calls" if complete and reason == "stop" else reason,
             stop,
             len(self._output),
             self._cached or 0,

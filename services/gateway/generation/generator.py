@@ -13,12 +13,23 @@ from typing import Final
 import structlog
 from redis.exceptions import RedisError
 
-from services.gateway.errors import INTERNAL, REDIS_DOWN, SERVER, ApiError, draining, queue_full, too_many, unavailable
+from services.gateway.errors import (
+    INTERNAL,
+    REDIS_DOWN,
+    SERVER,
+    ApiError,
+    draining,
+    queue_full,
+    redis_full,
+    too_many,
+    unavailable,
+)
 from services.gateway.generation.cancelling import Cancellations
 from services.gateway.generation.choice import Choice, Event, Finished, deadline_passed
 from services.gateway.generation.limits import Limits
 from services.gateway.generation.preparation import Prepared
 from services.gateway.storage.follow import Feed, LogFollower, LogLost
+from services.gateway.storage.headroom import Headroom
 from shared.wire.broker import Broker
 from shared.wire.jobs import Admission, JobStore
 from shared.wire.messages import Chunk, Finish, Job
@@ -159,6 +170,7 @@ class Generator:
         self._follower = follower
         self._limits = limits
         self._cancellations = Cancellations(broker)
+        self._headroom = Headroom(broker.redis)
         self._answers: set[AnswerEvents] = set()
         self._ended = False
 
@@ -200,6 +212,8 @@ class Generator:
         tried: list[Job] = []
         admitted = False
         try:
+            if not await self._headroom.left():
+                raise redis_full()
             for job in jobs:
                 tried.append(job)
                 outcome = await store.submit(job, self._limits.requests, self._instance, admission)

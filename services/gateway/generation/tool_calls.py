@@ -41,11 +41,6 @@ class Calls:
                 self._text.append(text)
 
     @property
-    def made(self) -> bool:
-        """Whether any call is complete."""
-        return any(call.complete for call in self.calls)
-
-    @property
     def complete(self) -> bool:
         """Whether there are calls, and none was cut off."""
         return bool(self.calls) and all(call.complete for call in self.calls)

@@ -12,7 +12,7 @@ import structlog
 from aiohttp import web
 from redis.exceptions import RedisError
 
-from services.gateway.errors import REDIS_DOWN, ApiError, unavailable
+from services.gateway.errors import REDIS_DOWN, ApiError, too_fast, unavailable
 from services.gateway.generation.choice import Event, Finished
 from services.gateway.generation.generator import AnswerEvents
 from services.gateway.generation.merged_events import MergedEvents
@@ -25,6 +25,7 @@ from services.gateway.http.encodings import TooLarge, coding, decoded
 from services.gateway.http.gateway import ANSWER_ID, CALLER, GATEWAY, REQUEST_ID, Gateway
 from services.gateway.http.holdings import Holdings
 from services.gateway.http.sse import ClientGone, EventStream
+from services.gateway.storage.allowance import Allowance
 from services.gateway.storage.stores import Stores
 from shared.process.spans import Span, Tracer
 from shared.process.tracing import traceparent
@@ -89,6 +90,7 @@ class Endpoint:
             account = holdings.enter_context(_accounted(request, gateway))
             _refuse_resumption(request)
             body = await read_body(request)
+            await _charge(gateway.allowance, request[CALLER], len(body))
             exchange = self._dialect.parse(body)
             content = request.path.encode() + b" " + body
             attempt = gateway.attempts.one(request.headers.get(HEADER), request[CALLER], content, request[ANSWER_ID])
@@ -157,6 +159,16 @@ async def _admit(request: web.Request, exchange: Exchange, account: Account, hol
         headers=headers,
         holdings=holdings,
     )
+
+
+async def _charge(allowance: Allowance, caller: str, size: int) -> None:
+    """Count the request among what its caller may send in a minute. Raises a 429 or 503 `ApiError`."""
+    try:
+        wait_s = await allowance.spend(caller, size)
+    except (RedisError, *DISCONNECTED) as error:
+        raise unavailable(REDIS_DOWN) from error
+    if wait_s:
+        raise too_fast(wait_s)
 
 
 def _span(request: web.Request, tracer: Tracer) -> Span:

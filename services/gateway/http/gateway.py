@@ -16,6 +16,7 @@ from services.gateway.models.directory import ModelDirectory
 from services.gateway.monitoring.loop_health import LoopHealth
 from services.gateway.monitoring.metrics import Metrics
 from services.gateway.monitoring.watch import FleetWatch
+from services.gateway.storage.allowance import Allowance
 from services.gateway.storage.follow import LogFollower
 from services.gateway.storage.record_follower import RecordFollower
 from services.gateway.storage.stores import Stores
@@ -37,6 +38,7 @@ class Gateway:
     follower: LogFollower
     loop_health: LoopHealth
     attempts: Attempts
+    allowance: Allowance
     background: Background
     record_follower: RecordFollower
     watch: FleetWatch

@@ -1,8 +1,8 @@
 """Tools and which of them to call, as OpenAI's chat has them."""
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from services.gateway.errors import invalid
@@ -33,20 +33,28 @@ class FunctionField(BaseModel):
         return self
 
 
-class ToolField(BaseModel):
-    """One of `tools`."""
+class FunctionTool(BaseModel):
+    """A function among `tools`."""
 
-    type: str = "function"
+    type: Literal["function"] = "function"
     function: FunctionField
 
-    @field_validator("type")
-    @classmethod
-    def _functions(cls, value: str) -> str:
-        if value != "function":
-            raise PydanticCustomError(
-                "tool", "tools of type '{kind}' are not supported, only 'function'", {"kind": value[:64]}
-            )
-        return value
+
+class ForeignTool(BaseModel):
+    """A tool of an unsupported type, which the gateway ignores."""
+
+    type: str
+
+
+def _kind(value: Any) -> str:
+    kind = value.get("type", "function") if isinstance(value, dict) else getattr(value, "type", "function")
+    return "a function" if kind == "function" else "another tool"
+
+
+# The tags are no identifiers, so that errors name `tools[0].function` and not a class of ours.
+ToolField = Annotated[
+    Annotated[FunctionTool, Tag("a function")] | Annotated[ForeignTool, Tag("another tool")], Discriminator(_kind)
+]
 
 
 class ToolFields(BaseModel):
@@ -59,7 +67,7 @@ class ToolFields(BaseModel):
     @field_validator("tools")
     @classmethod
     def _distinct(cls, value: list[ToolField]) -> list[ToolField]:
-        names = [tool.function.name for tool in value]
+        names = [tool.function.name for tool in value if isinstance(tool, FunctionTool)]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise PydanticCustomError("tools", "there is more than one tool called '{name}'", {"name": twice[:64]})
@@ -69,13 +77,21 @@ class ToolFields(BaseModel):
         """The tools in no dialect."""
         return tuple(
             Tool(name=one.name, description=one.description or "", parameters=parameters(one.parameters, one.strict))
-            for one in (tool.function for tool in self.tools)
+            for one in self._functions()
         )
+
+    def foreign_tools(self) -> list[str]:
+        """What the gateway ignores of `tools`, one line for each type."""
+        kinds = dict.fromkeys(tool.type[:64] for tool in self.tools if isinstance(tool, ForeignTool))
+        return [f"tools of type '{kind}' are ignored" for kind in kinds]
+
+    def _functions(self) -> list[FunctionField]:
+        return [tool.function for tool in self.tools if isinstance(tool, FunctionTool)]
 
     def choice(self) -> ToolChoice:
         """Which of them to call. Raises a 400 `ApiError` that names `tool_choice`."""
         mode, names = _chosen(self.tool_choice)
-        offered = {tool.function.name for tool in self.tools}
+        offered = {function.name for function in self._functions()}
         missing = next((name for name in names if name not in offered), None)
         if missing is not None:
             raise invalid("tool_choice", f"'tool_choice': there is no tool called '{missing[:64]}'.")

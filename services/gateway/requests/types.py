@@ -10,6 +10,9 @@ from shared.wire.messages import Sampling, Speculation
 RESERVED: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"})
 
 
+INPUT: Final = "input"  # the argument of a tool that takes free text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
     """Messages for the model's chat template, in OpenAI's shape: `role`, `content` as text, and where there are any
@@ -35,11 +38,15 @@ Prompt = Conversation | Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function that the model may call. `parameters` is the JSON Schema of its arguments; {}: any object."""
+    """A function that the model may call. `parameters` is the JSON Schema of its arguments; {}: any object.
+
+    `grammar`: a Lark grammar of its one argument, the text `INPUT`; "": none.
+    """
 
     name: str
     description: str = ""
     parameters: Mapping[str, object] = field(default_factory=dict)
+    grammar: str = ""
 
     def openai(self) -> dict[str, object]:
         """As chat templates expect it."""

@@ -21,6 +21,7 @@ ENDED_TTL_MS: Final = 3600 * 1000  # how long an answer can be read again from i
 _MARGIN_MS: Final = 60_000  # a record outlives its request's deadline
 MAX_ENTRY_BYTES: Final = 16 << 20
 MAX_BYTES: Final = 64 << 20  # of all callers together
+SHARE: Final = 4  # a caller with a key has a quarter of it
 
 _ID: Final = re.compile("resp_[0-9a-f]{1,64}")
 _FRAME: Final = b"frame"
@@ -29,24 +30,28 @@ _ORIGIN: Final = b"origin"
 
 # KEYS of both: record, records, sizes, recording.
 _DROP: Final = """
+local function of_caller(key) return string.match(key, '^(.*:)') end
+local function grow(key, size)
+  for _, field in ipairs({key, of_caller(key), 'total'}) do
+    if redis.call('HINCRBY', KEYS[3], field, size) <= 0 then redis.call('HDEL', KEYS[3], field) end
+  end
+end
 local function drop(key)
   local size = redis.call('HGET', KEYS[3], key)
-  if size then
-    redis.call('HINCRBY', KEYS[3], 'total', -size)
-    redis.call('HDEL', KEYS[3], key)
-  end
+  if size then grow(key, -size) end
   redis.call('ZREM', KEYS[2], key)
   redis.call('HDEL', KEYS[4], key)
   return redis.call('DEL', key)
 end
 """
-# If there is no room, the records that expire first are deleted. Records that still grow expire after all ended ones,
-# and are never deleted here. ARGV: number of the first event, whether it is the last, TTL in ms while it grows and
-# afterwards, most bytes of this record and of all, the writing gateway, origin, events.
+# If there is no room, the records that expire first are deleted: those of the caller if it has its share, else of all.
+# Records that still grow expire after all ended ones, and are never deleted here. ARGV: number of the first event,
+# whether it is the last, TTL in ms while it grows and afterwards, most bytes of this record, of all and of this caller,
+# the writing gateway, origin, events.
 _APPEND: Final = Script(
     _DROP
     + """
-local record, base, last, events = KEYS[1], tonumber(ARGV[1]), ARGV[2] == '1', #ARGV - 8
+local record, base, last, events = KEYS[1], tonumber(ARGV[1]), ARGV[2] == '1', #ARGV - 9
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local newest = redis.call('XREVRANGE', record, '+', '-', 'COUNT', 1)[1]
@@ -62,26 +67,32 @@ if last and base < next then return 'behind' end
 if not last and base > next then return 'gap' end
 local fresh = math.max(base, next) + 1
 local added, full = 0, false
-for number = fresh, base + events do added = added + #ARGV[8 + number - base] end
+for number = fresh, base + events do added = added + #ARGV[9 + number - base] end
 if not last then
   for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now)) do drop(key) end
   full = (redis.call('HGET', KEYS[3], record) or 0) + added > tonumber(ARGV[5])
-  while not full and (redis.call('HGET', KEYS[3], 'total') or 0) + added > tonumber(ARGV[6]) do
-    local oldest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-    full = not oldest[1] or tonumber(oldest[2]) > now + ARGV[4]
-    if not full then drop(oldest[1]) end
+  local function shrink(field, limit)
+    if (redis.call('HGET', KEYS[3], field) or 0) + added <= tonumber(limit) then return end
+    for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now + ARGV[4])) do
+      if field == 'total' or of_caller(key) == field then
+        drop(key)
+        if (redis.call('HGET', KEYS[3], field) or 0) + added <= tonumber(limit) then return end
+      end
+    end
+    full = true
   end
+  if not full then shrink(of_caller(record), ARGV[7]) end
+  if not full then shrink('total', ARGV[6]) end
   if full and not newest then return 'full' end
 end
 for number = fresh, base + events do
-  local fields = {last and 'last' or 'frame', ARGV[8 + number - base]}
+  local fields = {last and 'last' or 'frame', ARGV[9 + number - base]}
   if number == 1 then
-    fields[3], fields[4] = 'origin', ARGV[8]
+    fields[3], fields[4] = 'origin', ARGV[9]
   end
   redis.call('XADD', record, number .. '-0', unpack(fields))
 end
-redis.call('HINCRBY', KEYS[3], record, added)
-redis.call('HINCRBY', KEYS[3], 'total', added)
+grow(record, added)
 if newest and not last then return full and 'full' or 'ok' end
 local ttl = tonumber(last and ARGV[4] or ARGV[3])
 redis.call('ZADD', KEYS[2], now + ttl, record)
@@ -89,7 +100,7 @@ redis.call('PEXPIRE', record, ttl)
 if last then
   redis.call('HDEL', KEYS[4], record)
 else
-  redis.call('HSET', KEYS[4], record, ARGV[7])
+  redis.call('HSET', KEYS[4], record, ARGV[8])
 end
 for index = 2, 4 do
   if redis.call('PTTL', KEYS[index]) < ttl then redis.call('PEXPIRE', KEYS[index], ttl) end
@@ -179,7 +190,8 @@ class RecordStore:
         origin: Origin | None = None,
         last: bool = False,
     ) -> AppendOutcome:
-        bounds = [ttl_ms, ENDED_TTL_MS, self._max_entry_bytes, self._max_bytes]
+        share = SHARE if self._caller else 1
+        bounds = [ttl_ms, ENDED_TTL_MS, self._max_entry_bytes, self._max_bytes, self._max_bytes // share]
         source = ["", b""] if origin is None else [origin.gateway, msgspec.msgpack.encode(origin)]
         reply = await _APPEND.run(self._redis, _names(key), [number, int(last), *bounds, *source, *frames])
         return AppendOutcome(reply.decode())

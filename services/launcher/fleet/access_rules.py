@@ -63,9 +63,13 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         Selector("get pttl", read=(keys.served(_ANY),)),
         Selector("set mget", both=(keys.turn(_ANY),)),
         Selector("evalsha eval get set del", both=(keys.attempt(_ANY),)),
+        Selector("evalsha eval time hmget hset pexpire", both=(keys.allowance(_ANY),)),
         Selector(
             "evalsha eval incrby set get del zadd zcard zrange zrangebyscore zremrangebyscore zremrangebyrank pexpire",
-            both=(keys.responses(), keys.responses_size(), keys.response(_ANY, _ANY)),
+            both=(
+                *(keys.responses(), keys.responses_size(), keys.response(_ANY, _ANY)),
+                *(keys.own_responses(_ANY), keys.own_responses_size(_ANY)),
+            ),
         ),
         Selector(
             "evalsha eval exists xadd xrange xrevrange del pttl pexpire hget hset hdel hincrby hgetall"

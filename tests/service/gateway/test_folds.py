@@ -88,6 +88,12 @@ DIALECTS: dict[str, Case] = {
 }
 
 
+DIALECTS_ONE = {
+    "chat": CHAT.parse(json.dumps({"messages": HELLO, "stop": ["END"]}).encode()),
+    "messages": MESSAGES.parse(json.dumps({"messages": HELLO, "max_tokens": 99, "stop_sequences": ["END"]}).encode()),
+}
+
+
 @pytest.fixture(scope="module")
 def lexicon(model: Model) -> Lexicon:
     return toy_lexicon(model)
@@ -106,6 +112,27 @@ def test_a_whole_answer_is_the_fold_of_the_frames(lexicon: Lexicon, drawn: st.Da
     ]
     whole = normalised(json.dumps(collected(call, lexicon, *commits)))
     assert normalised(json.dumps(folded(call, lexicon, read, *commits))) == whole
+
+
+@pytest.mark.parametrize("finish", [Finish.LENGTH, Finish.STOP])
+@pytest.mark.parametrize("text", ['<call f>{"a": 1, "b": "x END', '<call f>{}</call><call g>{"a": 1, "b": "x END'])
+def test_a_call_that_was_cut_off_is_there_as_far_as_it_came_and_not_to_be_made(
+    lexicon: Lexicon, text: str, finish: Finish
+) -> None:
+    """Whether a stop string or the limit cut it; clients see the same whole and in a stream."""
+    cut = text if finish is Finish.STOP else text.removesuffix("END")
+    commits = [answer(lexicon, cut, finish)]
+    reason = "stop" if finish is Finish.STOP else "length"
+    chat: Any = collected(DIALECTS_ONE["chat"], lexicon, commits)
+    [choice] = chat["choices"]
+    assert choice["finish_reason"] == reason
+    assert choice["message"]["content"] is None
+    assert choice["message"]["tool_calls"][-1]["function"]["arguments"] == '{"a": 1, "b": "x '
+    assert len(choice["message"]["tool_calls"]) == text.count("<call")
+    message: Any = collected(DIALECTS_ONE["messages"], lexicon, commits)
+    assert message["stop_reason"] == ("stop_sequence" if finish is Finish.STOP else "max_tokens")
+    assert message["content"][-1]["input"] == {"a": 1}
+    assert {block["type"] for block in message["content"]} == {"tool_use"}
 
 
 def test_a_whole_answer_without_a_token_has_lists_without_entries(lexicon: Lexicon) -> None:

@@ -17,7 +17,7 @@ from shared.model.llama.model import Model
 from shared.process import api_keys
 from shared.settings.gateway_options import GatewayOptions
 from shared.wire import keys
-from shared.wire.messages import Job, VerifierCard
+from shared.wire.messages import Chunk, Finish, Job, VerifierCard
 from tests.server import valkey_server
 from tests.service.scripted import MESSAGES, MODEL, Stack, Step, card, fixed, speaking, stack
 
@@ -343,3 +343,41 @@ async def test_templates_are_the_operator_s_alone(valkey_url: str, vocabulary: b
             body = {"messages": MESSAGES, "chat_template_kwargs": {name: template}}
             async with s.session.post(s.url + path, json=body) as response:
                 assert response.status == 400
+
+
+async def test_a_key_that_sends_too_much_in_a_minute_is_told_when_to_come_back(
+    valkey_url: str, vocabulary: bytes
+) -> None:
+    done = fixed(Chunk(tokens=(), finish=Finish.STOP))
+    async with stack(valkey_url, vocabulary, done, api_key=["one", "two"], max_requests_per_minute=2) as s:
+        statuses = []
+        for key in ("one", "one", "one", "two"):
+            async with s.session.post(
+                f"{s.url}/v1/chat/completions",
+                json={"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1},
+                headers={"Authorization": f"Bearer {key}"},
+            ) as response:
+                statuses.append(response.status)
+                if response.status == 429:
+                    assert (await response.json())["error"]["code"] == "rate_limit_exceeded"
+                    assert 1 <= int(response.headers["Retry-After"]) <= 30
+    assert statuses == [200, 200, 429, 200]
+
+
+async def test_nothing_is_admitted_while_redis_is_nearly_full(
+    valkey_url: str, vocabulary: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gateway.storage.headroom._FULL", 0.0)
+    async with stack(valkey_url, vocabulary, request_timeout=5.0) as s:
+        redis = cast(Any, s.clients.redis)
+        await redis.config_set("maxmemory", 1 << 40)
+        try:
+            async with s.session.post(
+                f"{s.url}/v1/chat/completions", json={"messages": [{"role": "user", "content": "Hi"}]}
+            ) as response:
+                assert response.status == 503
+                assert (await response.json())["error"]["code"] == "redis_full"
+                assert 10 <= int(response.headers["Retry-After"]) <= 30
+        finally:
+            await redis.config_set("maxmemory", 0)
+        assert s.verifier.jobs == []

@@ -126,7 +126,11 @@ def codex_request(**fields: Any) -> dict[str, Any]:
             TOOL,
             {"type": "namespace", "name": "files", "description": "Files.", "tools": inner},
             {"type": "web_search", "external_web_access": False},
-            {"type": "custom", "name": "apply", "format": {"type": "grammar", "syntax": "lark", "definition": "x"}},
+            {
+                "type": "custom",
+                "name": "apply",
+                "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "x"'},
+            },
         ],
         "tool_choice": "auto",
         "parallel_tool_calls": True,
@@ -144,18 +148,27 @@ async def test_a_request_of_codex_s_shape_is_answered(
     valkey_url: str, vocabulary: bytes, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.gateway.models.served_model.detect", lambda *_: ToyFormat())
-    texts = iter(['<think>Hm.</think><call files__open>{"city": "a"}</call>', "Done."])
+    patch = '*** Begin\n\t"é"\n'
+    texts = iter(
+        [
+            '<think>Hm.</think><call files__open>{"city": "a"}</call>'
+            f"<call apply>{json.dumps({'input': patch}, ensure_ascii=False)}</call>",
+            "Done.",
+        ]
+    )
     asked = codex_request()
     async with stack(valkey_url, vocabulary, lambda job: speaking(model, next(texts), 3)(job)) as s:
         async with s.session.post(f"{s.url}/v1/responses", json=asked) as response:
             assert response.status == 200
             warning = response.headers["x-draftmesh-warning"]
-            first = events(await response.text())[-1]["response"]
-        reasoning, call = first["output"]
+            told = events(await response.text())
+        first = told[-1]["response"]
+        reasoning, call, custom = first["output"]
         asked["input"] += [
             reasoning,
             {name: call[name] for name in ("type", "name", "namespace", "arguments", "call_id")},
-            {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "x"},
+            {name: custom[name] for name in ("type", "name", "input", "call_id")},
+            {"type": "custom_tool_call_output", "call_id": custom["call_id"], "output": "applied"},
             {
                 "type": "function_call_output",
                 "call_id": call["call_id"],
@@ -163,15 +176,20 @@ async def test_a_request_of_codex_s_shape_is_answered(
             },
         ]
         async with s.session.post(f"{s.url}/v1/responses", json=asked) as response:
-            assert "custom_tool_call" in response.headers["x-draftmesh-warning"]
             second = events(await response.text())[-1]["response"]
         prompt = b"".join(model.vocabulary.piece(token, special=True) for token in s.verifier.jobs[1].prompt).decode()
-    assert "'web_search'" in warning
-    assert "'custom'" in warning
+    assert warning == "tools of type 'web_search' are ignored"
+    assert (custom["type"], custom["name"], custom["input"]) == ("custom_tool_call", "apply", patch)
+    own = [event for event in told if event["type"].startswith("response.custom_tool_call_input.")]
+    assert "".join(event["delta"] for event in own[:-1]) == own[-1]["input"] == patch
+    assert {event["item_id"] for event in own} == {custom["id"]}
+    # The model reads its call, and what came of it, as those of a function with one string.
+    assert json.dumps({"input": patch}, ensure_ascii=False) in prompt
+    assert "applied" in prompt
     # The model knows one flat list; the client gets its own names back.
     assert (call["name"], call["namespace"]) == ("open", "files")
     assert "files__open" in prompt
-    assert [tool["type"] for tool in first["tools"]] == ["function", "namespace"]
+    assert [tool["type"] for tool in first["tools"]] == ["function", "namespace", "custom"]
     assert reasoning["encrypted_content"]
     assert second["output"][0]["content"][0]["text"] == "Done."
 

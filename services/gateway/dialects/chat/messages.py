@@ -1,12 +1,12 @@
 """A chat's messages as clients send them, and as templates want them: text, and calls whose arguments are JSON text."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from services.gateway.dialects.content_parts import as_arguments, as_text
-from services.gateway.dialects.tool_calls import bare, for_template
+from services.gateway.dialects.tool_calls import bare, for_template, input_arguments
 
 # What a content part is called and where its text is; also parts that clients carry over from the Responses API.
 _TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -21,10 +21,18 @@ class CalledFunction(BaseModel):
 
 
 class ChatToolCall(BaseModel):
-    """A call that the assistant made."""
+    """A call that the assistant made, of a function or a custom tool."""
 
     id: str | None = None
     function: CalledFunction
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_function(cls, value: Any) -> Any:
+        custom = value.get("custom") if isinstance(value, dict) else None
+        if not isinstance(custom, dict) or not isinstance(custom.get("input"), str):
+            return value
+        return {**value, "function": {**custom, "arguments": input_arguments(custom["input"])}}
 
     def variables(self) -> dict[str, object]:
         """As a template sees it."""

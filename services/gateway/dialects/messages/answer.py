@@ -77,10 +77,10 @@ class MessagesAnswer:
         return _PING
 
     def whole(self, told: Sequence[Mapping[str, Any]]) -> dict[str, object]:
-        """The message that a client puts together, without a call that was cut off."""
+        """The message that a client puts together."""
         start, *content, last, _ = told
         ended = {name: value for name, value in last.items() if name not in ("type", "delta")}
-        return {**start["message"], "content": blocks(content, self._events.broken), **last["delta"], **ended}
+        return {**start["message"], "content": blocks(content), **last["delta"], **ended}
 
     def _stop(self) -> dict[str, object]:
         finished = self._finished
@@ -88,7 +88,7 @@ class MessagesAnswer:
         reason, sequence = "end_turn", None
         if finished.reason == "length":
             reason = "max_tokens"
-        elif self._events.calls:
+        elif finished.reason == "tool_calls":
             reason = "tool_use"
         elif finished.stop is not None:
             reason, sequence = "stop_sequence", finished.stop

@@ -26,8 +26,6 @@ class ContentEvents:
     """
 
     def __init__(self, signature: str, *, shows_thinking: bool = True) -> None:
-        self.calls = 0  # that are complete
-        self.broken = False  # the last block is a call that was cut off and must not be made
         self._signature = signature
         self._shows_thinking = shows_thinking
         self._index = -1
@@ -49,14 +47,12 @@ class ContentEvents:
                 case CallArguments(_, fragment):
                     events.append(self._delta("input_json_delta", partial_json=fragment))
                 case CallEnd():
-                    self.calls += 1
                     events += self._end()
         return events
 
     def finish(self) -> list[Event]:
         """Ends the last block. An answer always has a block; an empty answer has an empty text block."""
         if self._index >= 0:
-            self.broken = self._open == "tool_use"
             return self._end()
         held = self._held if self._waiting == "text" else ""
         begun = self._begin("text", _EMPTY["text"])
@@ -96,18 +92,17 @@ class ContentEvents:
         return [self._delta("signature_delta", signature=self._signature), stop] if signed else [stop]
 
 
-def blocks(events: Iterable[Event], broken: bool) -> list[dict[str, Any]]:
-    """The blocks that a client puts together; `broken`: without the last block, which was cut off."""
+def blocks(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """The blocks that a client puts together; a call that was cut off has those members that are complete."""
     pieces: list[list[Mapping[str, Any]]] = []
     for event in events:
         if event["type"] == "content_block_start":
             pieces.append([event["content_block"]])
         elif event["type"] == "content_block_delta":
             pieces[-1].append({name: value for name, value in event["delta"].items() if name != "type"})
-    whole = [_block(joined(block)) for block in pieces[: len(pieces) - broken]]
-    return whole or [dict(_EMPTY["text"])]
+    return [_block(joined(block)) for block in pieces]
 
 
 def _block(block: dict[str, Any]) -> dict[str, Any]:
     arguments = block.pop("partial_json", "")
-    return block | {"input": from_json(arguments)} if arguments else block
+    return block | {"input": from_json(arguments, allow_partial=True)} if arguments else block

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
 
 from services.gateway.dialects.content_parts import as_arguments, as_text
 from services.gateway.dialects.responses.tools import flat_name
-from services.gateway.dialects.tool_calls import bare, for_template
+from services.gateway.dialects.tool_calls import bare, for_template, input_arguments
 
 _TEXTS: Final = {
     "text": "text",
@@ -86,10 +86,29 @@ class CallItem(BaseModel):
         return for_template(self.call_id, flat_name(self.namespace, self.name), self.arguments)
 
 
-class CallOutputItem(BaseModel):
-    """The result of a call."""
+class CustomCallItem(BaseModel):
+    """A call of a custom tool; one that is `incomplete` was cut off, so it was never made."""
 
-    type: Literal["function_call_output"] = "function_call_output"
+    type: Literal["custom_tool_call"] = "custom_tool_call"
+    call_id: str
+    name: str
+    namespace: str | None = None
+    input: str = ""
+    status: str | None = None
+
+    @property
+    def cut(self) -> bool:
+        return self.status == "incomplete"
+
+    def openai(self) -> dict[str, object]:
+        """As chat templates expect it."""
+        return for_template(self.call_id, flat_name(self.namespace, self.name), input_arguments(self.input))
+
+
+class CallOutputItem(BaseModel):
+    """The result of a call, of a function or a custom tool."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"] = "function_call_output"
     call_id: str
     output: Content
 
@@ -117,16 +136,24 @@ def _kind(value: Any) -> str:
 
 
 # The tags are no identifiers, so that errors name `input[0].content` and not a class of ours.
-_KINDS: Final = ("a message", "a reasoning", "a function_call", "a function_call_output", "a item_reference")
+_KINDS: Final = (
+    *("a message", "a reasoning", "a item_reference", "a function_call", "a custom_tool_call"),
+    *("a function_call_output", "a custom_tool_call_output"),
+)
 Item = Annotated[
     Annotated[MessageItem, Tag("a message")]
     | Annotated[ReasoningItem, Tag("a reasoning")]
     | Annotated[CallItem, Tag("a function_call")]
+    | Annotated[CustomCallItem, Tag("a custom_tool_call")]
     | Annotated[CallOutputItem, Tag("a function_call_output")]
+    | Annotated[CallOutputItem, Tag("a custom_tool_call_output")]
     | Annotated[ReferenceItem, Tag("a item_reference")]
     | Annotated[UnknownItem, Tag("an unknown item")],
     Discriminator(_kind),
 ]
+
+
+_CALLS: Final = (CallItem, CustomCallItem)
 
 
 class _Turn:
@@ -158,12 +185,12 @@ def messages(items: Iterable[Item]) -> tuple[dict[str, object], ...]:
     result: list[dict[str, object]] = []
     turn: _Turn | None = None
     for item in items:
-        if isinstance(item, ReferenceItem | UnknownItem) or (isinstance(item, CallItem) and item.cut):
+        if isinstance(item, ReferenceItem | UnknownItem) or (isinstance(item, _CALLS) and item.cut):
             continue
         assistant = not isinstance(item, CallOutputItem) and (
             not isinstance(item, MessageItem) or item.role == "assistant"
         )
-        if turn is not None and (not assistant or (turn.spoke() and not isinstance(item, CallItem))):
+        if turn is not None and (not assistant or (turn.spoke() and not isinstance(item, _CALLS))):
             result.append(turn.message())
             turn = None
         if assistant and turn is None:
@@ -171,7 +198,7 @@ def messages(items: Iterable[Item]) -> tuple[dict[str, object], ...]:
         match item:
             case ReasoningItem() if turn is not None:
                 turn.thinking += filter(None, [item.text()])
-            case CallItem() if turn is not None:
+            case CallItem() | CustomCallItem() if turn is not None:
                 turn.calls.append(item.openai())
             case MessageItem() if turn is not None:
                 turn.texts.append(item.content)

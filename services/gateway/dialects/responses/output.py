@@ -6,14 +6,21 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from services.gateway.dialects.responses.custom_tools import InputText
 from services.gateway.dialects.responses.items import seal
+from services.gateway.dialects.responses.tools import DeclaredTool
 from services.gateway.dialects.tokens import TextLogprobs
 from services.gateway.dialects.tool_calls import OPENAI
 from services.gateway.formats.parts import CallArguments, CallEnd, CallStart, Part, Text, Thought
 
 Told = dict[str, Any]  # an event: `type` and what belongs to it; its frame has a number too
 
-_PREFIXES: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+_PREFIXES: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+# Of each kind of call: the field of its arguments, and the name of the events that bring them.
+_ARGUMENTS: Final = {
+    "function_call": ("arguments", "function_call_arguments"),
+    "custom_tool_call": ("input", "custom_tool_call_input"),
+}
 
 
 class _Open:
@@ -21,6 +28,7 @@ class _Open:
 
     def __init__(self, response: str, index: int, kind: str, **more: object) -> None:
         self.kind = kind
+        self.input = InputText()  # of a custom tool
         self.index = index
         self.pieces: list[str] = []
         self.logprobs: list[dict[str, Any]] = []
@@ -42,15 +50,15 @@ class _Open:
 class OutputItems:
     """One answer's items. Push its parts in order, then `finish` once.
 
-    Text is a message, thinking a reasoning item, a call a function_call; `origins` gives a function's namespace and
-    name as the client knows them. A call that was cut off gets no done events, because clients make a call when they
+    Text is a message, thinking a reasoning item, a call a function_call or a custom_tool_call; `origins` gives the tool
+    as the client knows it. A call that was cut off gets no done events, because clients make a call when they
     see them; its item is marked as incomplete.
     """
 
     def __init__(
         self,
         response: str,
-        origins: Mapping[str, tuple[str | None, str]],
+        origins: Mapping[str, DeclaredTool],
         *,
         sealed: bool = False,
         logprobs: TextLogprobs | None = None,
@@ -89,7 +97,7 @@ class OutputItems:
         begun: list[Told] = []
         if not self._done and self._open is None:
             begun = self._begin("message", "output_text")
-        if self._open is not None and self._open.kind == "function_call":
+        if self._open is not None and self._open.kind in _ARGUMENTS:
             self._done = self.items()
             self._open = None
         return [*begun, *self._close("incomplete" if cut else "completed")]
@@ -115,18 +123,23 @@ class OutputItems:
         ]
 
     def _begin_call(self, start: CallStart) -> list[Told]:
-        namespace, name = self._origins.get(start.name, (None, start.name))
-        scope = {"namespace": namespace} if namespace else {}
+        origin = self._origins.get(start.name, DeclaredTool(None, start.name))
+        scope = {"namespace": origin.namespace} if origin.namespace else {}
+        kind = "custom_tool_call" if origin.kind == "custom" else "function_call"
         self._open = opened = _Open(
-            self._response, len(self._done), "function_call", call_id=OPENAI + start.id, name=name, **scope
+            self._response, len(self._done), kind, call_id=OPENAI + start.id, name=origin.name, **scope
         )
-        return [opened.item_event("added", {**opened.head, "arguments": "", "status": "in_progress"})]
+        return [opened.item_event("added", {**opened.head, _ARGUMENTS[kind][0]: "", "status": "in_progress"})]
 
     def _argue(self, fragment: str) -> list[Told]:
-        if self._open is None or not fragment:
+        if self._open is None:
+            return []
+        if self._open.kind == "custom_tool_call":
+            fragment = self._open.input.push(fragment)
+        if not fragment:
             return []
         self._open.pieces.append(fragment)
-        return [self._open.event("function_call_arguments.delta", delta=fragment)]
+        return [self._open.event(f"{_ARGUMENTS[self._open.kind][1]}.delta", delta=fragment)]
 
     def _close(self, status: str) -> list[Told]:
         opened, self._open = self._open, None
@@ -141,8 +154,9 @@ class OutputItems:
 
     def _last(self, opened: _Open) -> list[Told]:
         text = opened.text
-        if opened.kind == "function_call":
-            return [opened.event("function_call_arguments.done", arguments=text)]
+        if opened.kind in _ARGUMENTS:
+            field, event = _ARGUMENTS[opened.kind]
+            return [{**opened.event(f"{event}.done"), field: text}]
         name = "output_text" if opened.kind == "message" else "reasoning_text"
         more = {"logprobs": opened.logprobs} if opened.kind == "message" else {}
         return [
@@ -153,8 +167,8 @@ class OutputItems:
     def _item(self, opened: _Open, status: str) -> dict[str, Any]:
         item = {**opened.head, "status": status}
         text = opened.text
-        if opened.kind == "function_call":
-            return {**item, "arguments": text}
+        if opened.kind in _ARGUMENTS:
+            return {**item, _ARGUMENTS[opened.kind][0]: text}
         if opened.kind == "message":
             return {**item, "content": [_part("output_text", text, opened.logprobs)]}
         sealed = {"encrypted_content": seal(text)} if self._sealed else {}

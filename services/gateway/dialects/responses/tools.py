@@ -1,4 +1,4 @@
-"""The tools of a Responses request: functions, also those in namespaces, as one flat list. Pure.
+"""The tools of a Responses request: functions and custom tools, also those in namespaces, as one flat list. Pure.
 
 A function in a namespace gets the namespace before its name, so that the model cannot confuse two functions of one
 name. The client gets calls under its own names.
@@ -6,10 +6,11 @@ name. The client gets calls under its own names.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from services.gateway.dialects.responses.custom_tools import CustomTool
 from services.gateway.errors import ApiError, invalid
 from services.gateway.http.bodies import describe
 from services.gateway.requests.schemas import SchemaObject, parameters, refuse_open
@@ -35,6 +36,21 @@ class _Function(BaseModel):
             refuse_open(self.parameters)
         return self
 
+    def tool(self, name: str) -> Tool:
+        schema = parameters(self.parameters, self.strict)
+        return Tool(name=name, description=self.description or "", parameters=schema)
+
+
+_KINDS: Final[Mapping[str, type[_Function] | type[CustomTool]]] = {"function": _Function, "custom": CustomTool}
+
+
+class DeclaredTool(NamedTuple):
+    """A tool as the client knows it."""
+
+    namespace: str | None
+    name: str
+    kind: str = "function"
+
 
 @dataclass(slots=True)
 class Toolbox:
@@ -42,7 +58,7 @@ class Toolbox:
     others."""
 
     tools: dict[str, Tool] = field(default_factory=dict)
-    origins: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+    origins: dict[str, DeclaredTool] = field(default_factory=dict)
     echo: list[dict[str, Any]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
 
@@ -51,25 +67,27 @@ class Toolbox:
         flat = flat_name(namespace, name)
         if flat in self.tools:
             return flat
-        inner = [known for known, origin in self.origins.items() if origin[1] == name and namespace is None]
+        inner = [known for known, origin in self.origins.items() if origin.name == name and namespace is None]
         return inner[0] if len(inner) == 1 else None
 
     def add(self, declared: Mapping[str, Any], param: str, namespace: str | None = None) -> bool:
-        """Add a function; False for a tool of another type. Raises a 400 `ApiError` for a malformed one."""
-        kind = declared.get("type")
-        if kind != "function":
-            self.dropped.append(str(kind)[:64])
+        """Add a function or a custom tool; False for a tool of another type.
+
+        Raises a 400 `ApiError` for a malformed one.
+        """
+        kind = str(declared.get("type"))
+        if kind not in _KINDS:
+            self.dropped.append(kind[:64])
             return False
         try:
-            function = _Function.model_validate(_flat(declared))
+            tool = _KINDS[kind].model_validate(_flat(declared))
         except ValidationError as error:
             raise _within(param, describe(error)) from None
-        name = flat_name(namespace, function.name)
+        name = flat_name(namespace, tool.name)
         if name in self.tools:
             raise invalid(param, f"'{param}': there is another tool named '{name[:200]}'.")
-        schema = parameters(function.parameters, function.strict)
-        self.tools[name] = Tool(name=name, description=function.description or "", parameters=schema)
-        self.origins[name] = (namespace, function.name)
+        self.tools[name] = tool.tool(name)
+        self.origins[name] = DeclaredTool(namespace, tool.name, kind)
         return True
 
 
@@ -105,8 +123,8 @@ def _add_namespace(box: Toolbox, declared: Mapping[str, Any], param: str) -> Non
 
 
 def _official(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A function as OpenAI's clients read it back: flat."""
-    return {"strict": None, "parameters": None, **_flat(tool)}
+    """A tool as OpenAI's clients read it back: flat."""
+    return {"strict": None, "parameters": None, **_flat(tool)} if tool["type"] == "function" else _flat(tool)
 
 
 def _within(param: str, error: ApiError) -> ApiError:
@@ -121,12 +139,12 @@ def tool_choice(value: Any, parallel: bool | None, box: Toolbox) -> ToolChoice:
     if isinstance(value, dict):
         mode, names = _named(value, box)
     if mode not in ("auto", "none", "required"):
-        kinds = '"auto", "none", "required", {"type": "function", "name": …} or {"type": "allowed_tools", …}'
+        kinds = '"auto", "none", "required", or an object of type "function", "custom" or "allowed_tools"'
         raise invalid("tool_choice", f"'tool_choice' must be {kinds}.")
     if mode == "required" and not box.tools:
-        raise invalid("tool_choice", "'tool_choice' asks for a call, but there is no function among 'tools'.")
+        raise invalid("tool_choice", "'tool_choice' asks for a call, but no function or custom tool is among 'tools'.")
     # A client that names one function expects one call of it.
-    single = isinstance(value, dict) and value.get("type") == "function"
+    single = isinstance(value, dict) and value.get("type") in _KINDS
     return ToolChoice(mode=mode, names=names, parallel=not single if parallel is None else parallel)
 
 
@@ -138,21 +156,22 @@ def official_choice(value: Any) -> Any:
 
 
 def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A function with its name beside its type; a client may have nested it as in chat completions."""
-    nested = tool.get("function")
-    return {**nested, "type": "function"} if isinstance(nested, dict) else dict(tool)
+    """A tool with its name beside its type; a client may have nested it as in chat completions."""
+    kind = str(tool.get("type"))
+    nested = tool.get(kind if kind in _KINDS else "function")
+    return {**nested, "type": kind} if isinstance(nested, dict) else dict(tool)
 
 
 def _named(choice: Mapping[str, Any], box: Toolbox) -> tuple[Any, tuple[str, ...]]:
     kind = choice.get("type")
-    if kind == "function":
+    if kind in _KINDS:
         return "required", (_name(choice, box, "tool_choice"),)
     if kind != "allowed_tools":
         raise invalid("tool_choice", f"'tool_choice' of type '{str(kind)[:64]}' is not supported.")
     allowed = choice.get("tools")
     if not isinstance(allowed, list) or not all(isinstance(tool, dict) for tool in allowed):
         raise invalid("tool_choice.tools", "'tool_choice.tools' must be a list of objects.")
-    functions = [tool for tool in allowed if tool.get("type") == "function"]
+    functions = [tool for tool in allowed if tool.get("type") in _KINDS]
     names = tuple(_name(tool, box, "tool_choice.tools") for tool in functions)
     mode = choice.get("mode", "auto")
     if not names:
@@ -169,5 +188,5 @@ def _name(tool: Mapping[str, Any], box: Toolbox, param: str) -> str:
     namespace = given.get("namespace")
     found = box.find(str(name), namespace if isinstance(namespace, str) else None) if name else None
     if found is None:
-        raise invalid(param, f"'{param}' names the function '{str(name)[:200]}', which is not among 'tools'.")
+        raise invalid(param, f"'{param}' names the tool '{str(name)[:200]}', which is not among 'tools'.")
     return found

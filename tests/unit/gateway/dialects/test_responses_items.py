@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from services.gateway.dialects.responses.custom_tools import InputText
 from services.gateway.dialects.responses.items import Item, messages, seal
-from services.gateway.dialects.responses.tools import tool_choice, toolbox
+from services.gateway.dialects.responses.tools import DeclaredTool, tool_choice, toolbox
 from services.gateway.errors import ApiError
 from services.gateway.requests.types import ToolChoice
 
 ITEMS: TypeAdapter[list[Item]] = TypeAdapter(list[Item])
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
-SPACE = {"type": "namespace", "name": "files", "tools": [{**TOOL, "name": "open"}, TOOL, {"type": "custom"}]}
+SPACE = {"type": "namespace", "name": "files", "tools": [{**TOOL, "name": "open"}, TOOL, {"type": "mcp"}]}
 
 
 def said(*items: dict[str, Any]) -> list[dict[str, Any]]:
@@ -115,6 +116,68 @@ def test_arguments_are_json_text_in_the_end(arguments: Any) -> None:
     assert said(call(1, arguments=arguments))[0]["tool_calls"] == [called(1)]
 
 
+def test_calls_of_custom_tools_are_calls_of_a_function_with_one_text() -> None:
+    custom = {"type": "custom_tool_call", "call_id": "call_1", "name": "apply", "input": 'a"\n'}
+    output = {"type": "custom_tool_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "ok"}]}
+    assert said(custom, {**custom, "status": "incomplete"}, call(2), output) == [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {"id": "1", "type": "function", "function": {"name": "apply", "arguments": '{"input": "a\\"\\n"}'}},
+                called(2),
+            ],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "ok"},
+    ]
+
+
+LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
+
+
+@pytest.mark.parametrize(
+    ("format", "grammar"),
+    [
+        ({"type": "text"}, ""),
+        (None, ""),
+        (LARK, 'start: "a"'),
+        ({**LARK, "syntax": "regex", "definition": "a/b"}, r"start: /a\/b/"),
+        ({"type": "grammar", "grammar": {"syntax": "lark", "definition": 'start: "a"'}}, 'start: "a"'),
+    ],
+)
+def test_a_custom_tool_is_a_function_whose_one_text_has_the_grammar(format: Any, grammar: str) -> None:
+    custom = {"name": "apply", "description": "Edits.", "format": format}
+    for declared in ({"type": "custom", **custom}, {"type": "custom", "custom": custom}):
+        [tool] = toolbox([declared]).tools.values()
+        assert (tool.name, tool.grammar) == ("apply", grammar)
+        assert tool.description.startswith("Edits.")
+        assert ("must match this" in tool.description) is bool(grammar)
+        assert tool.parameters["required"] == ["input"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"format": LARK}, "tools[0].name"),
+        ({"name": "a", "format": {"type": "xml"}}, "tools[0].format"),
+        ({"name": "a", "format": {"type": "grammar", "syntax": "lark"}}, "tools[0].format.definition"),
+        ({"name": "a", "format": {**LARK, "syntax": "peg"}}, "tools[0].format.syntax"),
+        ({"name": "a", "format": {**LARK, "definition": ""}}, "tools[0].format.definition"),
+    ],
+)
+def test_a_custom_tool_at_fault_is_named(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as raised:
+        toolbox([{"type": "custom", **fields}])
+    assert (raised.value.status, raised.value.param) == (400, param)
+
+
+def test_the_input_of_a_custom_call_is_read_wherever_its_arguments_are_cut() -> None:
+    text, arguments = 'a"é\n\\', '{ "input" : "a\\"\\u00e9\\n\\\\"}'
+    for cut in range(len(arguments) + 1):
+        reading = InputText()
+        assert reading.push(arguments[:cut]) + reading.push(arguments[cut:]) == text
+
+
 def test_unknown_items_leave_no_trace() -> None:
     assert said({"type": "web_search_call", "id": "ws_1", "status": "completed"}, USER) == [USER]
 
@@ -122,8 +185,8 @@ def test_unknown_items_leave_no_trace() -> None:
 def test_functions_in_namespaces_are_told_apart() -> None:
     box = toolbox([TOOL, SPACE, {"type": "web_search"}])
     assert list(box.tools) == ["look", "files__open", "files__look"]
-    assert box.origins["files__look"] == ("files", "look")
-    assert box.dropped == ["custom", "web_search"]
+    assert box.origins["files__look"] == DeclaredTool("files", "look")
+    assert box.dropped == ["mcp", "web_search"]
     [turn] = said(call(1, namespace="files"))
     assert turn["tool_calls"] == [called(1, "files__look")]
     assert list(toolbox([{**SPACE, "name": "mcp__x__"}]).tools) == ["mcp__x__open", "mcp__x__look"]
@@ -136,6 +199,7 @@ def test_functions_in_namespaces_are_told_apart() -> None:
         ("none", None, ToolChoice(mode="none")),
         ("required", False, ToolChoice(mode="required", parallel=False)),
         ({"type": "function", "name": "look"}, None, ToolChoice(mode="required", names=("look",), parallel=False)),
+        ({"type": "custom", "name": "look"}, None, ToolChoice(mode="required", names=("look",), parallel=False)),
         ({"type": "function", "name": "look"}, True, ToolChoice(mode="required", names=("look",))),
         ({"type": "function", "name": "open"}, True, ToolChoice(mode="required", names=("files__open",))),
         (

@@ -36,6 +36,42 @@ def test_a_call_is_a_start_arguments_and_an_end(name: str) -> None:
     assert end == CallEnd(0)
 
 
+_SURE = {"hermes": 6, "xml": 6, "seed": 8, "llama3": 7, "mistral-list": 6, "mistral": 6, "harmony": 11}
+_SECOND = {
+    **{name: (text + "\n", text) for name, text in CALLS.items() if name in ("hermes", "xml", "seed")},
+    "llama3": (CALLS["llama3"] + "; ", CALLS["llama3"]),
+    "mistral-list": (CALLS["mistral-list"].removesuffix("]"), ', {"name": "go", "arguments": {"a": 1}}]'),
+    "mistral": (CALLS["mistral"], CALLS["mistral"]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_part_of_a_call_that_was_cut_off_is_text(name: str) -> None:
+    """From where its opening mark is half complete: before that, it may be any text."""
+    for cut in range(_SURE[name], len(CALLS[name])):
+        parts = read(name, CALLS[name][:cut])
+        assert not [part for part in parts if isinstance(part, Text) and part.text.strip()], cut
+        if name not in ("llama3", "harmony"):
+            said = [part.text for part in read(name, "I look." + CALLS[name][:cut]) if isinstance(part, Text)]
+            assert "".join(said) == "I look.", cut
+
+
+@pytest.mark.parametrize("name", _SECOND)
+def test_a_call_that_was_cut_off_leaves_the_complete_ones_before_it_alone(name: str) -> None:
+    first, second = _SECOND[name]
+    for cut in range(_SURE[name], len(second)):
+        parts = read(name, first + second[:cut])
+        assert CallEnd(0) in parts
+        assert not [part for part in parts if isinstance(part, Text) and part.text.strip()], cut
+
+
+@pytest.mark.parametrize("name", ["hermes", "xml", "mistral"])
+def test_what_turns_out_to_be_no_call_stays_text_to_its_end(name: str) -> None:
+    opener = {"hermes": "<tool_call>", "xml": "<tool_call>", "mistral": "[TOOL_CALLS]"}[name]
+    for text in (f"Write {opener} first.", f"{opener}\nhello", "a <t", "a <to", "{", '{"n'):
+        assert "".join(part.text for part in read(name, text) if isinstance(part, Text)) == text
+
+
 @pytest.mark.parametrize("name", THOUGHTS)
 def test_thinking_comes_before_a_call_without_the_white_space_around_it(name: str) -> None:
     assert told(read(name, THOUGHTS[name] + CALLS[name])) == [("thought", "Hm."), OSLO]

@@ -5,10 +5,11 @@ Answers are random walks through the grammar over the real vocabulary. Marks are
 
 import json
 import random
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pytest
@@ -154,6 +155,38 @@ def test_required_calls_are_calls_at_once(
         assert all(isinstance(value, dict) and ("city" in value or call != "weather") for call, value in calls)
         ended += 1
     assert ended
+
+
+_PATCH: Final = Tool(
+    name="patch",
+    parameters={"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
+    grammar='start: "*** " /[a-z"\\\\]{1,4}/ LF "end" LF?\n%import common.LF',
+)
+
+
+@pytest.mark.parametrize(("name", "special", "opened"), _CASES)
+def test_a_tool_s_own_grammar_holds_in_every_format(
+    name: str, special: bool, opened: bool, vocabulary: MarkedVocabulary, grammars: Grammars
+) -> None:
+    format, choice = _format(name, vocabulary, special), ToolChoice(mode="required", names=("patch",))
+    lark = format.grammar((*TOOLS, _PATCH), choice, output=False, opened=opened)
+    inputs = []
+    for text in walks(vocabulary, grammars, lark, 8):
+        parser = format.parser((*TOOLS, _PATCH), choice, opened=opened)
+        calls = arguments([*parser.push(text), *parser.finish()])
+        assert {called for called, _ in calls} == {"patch"}
+        inputs += [value["input"] for _, value in calls if isinstance(value, dict)]
+    assert inputs
+    assert all(re.fullmatch(r'\*\*\* [a-z"\\]{1,4}\nend\n?', text) for text in inputs)
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+@pytest.mark.parametrize("source", ["start: (", 'start: "a" missing', "start: %json {}"])
+def test_a_tool_s_grammar_that_cannot_be_enforced_is_a_400(source: str, mode: Literal["auto", "required"]) -> None:
+    broken = Tool(name="patch", grammar=source)
+    with pytest.raises(ApiError, match=r"^'tools': the grammar of 'patch' cannot be enforced: ") as raised:
+        FORMATS["hermes"](no_tokens).grammar((*TOOLS, broken), ToolChoice(mode=mode), output=False, opened=False)
+    assert (raised.value.status, raised.value.param) == (400, "tools")
 
 
 @pytest.mark.slow

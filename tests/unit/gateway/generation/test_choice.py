@@ -37,7 +37,10 @@ def test_an_answer_with_a_complete_call_ends_with_tool_calls() -> None:
     assert event.call
     assert event.turn is not None
     assert bytes(event.turn.tokens).decode() == "Sure. <call f>{}</call>"
-    assert finished("<call f>{}</call><call g>{").reason == "tool_calls"
+
+
+def test_an_answer_with_a_call_that_was_cut_off_does_not_ask_for_its_calls_to_be_made() -> None:
+    assert finished("<call f>{}</call><call g>{").reason == "stop"
 
 
 @pytest.mark.parametrize(("finish", "reason"), [(Finish.STOP, "stop"), (Finish.LENGTH, "length")])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from services.gateway.dialects.chat.answer import completions_exchange
 from services.gateway.dialects.chat.request import parse_chat
 from services.gateway.errors import ApiError
 from services.gateway.requests.types import GenerationRequest, Output, Reasoning, Tool, ToolChoice
@@ -96,6 +97,13 @@ def test_parallel_calls_as_asked_for(wanted: bool) -> None:
     assert request(tools=TOOLS, parallel_tool_calls=wanted, tool_choice=named).tool_choice.parallel is wanted
 
 
+def test_tools_of_foreign_types_are_ignored_by_name() -> None:
+    foreign = [{"type": "custom", "custom": {"name": "c"}}, {"type": "web_search"}, {"type": "web_search", "x": 1}]
+    asked = completions_exchange(json.dumps({"messages": MESSAGES, "tools": [*TOOLS, *foreign]}).encode())
+    assert [tool.name for tool in asked.generation().tools] == ["f", "g"]
+    assert list(asked.warnings) == ["tools of type 'custom' are ignored", "tools of type 'web_search' are ignored"]
+
+
 def test_a_tool_choice_without_tools_is_harmless_unless_it_requires_one() -> None:
     assert request(tool_choice="auto", parallel_tool_calls=True).tools == ()
     assert request(tools=[], tool_choice="none").tools == ()
@@ -105,7 +113,8 @@ def test_a_tool_choice_without_tools_is_harmless_unless_it_requires_one() -> Non
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": [{"type": "custom", "custom": {"name": "c"}}]}, "tools[0]"),
+        ({"tools": [{"type": 3}]}, "tools[0].type"),
+        ({"tools": ["f"]}, "tools[0]"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]}, "tools[0].function.parameters"),
