@@ -93,12 +93,11 @@ class Claims:
                 await self._room.wait()
                 continue
             try:
-                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    if asyncio.get_running_loop().time() - self._orphan_check >= ORPHAN_CHECK_S:
-                        # No slot was free lately. An orphan has begun before, so it comes before waiting jobs.
-                        await self._claim_orphans()
-                        continue
-                    request_id = await self._store.next_job(self._instance, BLOCK_MS)
+                if asyncio.get_running_loop().time() - self._orphan_check >= ORPHAN_CHECK_S:
+                    # No slot was free lately. An orphan has begun before, so it comes before waiting jobs.
+                    await self._claim_orphans()
+                    continue
+                request_id = await self._store.next_job(self._instance, BLOCK_MS)
                 reconnect.succeeded()
                 if request_id is not None:
                     await self._claim(request_id)

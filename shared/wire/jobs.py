@@ -5,7 +5,6 @@ idempotent script, so a retry after a lost reply is harmless. Errors are redis-p
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from shared.wire import codec, drafts, keys, scripts
 from shared.wire.commands import Entries, Redis
+from shared.wire.connection import RefusedError
 from shared.wire.messages import MAX_NAME, Chunk, Finish, Hint, Job
 from shared.wire.scripts import ScriptOutcome
 
@@ -231,8 +231,11 @@ class JobStore:
 
     async def give_up(self, request_id: str, epoch: int, committed: int) -> None:
         """End a claimed job whose payload or log cannot be read, if its keys can still be written."""
-        with suppress(ResponseError, codec.CodecError):
+        try:
             await self.commit([Append(request_id=request_id, epoch=epoch, base=committed, chunk=_UNREADABLE)])
+        except (ResponseError, codec.CodecError) as error:
+            if isinstance(error, RefusedError):
+                raise
 
     async def commit(
         self,
@@ -309,8 +312,8 @@ def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
 def _is_of_another_shape(error: ResponseError) -> bool:
     """Whether a script failed because a job's keys hold something else, and not because of the server.
 
-    A server's own errors have a code before the text (`MISCONF`, `NOREPLICAS`, `BUSY`), or a class of their own without
-    the code (`OOM`, `READONLY`, `NOPERM`); redis-py drops the code `ERR`.
+    A server's own errors have a class of their own (`RefusedError`, `NoPermissionError`) or a code before the text;
+    redis-py drops the code `ERR`.
     """
     code = str(error).partition(" ")[0]
     return type(error) is ResponseError and (code == "WRONGTYPE" or not code.isupper())

@@ -156,18 +156,17 @@ class LogFollower:
                 self._joined.clear()
                 await self._joined.wait()
             try:
-                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    reply = await self._blocking.xread(self._cursors | self._woken, count=BACKLOG, block=BLOCK_MS)
+                reply = await self._blocking.xread(self._cursors | self._woken, count=BACKLOG, block=BLOCK_MS)
                 reconnect.succeeded()
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+                await self._check_all()
+                continue
             except ResponseError as error:
                 if str(error).startswith("WRONGTYPE"):
                     await self._lose_what_is_no_log()
                 elif not str(error).startswith("UNBLOCKED"):
                     raise
-                await self._check_all()
-                continue
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
                 await self._check_all()
                 continue
             for key, entries in reply or []:
@@ -211,11 +210,11 @@ class LogFollower:
         for feed in list(self._feeds.values()):
             try:
                 await self._redis.xread({feed.key: feed.cursor}, count=1)
+            except DISCONNECTED:
+                return
             except ResponseError:
                 self._cursors.pop(feed.key, None)
                 feed.lose("the log key is not a stream")
-            except DISCONNECTED:
-                return
 
     async def _interrupt(self) -> None:
         """End the read under way if it lacks a stream that it should read."""
