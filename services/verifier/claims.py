@@ -105,10 +105,12 @@ class Claims:
                 await reconnect.failed(error)
 
     async def run_orphans(self) -> None:
-        """Look for ever for jobs whose verifier is gone, and for jobs whose delivery to this verifier was lost."""
+        """Look for ever for jobs whose verifier is gone, whose delivery to this verifier was lost, or that Redis lost
+        all traces of but their hashes."""
         reconnect = Reconnect("orphans")
         while True:
             await asyncio.sleep(ORPHAN_CHECK_S)
+            await reconnect.insist(self._store.mend)
             if len(self._held) < self._slots:
                 await reconnect.insist(self._claim_orphans)
 

@@ -47,7 +47,7 @@ class Parser(_AsyncHiredisParser):
     @classmethod
     def parse_error(cls, response: str) -> RedisError:
         refusal = _REFUSALS.get(response.partition(" ")[0])
-        return super().parse_error(response) if refusal is None else refusal(response)  # type: ignore[no-untyped-call, no-any-return]
+        return super().parse_error(response) if refusal is None else refusal(response)  # type: ignore[no-untyped-call]
 
     async def read_from_socket(self) -> bool:
         async with asyncio.timeout(self.limit_s):

@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 from redis.exceptions import NoScriptError, ResponseError
 
-from shared.wire import codec, drafts, keys, scripts
+from shared.wire import codec, drafts, keys, mending, scripts
 from shared.wire.commands import Entries, Redis
 from shared.wire.connection import RefusedError
 from shared.wire.messages import MAX_NAME, Chunk, Finish, Hint, Job
@@ -144,6 +144,10 @@ class JobStore:
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
+
+    async def mend(self) -> None:
+        """Find jobs again that only their hashes know, because Redis lost another key of this model."""
+        await mending.mend(self._redis, self._model)
 
     async def orphans(self, owner: str, count: int = 64) -> list[str]:
         """Ids of jobs that a verifier was given and that have not ended; most are still held.

@@ -24,7 +24,7 @@ from shared.wire.commands import Redis
 from tests.simulation.direct import direct, encode
 from tests.simulation.virtual import Process, VirtualLoop
 
-SOCKET_TIMEOUT_S: Final = 2.0
+SILENCE_S: Final = 2.0
 RETRIES: Final = 3
 _BLOCKING: Final = frozenset({"xread", "xreadgroup"})
 _SCRIPTS: Final = frozenset({"eval", "evalsha"})
@@ -177,8 +177,8 @@ class Link:
             await asyncio.sleep(server.hop_s())
             raise RedisConnectionError("no route")
         block_ms = commands[0].options.get("block") if commands[0].name in _BLOCKING else None
-        if block_ms is None:
-            server.later(SOCKET_TIMEOUT_S, _fail, answer, RedisTimeoutError("Timeout reading from socket"))
+        silence_s = SILENCE_S + (block_ms or 0) / 1000
+        server.later(silence_s, _fail, answer, RedisTimeoutError("Timeout reading from socket"))
         fate = server.random.random()
         if fate < weather.lost:
             server.later(server.hop_s(), _fail, answer, RedisConnectionError("connection lost"))
@@ -261,10 +261,10 @@ class Pipeline:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *arguments, **options: self._commands.append(Command(name, arguments, options))
 
-    async def execute(self) -> list[object]:
+    async def execute(self, raise_on_error: bool = True) -> list[object]:
         replies = await self._link.call(self._commands, self._retries, self._atomic) if self._commands else []
         for reply in replies:
-            if isinstance(reply, RedisError):
+            if raise_on_error and isinstance(reply, RedisError):
                 raise reply
         return replies
 
