@@ -67,11 +67,11 @@ class Registry:
 
         Raises `RefusedError` while Redis takes no writes: then nobody can renew a card, and ages say nothing.
         """
-        pipeline = self._redis.pipeline(transaction=False)
+        pipeline = self._redis.pipeline(transaction=True)  # for the write, as in `beat`
         for instance in instances:
             pipeline.pttl(keys.card(instance))
         self._write(pipeline)
-        left = zip(instances, await pipeline.execute(), strict=False)  # the write is last
+        left = zip(instances, await pipeline.execute(), strict=False)  # without those to the write
         return {instance: CARD_TTL_MS - ttl for instance, ttl in left if ttl >= 0}
 
     async def announced(self) -> list[Announced]:
@@ -98,7 +98,7 @@ class Registry:
             if card.id == instance and _is_its_kind(card):
                 cards.append(card)
         if dead:
-            pipeline = self._redis.pipeline(transaction=False)
+            pipeline = self._redis.pipeline(transaction=True)
             self._write(pipeline)
             pipeline.srem(keys.cards(), *dead)
             with suppress(NoPermissionError):  # a user that may only read need not tidy
@@ -106,9 +106,10 @@ class Registry:
         return cards
 
     def _write(self, pipeline: Pipeline) -> None:
-        """Add a command that Redis refuses whenever it would refuse a heartbeat; it changes nothing."""
+        """Add a part of a heartbeat, which Redis refuses whenever it would refuse the whole."""
         if self._own:
             pipeline.sadd(keys.cards(), self._own)
+            pipeline.pexpire(keys.cards(), CARD_TTL_MS * 6)
 
     async def list(self) -> list[Card]:
         """The processes that serve."""

@@ -54,7 +54,7 @@ class Parser(_AsyncHiredisParser):
             return bool(await super().read_from_socket())  # type: ignore[no-untyped-call]
 
 
-class _Patient:
+class Patient:
     """A mix-in for connection classes: bounds how long the other end may be silent.
 
     redis-py's own timeouts are turned off: its bound on writes uses `asyncio.wait_for`, which on Python 3.11 may
@@ -79,4 +79,4 @@ class _Patient:
 def connection_class(tls: bool, silence_s: float) -> type[AbstractConnection]:
     """A class of connections whose other end may be silent for `silence_s`. They need `Parser` as their parser."""
     base = SSLConnection if tls else PlainConnection
-    return type("PatientConnection", (_Patient, base), {"silence_s": silence_s})
+    return type("PatientConnection", (Patient, base), {"silence_s": silence_s})

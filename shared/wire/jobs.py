@@ -29,6 +29,7 @@ _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
 _UNREAD = codec.encode(Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway of this request has stopped."))
 
 _REMEMBERED_ENTRIES = 4096
+_PART: Final = 1000  # entries of a log in one reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,8 +295,18 @@ async def read_job(redis: Redis, request_id: str) -> Job | None:
 
 
 async def read_log(redis: Redis, request_id: str) -> list[tuple[int, Chunk]]:
-    """Every chunk so far with the offset at which it starts."""
-    return [parse_entry(entry_id, fields) for entry_id, fields in await redis.xrange(keys.log(request_id))]
+    """Every chunk so far with the offset at which it starts.
+
+    It reads a long log in parts, because the server answers nobody else while it collects a reply.
+    """
+    log: list[tuple[int, Chunk]] = []
+    start = "-"
+    while True:
+        entries = await redis.xrange(keys.log(request_id), min=start, count=_PART)
+        log += [parse_entry(entry_id, fields) for entry_id, fields in entries]
+        if len(entries) < _PART:
+            return log
+        start = f"({entries[-1][0].decode()}"
 
 
 def _group_is_missing(error: ResponseError) -> bool:

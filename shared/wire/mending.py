@@ -13,7 +13,7 @@ from shared.wire.scripts import LANES, STREAM_TTL_MS, Script, names
 
 # Finds the live jobs by any of the keys that list them. A claimed job (epoch above 0) has left its lane; one that waits
 # is in it, and `advance` queues the first of each lane. Keys of other requests cannot be declared.
-_MEND: Final = Script(
+MEND: Final = Script(
     LANES
     + f"""
 local ids, places, callers = {{}}, {{}}, {{}}
@@ -59,4 +59,4 @@ return #ids
 
 async def mend(redis: Redis, model: str) -> None:
     """Do so for this model. Changes nothing if nothing was lost. Raises redis-py's errors."""
-    await _MEND.run(redis, names("", model), [])
+    await MEND.run(redis, names("", model), [])
