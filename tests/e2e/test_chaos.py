@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 async def test_a_minute_of_every_fault_breaks_no_promise(
     model_path: Path, drafts: dict[str, Path], tmp_path: Path
 ) -> None:
-    plan = Plan(target=model_path, draft=drafts["Q8_0"], seconds=60, seed=3, clients=8, questions=8)
+    plan = Plan(target=model_path, draft=drafts["Q8_0"], seconds=80, seed=3, clients=8, questions=8)
     seen = await run(plan, tmp_path, print)
     print(summary(seen))
     assert seen.violations == []

@@ -47,7 +47,9 @@ def parser_of(stream: Stream) -> Parser:
 def test_a_reply_may_take_any_time_as_long_as_it_goes_on() -> None:
     reply = b"$%d\r\n%s\r\n" % (len(TEXT), TEXT)
     parser = parser_of(Stream(reply, 100, [1.9] * 11))
-    assert in_virtual_time(parser.read_response()) == (TEXT, pytest.approx(11 * 1.9))
+    read, took_s = in_virtual_time(parser.read_response())
+    assert read == TEXT
+    assert took_s == pytest.approx(11 * 1.9)
 
 
 @pytest.mark.parametrize("waits_s", [[2.1], [1.0, 1.0, 2.1]], ids=["at once", "in its middle"])
