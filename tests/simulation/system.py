@@ -214,7 +214,7 @@ class System:
             self._server.later(self.random.uniform(0, self._storm_s), self._server.restart)
         if self.random.random() < 0.5:
             self._server.later(self.random.uniform(0, self._storm_s), self._forget)
-        if self.random.random() < 0.2:
+        if self.random.random() < 0.1:
             self._server.later(self.random.uniform(0, self._storm_s), self._refuse)
         while not all(client.done() for client in clients) or self.loop.time() < self._storm_s or not self._settled():
             await asyncio.sleep(0.1)

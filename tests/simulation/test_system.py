@@ -28,7 +28,7 @@ def test_every_answer_is_right_and_everything_ends_whatever_fails(first: int, fo
             fates += system.run(seed, folder).fates
         except Exception as error:
             pytest.fail(f"seed {seed}: {error!r}; python -m tests.simulation.soak --seeds 1 --first {seed} --tell")
-    assert fates.count("answered") > 0.6 * len(fates)  # else the faults hide what they should show
+    assert fates.count("answered") > 0.5 * len(fates)  # else the faults hide what they should show
     assert fates.count("generation_failed") < 0.03 * len(fates)  # three verifiers may die of the same request
 
 
