@@ -93,12 +93,11 @@ class Claims:
                 await self._room.wait()
                 continue
             try:
-                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    if asyncio.get_running_loop().time() - self._orphan_check >= ORPHAN_CHECK_S:
-                        # No slot was free lately. An orphan has begun before, so it comes before waiting jobs.
-                        await self._claim_orphans()
-                        continue
-                    request_id = await self._store.next_job(self._instance, BLOCK_MS)
+                if asyncio.get_running_loop().time() - self._orphan_check >= ORPHAN_CHECK_S:
+                    # No slot was free lately. An orphan has begun before, so it comes before waiting jobs.
+                    await self._claim_orphans()
+                    continue
+                request_id = await self._store.next_job(self._instance, BLOCK_MS)
                 reconnect.succeeded()
                 if request_id is not None:
                     await self._claim(request_id)
@@ -106,10 +105,12 @@ class Claims:
                 await reconnect.failed(error)
 
     async def run_orphans(self) -> None:
-        """Look for ever for jobs whose verifier is gone, and for jobs whose delivery to this verifier was lost."""
+        """Look for ever for jobs whose verifier is gone, whose delivery to this verifier was lost, or that Redis lost
+        all traces of but their hashes."""
         reconnect = Reconnect("orphans")
         while True:
             await asyncio.sleep(ORPHAN_CHECK_S)
+            await reconnect.insist(self._store.mend)
             if len(self._held) < self._slots:
                 await reconnect.insist(self._claim_orphans)
 

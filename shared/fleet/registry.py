@@ -18,7 +18,7 @@ from redis.exceptions import NoPermissionError
 
 from shared.model.vocabulary import pack, unpack, vocabulary_gguf
 from shared.wire import codec, keys
-from shared.wire.commands import Redis
+from shared.wire.commands import Pipeline, Redis
 from shared.wire.drafts import INBOX_TTL_MS
 from shared.wire.messages import Announced, Arrival, Card, DrafterCard, GatewayCard, VerifierCard
 
@@ -42,9 +42,11 @@ class Registry:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._own = ""  # the id of the card that this process renews
 
     async def beat(self, card: Announced) -> None:
         """Publish the card, or the arrival before it, and renew the process's inbox."""
+        self._own = card.id
         pipeline = self._redis.pipeline(transaction=True)  # otherwise the set of cards might keep no TTL
         pipeline.set(keys.card(card.id), codec.encode(card), px=CARD_TTL_MS)
         pipeline.sadd(keys.cards(), card.id)
@@ -54,23 +56,29 @@ class Registry:
 
     async def leave(self, instance: str) -> None:
         """Withdraw a card at once instead of letting it expire."""
+        self._own = ""
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.delete(keys.card(instance), keys.inbox(instance))
         pipeline.srem(keys.cards(), instance)
         await pipeline.execute()
 
     async def ages_ms(self, instances: Sequence[str]) -> dict[str, int]:
-        """How long ago each of these processes last renewed its card; without those whose card has expired."""
-        pipeline = self._redis.pipeline(transaction=False)
+        """How long ago each of these processes last renewed its card; without those whose card has expired.
+
+        Raises `RefusedError` while Redis takes no writes: then nobody can renew a card, and ages say nothing.
+        """
+        pipeline = self._redis.pipeline(transaction=True)  # for the write, as in `beat`
         for instance in instances:
             pipeline.pttl(keys.card(instance))
-        left = zip(instances, await pipeline.execute(), strict=True)
+        self._write(pipeline)
+        left = zip(instances, await pipeline.execute(), strict=False)  # without those to the write
         return {instance: CARD_TTL_MS - ttl for instance, ttl in left if ttl >= 0}
 
     async def announced(self) -> list[Announced]:
         """The processes that serve and those about to, ordered by id.
 
-        Skips cards of an unknown version, and cards under another process's id.
+        Skips cards of an unknown version, and cards under another process's id. Raises `RefusedError` if a card has
+        expired while Redis takes no writes: its process may live and be unable to renew it.
         """
         members = sorted(await self._redis.smembers(keys.cards()))
         ids = [member.decode(errors="replace") for member in members]
@@ -90,9 +98,18 @@ class Registry:
             if card.id == instance and _is_its_kind(card):
                 cards.append(card)
         if dead:
+            pipeline = self._redis.pipeline(transaction=True)
+            self._write(pipeline)
+            pipeline.srem(keys.cards(), *dead)
             with suppress(NoPermissionError):  # a user that may only read need not tidy
-                await self._redis.srem(keys.cards(), *dead)
+                await pipeline.execute()
         return cards
+
+    def _write(self, pipeline: Pipeline) -> None:
+        """Add a part of a heartbeat, which Redis refuses whenever it would refuse the whole."""
+        if self._own:
+            pipeline.sadd(keys.cards(), self._own)
+            pipeline.pexpire(keys.cards(), CARD_TTL_MS * 6)
 
     async def list(self) -> list[Card]:
         """The processes that serve."""

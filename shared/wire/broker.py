@@ -1,8 +1,7 @@
 """The two kinds of Redis client that a process holds, and the embedded server of `draftmesh up`.
 
-Commands time out after two seconds and are retried only because every write is an idempotent script or a hint.
+A command fails after two seconds of silence and is retried only because every write is an idempotent script or a hint.
 Blocking reads are never retried by the client: redis-py would re-send them after a lost reply and skip entries.
-On Python 3.11 a cancelled read with a socket timeout can hang, so blocking clients have none and callers bound them.
 """
 
 import asyncio
@@ -18,15 +17,16 @@ from urllib.parse import parse_qsl, urlsplit
 import structlog
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio import Redis as Client
-from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
+from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.errors import StartError
 from shared.wire.commands import Redis
+from shared.wire.connection import Parser, RefusedError, connection_class
 
 logger = structlog.get_logger()
 
@@ -37,15 +37,9 @@ _FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _CREDENTIALS: Final = re.compile(r"^([\w+.-]*://)?.*@")  # greedy: a password may hold an @ that should be %40
 _PASSWORD: Final = re.compile(r"([?&]password=)[^&#]*", re.IGNORECASE)
 BLOCK_MS = 2000  # how long one blocking read waits, and so how late a stop is noticed
-# A full or demoted server counts as away too: a write that fails now is retried until it succeeds.
-DISCONNECTED = (
-    RedisConnectionError,
-    RedisTimeoutError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    OSError,
-    TimeoutError,
-)
+_SILENCE_S: Final = 2.0  # so long may the server be silent while a reply is due
+# Redis is away: it cannot be reached, or it refuses for now. Whatever fails so is tried again later.
+DISCONNECTED = (RedisConnectionError, RedisTimeoutError, RefusedError, OSError, TimeoutError)
 
 T = TypeVar("T")
 
@@ -65,11 +59,8 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
     Raises `BrokerError` if `url` is not an address, or if the server does not answer now.
     """
     check(url)
-    redis = _client(url, 16, socket_timeout=2, retry=Retry(ExponentialWithJitterBackoff(), 3))
-    pool: Any = redis.connection_pool
-    pool.connection_class = type("CancellableConnection", (_Cancellable, pool.connection_class), {})
-    never = Retry(NoBackoff(), 0)
-    blocking = _client(url, blocking_connections, socket_timeout=None, socket_keepalive=True, retry=never)
+    redis = _client(url, 16, _SILENCE_S, Retry(ExponentialWithJitterBackoff(), 3))
+    blocking = _client(url, blocking_connections, _SILENCE_S + BLOCK_MS / 1000, Retry(NoBackoff(), 0))
     try:
         try:
             await redis.ping()
@@ -85,9 +76,20 @@ async def connect(url: str, blocking_connections: int = 8) -> AsyncIterator[Brok
         await blocking.connection_pool.disconnect()
 
 
-def _client(url: str, connections: int, **options: Any) -> Client:
-    common = {"protocol": 2, "max_connections": connections, "timeout": 2, "socket_connect_timeout": 2}
-    return Client(connection_pool=BlockingConnectionPool.from_url(url, **common, **options))
+def _client(url: str, connections: int, silence_s: float, retry: Retry) -> Client:
+    pool: Any = BlockingConnectionPool.from_url(
+        url,
+        protocol=2,
+        max_connections=connections,
+        timeout=2,
+        socket_connect_timeout=2,
+        socket_timeout=None,
+        socket_keepalive=True,
+        parser_class=Parser,
+        retry=retry,
+    )
+    pool.connection_class = connection_class(issubclass(pool.connection_class, SSLConnection), silence_s)
+    return Client(connection_pool=pool)
 
 
 def check(url: str) -> None:
@@ -120,27 +122,6 @@ def redacted(url: str) -> str:
     return _CREDENTIALS.sub(lambda match: f"{match[1] or ''}***@", _PASSWORD.sub(r"\1***", url))
 
 
-class _Cancellable:
-    """A mix-in for connection classes: a cancelled write ends, on every Python.
-
-    redis-py bounds writes with `asyncio.wait_for`, which on Python 3.11 may swallow a cancellation (cpython#86296): the
-    cancelled task then runs for ever.
-    """
-
-    socket_timeout: float | None
-
-    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        limit, self.socket_timeout = self.socket_timeout, None
-        connection = cast(AbstractConnection, super())
-        try:
-            async with asyncio.timeout(limit):
-                await connection.send_packed_command(command, check_health)
-        except TimeoutError:
-            raise RedisTimeoutError("Timeout writing to socket") from None
-        finally:
-            self.socket_timeout = limit
-
-
 class BrokerError(StartError):
     """Redis cannot be reached; the message names the option and the address, but no password."""
 
@@ -162,7 +143,8 @@ class Reconnect:
 
     async def failed(self, error: BaseException) -> None:
         if not self._failures:
-            logger.warning("redis_disconnected", reader=self._what, error=type(error).__name__)
+            code = error.code if isinstance(error, RefusedError) else type(error).__name__
+            logger.warning("redis_disconnected", reader=self._what, error=code)
         self._failures += 1
         await asyncio.sleep(random.uniform(0.1, min(5.0, 0.1 * 2.0**self._failures)))
 

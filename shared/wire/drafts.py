@@ -4,7 +4,6 @@ A drafter's inbox carries `Open`, `Commit` and `Close`; a verifier's carries `Pr
 length, a TTL that the owner renews. Messages that do not decode are counted and skipped.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
@@ -61,8 +60,7 @@ class Inbox(Generic[M]):
         reconnect = Reconnect("inbox")
         while True:
             try:
-                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    messages = await self.read(BLOCK_MS)
+                messages = await self.read(BLOCK_MS)
                 reconnect.succeeded()
             except DISCONNECTED as error:
                 await reconnect.failed(error)

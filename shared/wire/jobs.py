@@ -5,15 +5,15 @@ idempotent script, so a retry after a lost reply is harmless. Errors are redis-p
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 from redis.exceptions import NoScriptError, ResponseError
 
-from shared.wire import codec, drafts, keys, scripts
+from shared.wire import codec, drafts, keys, mending, scripts
 from shared.wire.commands import Entries, Redis
+from shared.wire.connection import RefusedError
 from shared.wire.messages import MAX_NAME, Chunk, Finish, Hint, Job
 from shared.wire.scripts import ScriptOutcome
 
@@ -29,6 +29,7 @@ _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
 _UNREAD = codec.encode(Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway of this request has stopped."))
 
 _REMEMBERED_ENTRIES = 4096
+_PART: Final = 1000  # entries of a log in one reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,10 @@ class JobStore:
             if "BUSYGROUP" not in str(error):
                 raise
 
+    async def mend(self) -> None:
+        """Find jobs again that only their hashes know, because Redis lost another key of this model."""
+        await mending.mend(self._redis, self._model)
+
     async def orphans(self, owner: str, count: int = 64) -> list[str]:
         """Ids of jobs that a verifier was given and that have not ended; most are still held.
 
@@ -231,8 +236,11 @@ class JobStore:
 
     async def give_up(self, request_id: str, epoch: int, committed: int) -> None:
         """End a claimed job whose payload or log cannot be read, if its keys can still be written."""
-        with suppress(ResponseError, codec.CodecError):
+        try:
             await self.commit([Append(request_id=request_id, epoch=epoch, base=committed, chunk=_UNREADABLE)])
+        except (ResponseError, codec.CodecError) as error:
+            if isinstance(error, RefusedError):
+                raise
 
     async def commit(
         self,
@@ -287,8 +295,18 @@ async def read_job(redis: Redis, request_id: str) -> Job | None:
 
 
 async def read_log(redis: Redis, request_id: str) -> list[tuple[int, Chunk]]:
-    """Every chunk so far with the offset at which it starts."""
-    return [parse_entry(entry_id, fields) for entry_id, fields in await redis.xrange(keys.log(request_id))]
+    """Every chunk so far with the offset at which it starts.
+
+    It reads a long log in parts, because the server answers nobody else while it collects a reply.
+    """
+    log: list[tuple[int, Chunk]] = []
+    start = "-"
+    while True:
+        entries = await redis.xrange(keys.log(request_id), min=start, count=_PART)
+        log += [parse_entry(entry_id, fields) for entry_id, fields in entries]
+        if len(entries) < _PART:
+            return log
+        start = f"({entries[-1][0].decode()}"
 
 
 def _group_is_missing(error: ResponseError) -> bool:
@@ -309,8 +327,8 @@ def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:
 def _is_of_another_shape(error: ResponseError) -> bool:
     """Whether a script failed because a job's keys hold something else, and not because of the server.
 
-    A server's own errors have a code before the text (`MISCONF`, `NOREPLICAS`, `BUSY`), or a class of their own without
-    the code (`OOM`, `READONLY`, `NOPERM`); redis-py drops the code `ERR`.
+    A server's own errors have a class of their own (`RefusedError`, `NoPermissionError`) or a code before the text;
+    redis-py drops the code `ERR`.
     """
     code = str(error).partition(" ")[0]
     return type(error) is ResponseError and (code == "WRONGTYPE" or not code.isupper())

@@ -7,7 +7,7 @@ GROUP: Final = "verifiers"  # the consumer group on every job stream
 
 
 def job(request_id: str) -> str:
-    """Hash: payload, epoch, owner, lease, committed, silent, state, deadline, entry, reader."""
+    """Hash: payload, epoch, owner, lease, committed, silent, state, deadline, entry, reader, share."""
     return f"{PREFIX}:{{{request_id}}}:job"
 
 

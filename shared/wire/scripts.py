@@ -55,9 +55,16 @@ _NOW = "local time = redis.call('TIME'); local now = time[1] * 1000 + math.floor
 
 # KEYS of these: job, log, admitted, jobs, lanes, shares. A share is "<tokens> <caller> <microseconds>"; its place in
 # the lanes has the id instead of the tokens, and last, so that a caller's places lie side by side in order of age.
-_LANES = f"""
+LANES: Final = f"""
 local function enter(job, id)
   redis.call('HSET', job, 'entry', redis.call('XADD', KEYS[4], '*', 'r', id))
+end
+local function queued(entry)
+  return entry ~= '' and #redis.call('XRANGE', KEYS[4], entry, entry) > 0
+end
+local function place(id, share)
+  local caller, moment = string.match(share, '^%d+ (%w*) (%d+)$')
+  return caller .. ' ' .. moment .. ' ' .. id, caller
 end
 local function advance(caller)
   while true do
@@ -65,17 +72,19 @@ local function advance(caller)
     if not first then return end
     local id = string.match(first, '^%w* %d+ (.*)$')
     local job = string.format('{keys.job("%s")}', id)  -- of another request, so it cannot be declared
-    local entry = redis.call('HGET', job, 'entry')
-    if entry == '' then enter(job, id) end
-    if entry then return end
+    local found = redis.call('HMGET', job, 'state', 'entry')
+    if found[1] == 'running' then
+      if not queued(found[2]) then enter(job, id) end
+      return
+    end
     redis.call('ZREM', KEYS[5], first)  -- the job has expired
   end
 end
 local function depart(id)
   local share = redis.call('HGET', KEYS[6], id)
   if not share then return end
-  local caller, moment = string.match(share, '^%d+ (%w*) (%d+)$')
-  if redis.call('ZREM', KEYS[5], caller .. ' ' .. moment .. ' ' .. id) == 1 then advance(caller) end
+  local first, caller = place(id, share)
+  if redis.call('ZREM', KEYS[5], first) == 1 then advance(caller) end
 end
 local function leave(id)
   redis.call('ZREM', KEYS[3], id)
@@ -87,7 +96,7 @@ end
 # Ends a job once, in whatever script decides that it ends. Nothing reads the job itself any more, and its prompt may be
 # large, so it goes now; the state and the log stay for late readers.
 _FINISH = (
-    _LANES
+    LANES
     + f"""
 local function conclude(job, log, id, state, entry_id, payload)
   redis.call('XADD', log, entry_id, 'c', payload)
@@ -175,11 +184,11 @@ if token_limit > 0 and live_tokens > 0 then
 end
 local deadline = now + ARGV[5]
 redis.call('ZADD', KEYS[3], deadline, ARGV[1])
+local share = tokens .. ' ' .. caller .. ' ' .. time[1] .. string.format('%06d', tonumber(time[2]))
 redis.call('HSET', KEYS[1], 'payload', ARGV[3], 'epoch', 0, 'committed', 0, 'lease', 0, 'silent', '',
-  'state', 'running', 'deadline', deadline, 'entry', '', 'reader', ARGV[6])
-local place = caller .. ' ' .. time[1] .. string.format('%06d', tonumber(time[2]))
-redis.call('HSET', KEYS[6], ARGV[1], tokens .. ' ' .. place)
-redis.call('ZADD', KEYS[5], 0, place .. ' ' .. ARGV[1])
+  'state', 'running', 'deadline', deadline, 'entry', '', 'reader', ARGV[6], 'share', share)
+redis.call('HSET', KEYS[6], ARGV[1], share)
+redis.call('ZADD', KEYS[5], 0, (place(ARGV[1], share)))
 advance(caller)
 redis.call('PEXPIRE', KEYS[1], ARGV[5] + {ENDED_TTL_MS})
 for index = 3, 6 do redis.call('PEXPIRE', KEYS[index], {STREAM_TTL_MS}) end
@@ -221,7 +230,7 @@ end
 local epoch = redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 silent = silent .. '<' .. epoch .. '>'
 redis.call('HSET', KEYS[1], 'owner', ARGV[3], 'lease', now + ARGV[4], 'silent', silent)
-if job[9] == '' then enter(KEYS[1], ARGV[1]) end
+if not queued(job[9]) then enter(KEYS[1], ARGV[1]) end
 depart(ARGV[1])
 return {{'ok', epoch, tonumber(job[3]), job[7], tonumber(job[5]) - now}}
 """

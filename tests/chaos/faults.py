@@ -6,10 +6,12 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
+from shared.wire import keys
 from shared.wire.jobs import read_log
 from shared.wire.messages import Finish
 from tests.chaos.fleet import LEASE_S, START_S, Fleet, Service
 from tests.chaos.records import Fault, Kind
+from tests.refusals import refusing
 
 FREED_S: Final = 10.0  # a dead gateway's requests are free by then
 _ORPHANS_S: Final = 2.0  # how often verifiers look for jobs whose lease has ended
@@ -125,6 +127,19 @@ async def _lose_replies(fleet: Fleet, source: random.Random) -> tuple[str, str]:
     return service.name, f"{service.proxy.lost - before} lost"
 
 
+async def _refuse(fleet: Fleet, source: random.Random) -> tuple[str, str]:
+    """For a while Redis answers, but does not what it is asked for."""
+    code = source.choice(["NOREPLICAS", "OOM", "BUSY", "MASTERDOWN", "READONLY"])
+    async with refusing(code, fleet.server.url):
+        await asyncio.sleep(source.uniform(2.0, 4.0))
+    return "valkey", code
+
+
+async def _lose_queue(fleet: Fleet, source: random.Random) -> tuple[str, str]:
+    lost = await fleet.broker.redis.delete(keys.jobs(fleet.model))
+    return "valkey", "" if lost else "there was none"
+
+
 _STRIKES: Final[dict[Kind, Strike]] = {
     Kind.KILL_VERIFIER: _kill_verifier,
     Kind.FREEZE_VERIFIER: _freeze_verifier,
@@ -134,4 +149,6 @@ _STRIKES: Final[dict[Kind, Strike]] = {
     Kind.RESTART_REDIS: _restart_redis,
     Kind.EMPTY_REDIS: _empty_redis,
     Kind.LOSE_REPLIES: _lose_replies,
+    Kind.REFUSE: _refuse,
+    Kind.LOSE_QUEUE: _lose_queue,
 }

@@ -142,7 +142,7 @@ class Fleet:
         self.server = Server(folder)
         self.services: dict[str, Service] = {}
         self.gateways: dict[str, str] = {}  # addresses by name
-        self._model = model_name(target)
+        self.model = model_name(target)
         self._folder = folder
         self._target = target
         self._draft = draft
@@ -165,7 +165,7 @@ class Fleet:
         await self.server.start()
         self.broker: Broker = await self._exits.enter_async_context(connect(self.server.url))
         self.registry = Registry(self.broker.redis)
-        self.store = JobStore(self.broker.redis, self.broker.blocking, self._model)
+        self.store = JobStore(self.broker.redis, self.broker.blocking, self.model)
         self._exits.push_async_callback(self._kill_all)
         for name in ("gateway-1", "gateway-2"):
             port = free_port()

@@ -35,6 +35,10 @@ class Proxy:
         """Swallow every so many-th piece of a reply and reset its connection; 0: none."""
         self._lose_every = every
 
+    def forward(self, host: str, port: int) -> None:
+        """Forward new connections to another server."""
+        self._upstream = (host, port)
+
     def part(self) -> None:
         """Hold all bytes back, in both directions, until `heal`."""
         self._flowing.clear()

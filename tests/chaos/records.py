@@ -46,6 +46,8 @@ class Kind(StrEnum):
     RESTART_REDIS = "restart Redis"
     EMPTY_REDIS = "restart Redis empty"
     LOSE_REPLIES = "lose replies of Redis"
+    REFUSE = "let Redis refuse"
+    LOSE_QUEUE = "lose the job stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from tests.chaos.records import End, Ending, Fault, Kind, Request
 
 # How long after the repair a fault may still be felt: services look for Redis again after 5 s at the latest.
 AFTER_S: Final = 6.0
-_REDIS: Final = frozenset({Kind.RESTART_REDIS, Kind.EMPTY_REDIS, Kind.LOSE_REPLIES})
+_REDIS: Final = frozenset({Kind.RESTART_REDIS, Kind.EMPTY_REDIS, Kind.LOSE_REPLIES, Kind.REFUSE})
 # Which faults may end a request so. Others have to be survived without a word.
 _EXCUSES: Final[Mapping[Ending, frozenset[Kind]]] = {
     Ending.FAILED: frozenset({Kind.EMPTY_REDIS}),

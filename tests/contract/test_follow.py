@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from redis.exceptions import ResponseError
 
-from services.gateway.storage.follow import BACKLOG, LogFollower, LogLost
+from services.gateway.storage.follow import BACKLOG, Feed, LogFollower, LogLost
 from shared.wire import codec, keys
 from shared.wire.broker import Broker
 from shared.wire.jobs import Append, JobStore
@@ -123,6 +124,39 @@ async def test_a_lost_log_is_noticed_while_others_go_on(
         await reader
     await commit(busy, "busy", offset, (), Finish.STOP)
     assert await other == list(range(offset))
+
+
+async def test_an_answer_that_ended_in_a_log_which_is_lost_is_not_waited_for(
+    broker: Broker, follower: LogFollower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gateway.storage.follow.BLOCK_MS", 50)
+    store = await start(broker, "r1")
+    await commit(store, "r1", 0, (4,))
+    await commit(store, "r1", 1, (5,), Finish.STOP)
+    await broker.redis.delete(keys.log("r1"))
+    with pytest.raises(LogLost, match="ended"):
+        await asyncio.wait_for(tokens_of(follower, "r1"), HANG_S)
+
+
+async def test_a_log_is_not_lost_because_nothing_could_be_read() -> None:
+    feed = Feed("r1", 0, lambda: None, lambda feed: None)
+    for read in (True, False, False):
+        feed.hear(b"finished", read)
+    assert feed.take() == []
+    feed.deliver([(b"1-1", {b"c": codec.encode(Chunk(tokens=(4,)))})])
+    feed.hear(b"finished", True)  # more may follow
+    assert [chunk.tokens for chunk in feed.take()] == [(4,)]
+    feed.hear(b"finished", True)
+    with pytest.raises(LogLost, match="ended"):
+        feed.take()
+
+
+@pytest.mark.parametrize("reply", [None, ResponseError("WRONGTYPE")])
+async def test_a_log_whose_job_is_gone_or_is_no_job_is_lost(reply: object) -> None:
+    feed = Feed("r1", 0, lambda: None, lambda feed: None)
+    feed.hear(reply, False)
+    with pytest.raises(LogLost, match="gone"):
+        feed.take()
 
 
 async def test_a_log_is_read_no_further_than_a_slow_reader_can_take_and_then_to_its_end(

@@ -437,3 +437,21 @@ async def test_a_connection_that_breaks_anywhere_leaves_no_key_without_its_ttl(b
     await drafts.send(watched, [("d", Close(request_id="r1"))])
     await Registry(watched).beat(drafter_card("d"))
     assert pipelines == [True] * 4
+
+
+async def test_a_long_log_is_read_in_parts_and_whole(broker: Broker) -> None:
+    store, count = store_of(broker), 2500
+    await store.submit(job(), 10)
+    await claimed(store)
+    await commit(store, *(append(1, base, [base % 50 + 2]) for base in range(count)))
+    sizes: list[int] = []
+
+    class Counted(Forgetful):
+        async def xrange(self, *arguments: Any, **options: Any) -> Any:
+            entries = await self._redis.xrange(*arguments, **options)
+            sizes.append(len(entries))
+            return entries
+
+    log = await read_log(cast(Any, Counted(broker.redis)), "r1")
+    assert [(base, chunk.tokens) for base, chunk in log] == [(base, (base % 50 + 2,)) for base in range(count)]
+    assert sizes == [1000, 1000, 500]

@@ -303,6 +303,31 @@ class Machine(RuleBasedStateMachine):
         self.world.do(self.raw.delete(keys.job(request_id), keys.log(request_id)))
         self.requests[request_id].exists = False
 
+    @rule(lost=st.sampled_from(["nothing", "admitted", "jobs", "entries", "lanes", "shares"]))
+    def a_key_is_forgotten_and_all_is_mended(self, lost: str) -> None:
+        if lost == "entries":
+            self.world.do(self.raw.xtrim(keys.jobs(MODEL), maxlen=0, approximate=False))
+        elif lost != "nothing":
+            self.world.do(self.raw.delete(getattr(keys, lost)(MODEL)))
+        self.world.do(self.gateway.mend())
+        self.world.do(self.gateway.ensure_group())
+        for request_id in [name for name in self.admitted if not self.requests[name].exists]:
+            self.leave(request_id)
+        if lost in ("jobs", "entries"):
+            self.queue_again()
+
+    def queue_again(self) -> None:
+        """Everything that is claimed or first in its lane is queued, in any order, and nothing else."""
+        claimed = {name for name in self.admitted if self.requests[name].epoch}
+        first = {lane[0] for lane in self.lanes.values() if lane}
+        entries = self.world.do(self.raw.xrange(keys.jobs(MODEL)))
+        queued = [fields[b"r"].decode() for _, fields in entries]
+        assert sorted(queued) == sorted(claimed | first)
+        self.waiting.clear()
+        self.delivered.clear()
+        for request_id in queued:
+            self.queue(request_id)
+
     @rule()
     def scripts_are_forgotten(self) -> None:
         self.world.do(self.raw.script_flush())

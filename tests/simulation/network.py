@@ -21,13 +21,17 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.wire.broker import Broker
 from shared.wire.commands import Redis
+from shared.wire.connection import RefusedError
 from tests.simulation.direct import direct, encode
 from tests.simulation.virtual import Process, VirtualLoop
 
-SOCKET_TIMEOUT_S: Final = 2.0
+SILENCE_S: Final = 2.0
 RETRIES: Final = 3
 _BLOCKING: Final = frozenset({"xread", "xreadgroup"})
 _SCRIPTS: Final = frozenset({"eval", "evalsha"})
+_READS: Final = frozenset(
+    {"exists", "get", "hget", "hgetall", "mget", "ping", "pttl", "smembers", "xrange", "xread", "xrevrange", "zrange"}
+)
 
 Arguments = tuple[Any, ...]
 Options = dict[str, Any]
@@ -86,6 +90,7 @@ class Server:
     redis: Any
     reads: list[_Read] = field(default_factory=list)
     commands: int = 0
+    refuses: bool = False  # to write, as with too few replicas
     tell: Callable[[str], object] | None = None  # hears of everything that is executed
     trace: int = 0  # of everything that was executed, and when
     _nobody: Context = field(default_factory=Context)
@@ -103,6 +108,8 @@ class Server:
         said = f"{self.loop.time()} {command.name} {command.arguments} {command.options}"
         self.trace = zlib.crc32(said.encode(), self.trace)
         try:
+            if self.refuses and command.name not in _READS:
+                raise RefusedError("NOREPLICAS Not enough good replicas to write.")
             reply = getattr(self.redis, command.name)(*command.arguments, **command.options)
         except RedisError as error:
             reply = error
@@ -141,6 +148,18 @@ class Server:
             self.close(read)
             read.reply(RedisConnectionError("the server went away"))
 
+    def forget(self) -> str:
+        """Lose one of its keys; returns its name, "" if there is none. Each kind of key is as likely as any other."""
+        kinds: dict[str, list[str]] = {}
+        for name in sorted(key.decode() for key in self.redis.keys("*")):
+            _, kind, *rest = name.split(":")
+            kinds.setdefault(rest[-1] if kind.startswith("{") else kind, []).append(name)
+        if not kinds:
+            return ""
+        lost = self.random.choice(self.random.choice(list(kinds.values())))
+        self.execute(Command("delete", (lost,), {}))
+        return lost
+
     def close(self, read: _Read) -> None:
         if read.open:
             read.open = False
@@ -177,8 +196,8 @@ class Link:
             await asyncio.sleep(server.hop_s())
             raise RedisConnectionError("no route")
         block_ms = commands[0].options.get("block") if commands[0].name in _BLOCKING else None
-        if block_ms is None:
-            server.later(SOCKET_TIMEOUT_S, _fail, answer, RedisTimeoutError("Timeout reading from socket"))
+        silence_s = SILENCE_S + (block_ms or 0) / 1000
+        server.later(silence_s, _fail, answer, RedisTimeoutError("Timeout reading from socket"))
         fate = server.random.random()
         if fate < weather.lost:
             server.later(server.hop_s(), _fail, answer, RedisConnectionError("connection lost"))
@@ -261,10 +280,10 @@ class Pipeline:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *arguments, **options: self._commands.append(Command(name, arguments, options))
 
-    async def execute(self) -> list[object]:
+    async def execute(self, raise_on_error: bool = True) -> list[object]:
         replies = await self._link.call(self._commands, self._retries, self._atomic) if self._commands else []
         for reply in replies:
-            if isinstance(reply, RedisError):
+            if raise_on_error and isinstance(reply, RedisError):
                 raise reply
         return replies
 

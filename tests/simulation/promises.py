@@ -20,8 +20,11 @@ def _must(holds: object, otherwise: str) -> None:
         raise Broken(otherwise)
 
 
-def check_ask(ask: Ask) -> None:
-    """A client got what the target says, all of it if it was told so, and a reason if not."""
+def check_ask(ask: Ask, lost: bool) -> None:
+    """A client got what the target says, all of it if it was told so, and a reason if not.
+
+    `lost`: Redis lost the hash or the log of one of its jobs.
+    """
     for job, tokens, end in zip(ask.jobs, ask.tokens, ask.ends, strict=True):
         whole = reference(job.prompt, job.sampling, job.max_tokens)
         stopped = next((index for index, token in enumerate(whole) if token in ask.stop), None)
@@ -34,6 +37,8 @@ def check_ask(ask: Ask) -> None:
     allowed = ["answered", "cut", "left", "service_unavailable", "generation_failed"]
     if ask.jobs[0].timeout_ms < TIMEOUT_MS:
         allowed.append("deadline_exceeded")
+    if lost:
+        allowed.append("request_lost")
     _must(ask.fate in allowed, f"{ask.jobs[0].request_id}: {ask.fate}")
 
 

@@ -2,7 +2,8 @@
 
 A gateway, two verifiers and three drafters, as in production but for the toy model, HTTP and the wire. For the first
 seconds processes are killed between any two steps, stopped, cut off or asked to drain, and the network loses, delays
-and repeats; meanwhile clients come, and some leave. Then the faults end, and all that began must end, too.
+and repeats; Redis restarts, refuses writes for a while or loses one of its keys; meanwhile clients come, and some
+leave. Then the faults end, and all that began must end, too.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from services.verifier.worker import VerifierWorker as Verifier
 from shared.fleet.registry import Registry
 from shared.process import lifecycle
 from shared.wire import keys
-from shared.wire.messages import GatewayCard, Speculation
+from shared.wire.messages import GatewayCard, Job, Speculation
 from tests.simulation import network, partners, promises
 from tests.simulation.asks import MODEL, Ask, draw_ask, draw_weather
 from tests.simulation.network import CALM, Link, Weather
@@ -75,6 +76,7 @@ class System:
         self._verifiers: dict[Process, Verifier] = {}
         self._drafters: dict[Process, Proposer] = {}
         self._over = asyncio.Event()
+        self._forgotten = ""  # the key that Redis lost
         self.asks = [draw_ask(self.random, number) for number in range(self.random.randint(1, 3))]
 
     def wall_clock(self) -> float:
@@ -210,12 +212,32 @@ class System:
         clients = [self.loop.create_task(self._client(ask)) for ask in self.asks]
         if self.random.random() < 0.3:
             self._server.later(self.random.uniform(0, self._storm_s), self._server.restart)
+        if self.random.random() < 0.5:
+            self._server.later(self.random.uniform(0, self._storm_s), self._forget)
+        if self.random.random() < 0.1:
+            self._server.later(self.random.uniform(0, self._storm_s), self._refuse)
         while not all(client.done() for client in clients) or self.loop.time() < self._storm_s or not self._settled():
             await asyncio.sleep(0.1)
             for task in (*keepers, *clients):
                 if task.done():
                     task.result()
         self._check()
+
+    def _forget(self) -> None:
+        self._forgotten = self._server.forget()
+        self._tell(f"Redis loses {self._forgotten}")
+
+    def _refuse(self) -> None:
+        """For a moment, or for longer than cards live."""
+        self._server.refuses = True
+        self._server.later(self.random.choice([0.3, 1.0, 12.0]), self._accept)
+
+    def _accept(self) -> None:
+        self._server.refuses = False
+
+    def _lost(self, job: Job) -> bool:
+        """Whether its hash or its log was lost, which nothing can bring back."""
+        return self._forgotten in (keys.job(job.request_id), keys.log(job.request_id))
 
     def _settled(self) -> bool:
         """Nobody works on anything any more."""
@@ -231,8 +253,9 @@ class System:
     def _check(self) -> None:
         report, redis = self.report, self._server.redis
         for ask in self.asks:
-            promises.check_ask(ask)
-            report.finishes += filter(None, (promises.check_log(redis, job) for job in ask.jobs))
+            whole = [job for job in ask.jobs if not self._lost(job)]
+            promises.check_ask(ask, lost=len(whole) < len(ask.jobs))
+            report.finishes += filter(None, (promises.check_log(redis, job) for job in whole))
         promises.check_server(redis)
         promises.check_loop(self.loop.failures)
         report.virtual_s, report.commands, report.trace = self.loop.time(), self._server.commands, self._server.trace

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 from shared.process.lifecycle import Loops
 from shared.wire import codec, keys
 from shared.wire.broker import BLOCK_MS, DISCONNECTED, Reconnect
-from shared.wire.commands import Entries, Fields, Redis
+from shared.wire.commands import Entries, Fields, Pipeline, Redis
 from shared.wire.jobs import parse_entry
 from shared.wire.messages import Chunk
 
@@ -30,7 +30,6 @@ class Followed(Protocol):
 
     key: bytes
     cursor: bytes  # the id of the last entry that was delivered
-    life: str  # a key that expires together with the stream
 
     @property
     def full(self) -> bool:
@@ -42,6 +41,12 @@ class Followed(Protocol):
     def lose(self, why: str) -> None:
         """Note that the stream is lost."""
 
+    def inquire(self, pipeline: Pipeline) -> None:
+        """Add one command whose reply says whether the stream may still grow."""
+
+    def hear(self, reply: object, read: bool) -> None:
+        """Take the reply to `inquire`; `read`: since the reply before, the stream was read to its end."""
+
 
 class Feed:
     """One request's log as it comes; the follower's task calls `wake` whenever there is more to take."""
@@ -50,7 +55,7 @@ class Feed:
         self, request_id: str, offset: int, wake: Callable[[], None], resume: Callable[["Feed"], None]
     ) -> None:
         self.key = keys.log(request_id).encode()
-        self.life = keys.job(request_id)
+        self._job = keys.job(request_id)
         # Entries end at offset+1 or later, or are the terminal chunk at `<offset>-2`.
         self.cursor = f"{offset}-1".encode()
         self._offset = offset
@@ -58,6 +63,7 @@ class Feed:
         self._resume = resume
         self._chunks: list[Chunk] = []
         self._lost: LogLost | None = None
+        self._ended_at: bytes | None = None  # the cursor when the job was first seen to have ended
 
     @property
     def full(self) -> bool:
@@ -95,6 +101,21 @@ class Feed:
         """Note that the stream is lost."""
         self._lost = self._lost or LogLost(why)
         self._wake()
+
+    def inquire(self, pipeline: Pipeline) -> None:
+        """Add one command whose reply says whether the log may still grow."""
+        pipeline.hget(self._job, "state")
+
+    def hear(self, reply: object, read: bool) -> None:
+        """Lose a log whose job is gone, or has ended without a last chunk to be read."""
+        if reply is None or isinstance(reply, RedisError):
+            self.lose("the request is gone from Redis")
+        elif reply == b"running" or self.full:
+            self._ended_at = None
+        elif self._ended_at != self.cursor:
+            self._ended_at = self.cursor
+        elif read:
+            self.lose("the request has ended, and its last chunk is gone from Redis")
 
 
 class LogFollower:
@@ -156,9 +177,12 @@ class LogFollower:
                 self._joined.clear()
                 await self._joined.wait()
             try:
-                async with asyncio.timeout(BLOCK_MS / 1000 * 2):
-                    reply = await self._blocking.xread(self._cursors | self._woken, count=BACKLOG, block=BLOCK_MS)
+                reply = await self._blocking.xread(self._cursors | self._woken, count=BACKLOG, block=BLOCK_MS)
                 reconnect.succeeded()
+            except DISCONNECTED as error:
+                await reconnect.failed(error)
+                await self._check_all()
+                continue
             except ResponseError as error:
                 if str(error).startswith("WRONGTYPE"):
                     await self._lose_what_is_no_log()
@@ -166,14 +190,10 @@ class LogFollower:
                     raise
                 await self._check_all()
                 continue
-            except DISCONNECTED as error:
-                await reconnect.failed(error)
-                await self._check_all()
-                continue
             for key, entries in reply or []:
                 self._deliver(key, entries)
             if clock() - checked >= BLOCK_MS / 1000:
-                await self._check_all()
+                await self._check_all(read=True)
                 checked = clock()
 
     def _deliver(self, key: bytes, entries: Entries) -> None:
@@ -190,32 +210,32 @@ class LogFollower:
         else:
             self._cursors[key] = feed.cursor
 
-    async def _check_all(self) -> None:
-        """Find requests whose job is gone, now and then and after an outage: their logs never grow again."""
+    async def _check_all(self, read: bool = False) -> None:
+        """Find streams that never grow again, now and then and after an outage. `read`: see `Followed.hear`."""
         watched = list(self._feeds.values())
         if not watched:
             return
         try:
             pipeline = self._redis.pipeline(transaction=False)
             for feed in watched:
-                pipeline.exists(feed.life)
-            present = await pipeline.execute()
+                feed.inquire(pipeline)
+            replies = await pipeline.execute(raise_on_error=False)
         except (RedisError, OSError):
             return
-        for feed, exists in zip(watched, present, strict=True):
-            if not exists:
-                feed.lose("the request is gone from Redis")
+        for feed, reply in zip(watched, replies, strict=True):
+            if not isinstance(reply, DISCONNECTED):
+                feed.hear(reply, read)
 
     async def _lose_what_is_no_log(self) -> None:
         """Lose a key that is not a stream, because it would block the reading of all others."""
         for feed in list(self._feeds.values()):
             try:
                 await self._redis.xread({feed.key: feed.cursor}, count=1)
+            except DISCONNECTED:
+                return
             except ResponseError:
                 self._cursors.pop(feed.key, None)
                 feed.lose("the log key is not a stream")
-            except DISCONNECTED:
-                return
 
     async def _interrupt(self) -> None:
         """End the read under way if it lacks a stream that it should read."""

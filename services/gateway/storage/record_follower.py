@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 from services.gateway.storage.follow import LogFollower
 from services.gateway.storage.records import cursor
-from shared.wire.commands import Entries
+from shared.wire.commands import Entries, Pipeline
 
 
 class _Feed:
@@ -16,7 +16,7 @@ class _Feed:
 
     def __init__(self, key: str, after: int) -> None:
         self.key = key.encode()
-        self.life = key
+        self._record = key
         self.cursor = cursor(after)
         self.readers: set[RecordWatch] = set()
         self.lost = False
@@ -28,6 +28,13 @@ class _Feed:
     def lose(self, why: str) -> None:
         self.lost = True
         self._wake()
+
+    def inquire(self, pipeline: Pipeline) -> None:
+        pipeline.exists(self._record)
+
+    def hear(self, reply: object, read: bool) -> None:
+        if not reply:
+            self.lose("the record is gone from Redis")
 
     def _wake(self) -> None:
         for reader in self.readers:

@@ -37,7 +37,8 @@ class Selector:
 _QUEUES: Final = (keys.admitted(_ANY), keys.jobs(_ANY), keys.lanes(_ANY), keys.shares(_ANY))
 _REQUEST: Final = (keys.job(_ANY), keys.log(_ANY), *_QUEUES)
 _SCRIPT: Final = (
-    "evalsha eval script|load time exists hmget hget hset hdel hincrby xadd xack xdel zrem zrangebylex pexpire pttl"
+    "evalsha eval script|load time exists hmget hget hset hdel hincrby xadd xrange xack xdel zadd zrem zrangebylex"
+    " pexpire pttl"
 )
 _SESSION: Final = "ping select client|setinfo client|setname multi exec discard"
 
@@ -56,7 +57,7 @@ _LOOKING: Final = (Selector("smembers", read=(keys.cards(),)), Selector("mget", 
 
 RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
     "gateway": (
-        Selector(f"{_SESSION} {_SCRIPT} hvals zadd zcard zrange zrangebyscore info", both=_REQUEST),
+        Selector(f"{_SESSION} {_SCRIPT} hvals zcard zrange zrangebyscore info", both=_REQUEST),
         Selector("xread", read=(keys.log(_ANY), keys.wake("gateway-*"), keys.record(_ANY, _ANY))),
         Selector("xadd pexpire", write=(keys.wake("gateway-*"),)),
         Selector("get", read=(keys.vocabulary(_ANY),)),
@@ -81,7 +82,7 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
     ),
     "verifier": (
         Selector(
-            f"{_SESSION} {_SCRIPT} xrange xreadgroup xautoclaim xgroup|create zrange", both=(*_REQUEST, keys.dead(_ANY))
+            f"{_SESSION} {_SCRIPT} hkeys xreadgroup xautoclaim xgroup|create zrange", both=(*_REQUEST, keys.dead(_ANY))
         ),
         Selector("pttl", read=(keys.card("gateway-*"),)),
         Selector("xread xrevrange", read=(keys.inbox("verifier-*"),)),

@@ -109,7 +109,7 @@ IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("ZRANGE", keys.responses(), "0", "-1"),
         ("SET", keys.draft_vocabulary("d"), "x"),
         ("SET", keys.card("gateway-1"), "x"),
-        ("ZADD", keys.admitted("m"), "1", "x"),
+        ("DEL", keys.admitted("m")),
     ),
     "drafter": (
         *TAKEOVER,

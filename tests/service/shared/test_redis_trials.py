@@ -3,6 +3,7 @@ are carried out twice, connections that are dead in silence. Against a real serv
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -131,6 +132,27 @@ async def test_a_connection_that_died_in_silence_is_given_up_and_nothing_is_lost
         async with asyncio.timeout(HANG_S):
             assert await insist(partial(store.submit, job(), 10)) in (ScriptOutcome.OK, ScriptOutcome.DUPLICATE)
     assert await JobStore(valkey.redis, valkey.blocking, "toy").live() == ["r1"]
+
+
+async def test_a_busy_loop_gets_a_large_reply_with_one_command(
+    valkey: Broker, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a vocabulary of 262,144 tokens while a crowd is served. The whole takes far longer than 0.3 s."""
+    monkeypatch.setattr("shared.wire.broker._SILENCE_S", 0.3)
+    large = random.Random(1).randbytes(5 << 20)
+    await valkey.redis.set("large", large, px=60_000)
+    before = (await valkey.redis.info("commandstats")).get("cmdstat_get", {}).get("calls", 0)
+
+    async def hold() -> None:
+        while True:
+            time.sleep(0.02)  # noqa: ASYNC251 - each turn of the loop takes its time
+            await asyncio.sleep(0)
+
+    async with connect(valkey_url) as broker:
+        busy = asyncio.create_task(hold())
+        assert await broker.redis.get("large") == large
+        busy.cancel()
+    assert (await valkey.redis.info("commandstats"))["cmdstat_get"]["calls"] == before + 1
 
 
 async def test_a_stream_that_somebody_trimmed_loses_entries_and_breaks_nothing(valkey: Broker) -> None:

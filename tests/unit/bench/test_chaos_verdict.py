@@ -80,7 +80,7 @@ def test_what_no_fault_excuses(one: Request) -> None:
         (Ending.FAILED, {Kind.EMPTY_REDIS}),
         (Ending.CUT, {Kind.KILL_GATEWAY}),
         (Ending.UNREACHABLE, {Kind.KILL_GATEWAY}),
-        (Ending.REFUSED, {Kind.RESTART_REDIS, Kind.EMPTY_REDIS, Kind.LOSE_REPLIES}),
+        (Ending.REFUSED, {Kind.RESTART_REDIS, Kind.EMPTY_REDIS, Kind.LOSE_REPLIES, Kind.REFUSE}),
     ],
 )
 def test_a_request_fails_only_where_a_fault_of_the_right_kind_was_felt(ending: Ending, excuse: set[Kind]) -> None:

@@ -17,6 +17,7 @@ from services.gateway.http.background_work import Background
 from services.gateway.storage.records import RecordStore
 from shared.fleet.liveness import AWAY_S, SILENT_S, Liveness, watch
 from shared.fleet.registry import Registry
+from shared.wire.connection import RefusedError
 
 logger = structlog.get_logger()
 
@@ -61,7 +62,9 @@ class Recorders:
                 return
             number = entries[-1].number + 1
             await self._records.finish(key, number, _farewell([unframed(entry.frame) for entry in entries], number))
-        except (ResponseError, msgspec.MsgspecError, KeyError):
+        except (ResponseError, msgspec.MsgspecError, KeyError) as error:
+            if isinstance(error, RefusedError):
+                raise
             logger.warning("record_damaged")
             await self._records.drop(key)
 
