@@ -178,12 +178,6 @@ class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal
     copied: Count = 0
 
 
-class Hello(Struct, frozen=True, array_like=True, kw_only=True, tag="hello"):
-    """A drafter joined or left: look at the registry now instead of at the next heartbeat."""
-
-    drafter: Name
-
-
 # ---------------------------------------------------------------- cards: who is there
 
 
@@ -329,4 +323,3 @@ class Arrival(Struct, frozen=True, array_like=True, kw_only=True, tag="arrival")
 Card = VerifierCard | DrafterCard | GatewayCard
 Announced = Card | Arrival
 Hint = Open | Commit | Close
-Reply = Proposal | Hello

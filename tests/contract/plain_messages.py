@@ -17,7 +17,6 @@ from shared.wire.messages import (
     DrafterCounts,
     Finish,
     GatewayCard,
-    Hello,
     Job,
     Open,
     Proposal,
@@ -170,9 +169,8 @@ EXAMPLES: Final = (
             copied=1,
         ),
         ["proposal", "r1", 2, 7, 2**64 - 2, [1, 2, 3], [1.0, 0.5, 0.25], "drafter-1", 1500, [-1, 0, 0], 2, 1],
-        codec.decode_reply,
+        codec.decode_proposal,
     ),
-    Example(Hello(drafter="drafter-1"), ["hello", "drafter-1"], codec.decode_reply),
     Example(
         VerifierCard(
             id="verifier-1",

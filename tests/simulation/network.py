@@ -261,10 +261,10 @@ class Pipeline:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *arguments, **options: self._commands.append(Command(name, arguments, options))
 
-    async def execute(self) -> list[object]:
+    async def execute(self, raise_on_error: bool = True) -> list[object]:
         replies = await self._link.call(self._commands, self._retries, self._atomic) if self._commands else []
         for reply in replies:
-            if isinstance(reply, RedisError):
+            if raise_on_error and isinstance(reply, RedisError):
                 raise reply
         return replies
 
