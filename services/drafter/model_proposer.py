@@ -86,7 +86,7 @@ class ModelProposer:
             return
         n_ctx = self._target.n_ctx
         context = [*opening.prompt, *opening.committed]
-        slot = self._sequences.acquire(context if len(context) < n_ctx else context[: n_ctx // 4], reuse=True)
+        slot = self._sequences.acquire(context if len(context) < n_ctx else context[: n_ctx // 4], opening.share)
         self._sessions[opening.request_id] = DraftSession(opening, slot, self._sequences, self._target)
 
     def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:

@@ -220,5 +220,7 @@ class DrafterWorker:
             lead=hint.lead,
             worth=hint.worth,
             model=job.model,
+            caller=job.caller,
+            share=job.cache_prompt,
         )
         await loop.run_in_executor(self._thread, self._proposer.open, opening)

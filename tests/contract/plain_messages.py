@@ -88,6 +88,7 @@ EXAMPLES: Final = (
             grammar="start: 'yes'",
             thinking=ThinkingLimit(budget=9, opened=True, start=(7,), end=(8, 9), close=(10, 8, 9)),
             traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            caller="c0ffee",
         ),
         [
             "job",
@@ -103,6 +104,7 @@ EXAMPLES: Final = (
             "start: 'yes'",
             [9, True, [7], [8, 9], [10, 8, 9]],
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "c0ffee",
         ],
         codec.decode_job,
     ),

@@ -67,7 +67,11 @@ class GenerationFields(BaseModel):
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     repeat_penalty: float | None = Field(None, ge=0.01, le=100)
     logit_bias: dict[int, float] = Field(default_factory=dict)
-    cache_prompt: bool = Field(True, description="Start from prefixes that are still in the KV cache")
+    cache_prompt: bool = Field(
+        True,
+        description="Start from prefixes that are still in the KV cache, copy drafts from the caller's other requests;"
+        " false does neither, and no other request gets anything of this one's text",
+    )
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     speculative: Literal["auto"] | StrictBool = Field(
         "auto",

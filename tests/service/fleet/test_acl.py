@@ -29,15 +29,16 @@ TOOL: Any = {"type": "function", "function": {"name": "look_up", "parameters": {
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The address of a server with all users, by service; the server's owner is `admin`."""
     folder = tmp_path_factory.mktemp("acl")
-    acl.write(folder, "redis://127.0.0.1:0/0")
+    acl.write(folder, "redis://127.0.0.1:0/0", ["laptop"])
     users = folder / acl.USERS
-    users.write_text(f"{users.read_text()}user admin on nopass ~* &* +@all\n")
     with valkey_server("127.0.0.1", "--aclfile", str(users)) as server:
-        found = {"admin": server.url.replace("//", "//admin:x@")}
-        for service in rules.SERVICES:
-            line = (folder / f"{service}.env").read_text().strip()
-            found[service] = line.removeprefix("DRAFTMESH_REDIS=").replace("127.0.0.1:0", server.url[8:-2])
-        yield found
+        place = server.url[8:-2]
+        yield {file.stem: address_in(file).replace("127.0.0.1:0", place) for file in folder.glob("*.env")}
+
+
+def address_in(file: Path) -> str:
+    """The address that a service's file sets."""
+    return file.read_text().strip().removeprefix("DRAFTMESH_REDIS=")
 
 
 def test_files_hold_passwords_where_they_belong(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_files_hold_passwords_where_they_belong(tmp_path: Path) -> None:
         assert name == service
         assert len(password) >= 32
         assert password not in users
-    with pytest.raises(StartError, match=r"FOLDER .* users\.acl already"):
+    with pytest.raises(StartError, match=r"FOLDER .* users\.acl already; --update"):
         acl.write(tmp_path / "new", "redis://h")
     for address in ("redis://user:secret@h", "unix:///x", "h:1"):
         with pytest.raises(StartError) as caught:
@@ -202,7 +203,7 @@ def test_a_script_gives_no_rights_beyond_its_user_s(urls: dict[str, str]) -> Non
 
 
 def test_without_a_password_one_sees_that_the_server_lives_and_no_more(urls: dict[str, str]) -> None:
-    nobody = urls["admin"].replace("admin:x@", "")
+    nobody = "redis://" + urls["admin"].rpartition("@")[2]
     with redis.Redis.from_url(nobody) as client:
         assert client.ping()
         for command in SECRET:
