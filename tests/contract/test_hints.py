@@ -7,11 +7,18 @@ from functools import partial
 import msgspec
 import pytest
 
-from shared.fleet.registry import SERVED_TTL_MS, Registry, VocabularyKeeper, content_digest, draft_keeper
+from shared.fleet.registry import (
+    MAX_DRAFTER_CARD,
+    SERVED_TTL_MS,
+    Registry,
+    VocabularyKeeper,
+    content_digest,
+    draft_keeper,
+)
 from shared.wire import codec, drafts, keys
 from shared.wire.broker import Broker
 from shared.wire.drafts import Inbox, Outboxes, propose, send
-from shared.wire.messages import Close, Commit, GatewayCard, Proposal
+from shared.wire.messages import MAX_NAME, Close, Commit, GatewayCard, Proposal
 from tests.patience import HANG_S
 from tests.service.scripted import card
 from tests.toys import drafter_card
@@ -246,3 +253,39 @@ async def test_nothing_is_missed_between_opening_an_inbox_and_reading_it(broker:
     await inbox.open()
     await send(broker.redis, [("d", commit(1))])
     assert await inbox.read(1) == [commit(1)]
+
+
+async def test_a_list_of_drafters_that_somebody_flooded_is_cleared_and_hides_no_known_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.fleet.registry.MAX_DRAFTERS", 20)
+    registry = Registry(broker.redis)
+    await registry.beat(CARD)
+    assert await registry.list() == [CARD]
+    pipeline = broker.redis.pipeline(transaction=False)
+    pipeline.sadd(keys.drafters(), *(f"drafter-{index}" for index in range(1000)))
+    await pipeline.execute()
+    assert await registry.list() == [CARD]
+    newcomer = drafter_card("newcomer")
+    await registry.beat(newcomer)
+    assert await registry.list() == [CARD, newcomer]
+
+
+@pytest.mark.parametrize("value", [b"x" * (MAX_NAME + 1), b"\xff\xfe", b""])
+async def test_a_name_that_is_none_is_no_drafter(broker: Broker, value: bytes) -> None:
+    pipeline = broker.redis.pipeline(transaction=False)
+    pipeline.sadd(keys.drafters(), value)  # type: ignore[arg-type]
+    await pipeline.execute()
+    registry = Registry(broker.redis)
+    await registry.beat(CARD)
+    await registry.list()
+    await registry.beat(CARD)
+    assert await registry.list() == [CARD]
+
+
+async def test_a_drafter_s_card_is_bounded(broker: Broker) -> None:
+    registry = Registry(broker.redis)
+    await registry.beat(msgspec.structs.replace(CARD, model="m" * MAX_DRAFTER_CARD))
+    assert await registry.list() == []
+    await registry.beat(CARD)
+    assert await registry.list() == [CARD]

@@ -17,19 +17,17 @@ def acl(
         typer.Option(
             "--machine",
             metavar="NAME",
-            default_factory=list,
             help="Also make a user for this machine that drafts, drafter-NAME. Repeat.",
         ),
-    ],
+    ] = [],  # noqa: B006
     revoke: Annotated[
         list[str],
         typer.Option(
             "--revoke",
             metavar="NAME",
-            default_factory=list,
             help="With --update: remove the user of this machine. Repeat.",
         ),
-    ],
+    ] = [],  # noqa: B006
     update: Annotated[
         bool, typer.Option("--update", help="Write the rights of this release anew; passwords and other users stay.")
     ] = False,

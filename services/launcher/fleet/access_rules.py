@@ -137,10 +137,14 @@ def machine_user(machine: str) -> str:
     return name
 
 
+def rights(name: str) -> tuple[Selector, ...]:
+    """What the user of a service or a machine may do."""
+    return RULES[name] if name in RULES else _drafter(f"{name}{keys.OF_MACHINE}*")
+
+
 def user(name: str, password_digest: str) -> str:
     """The line of an ACL file for a service or a machine's user; `password_digest` is a SHA-256 in hexadecimal."""
-    rules = RULES[name] if name in RULES else _drafter(f"{name}{keys.OF_MACHINE}*")
-    first, *others = (selector.rule() for selector in rules)
+    first, *others = (selector.rule() for selector in rights(name))
     selectors = " ".join(f"({rule})" for rule in others)
     return f"user {name} on #{password_digest} resetkeys resetchannels -@all {first} {selectors}".rstrip()
 
