@@ -144,9 +144,14 @@ def rights(name: str) -> tuple[Selector, ...]:
 
 def user(name: str, password_digest: str) -> str:
     """The line of an ACL file for a service or a machine's user; `password_digest` is a SHA-256 in hexadecimal."""
+    return " ".join(("user", name, *words(name, password_digest)))
+
+
+def words(name: str, password_digest: str) -> list[str]:
+    """What `ACL SETUSER` takes after the name."""
     first, *others = (selector.rule() for selector in rights(name))
-    selectors = " ".join(f"({rule})" for rule in others)
-    return f"user {name} on #{password_digest} resetkeys resetchannels -@all {first} {selectors}".rstrip()
+    selectors = [f"({rule})" for rule in others]
+    return ["on", f"#{password_digest}", "resetkeys", "resetchannels", "-@all", *first.split(), *selectors]
 
 
 # Without a password a client may only ping the server, as health checks do.
