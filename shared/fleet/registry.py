@@ -30,7 +30,7 @@ VOCABULARY_TTL_MS: Final = 3600 * 1000
 SERVED_TTL_MS: Final = 24 * 3600 * 1000  # how long a name is remembered after it was last served
 MAX_VOCABULARY_BYTES: Final = 256 << 20  # inflated; the largest known vocabulary is about 15 MB
 MAX_DEFLATED_BYTES: Final = 16 << 20
-MAX_DRAFTERS: Final = 1024  # in the list; a longer one is cleared, and the living add themselves again
+MAX_DRAFTERS: Final = 256  # in the list; a longer one is cleared, and the living add themselves again
 MAX_DRAFTER_CARD: Final = 64 << 10  # bytes
 
 
