@@ -94,10 +94,10 @@ def measure(
         up = _up(stack, first, target_model, environment)
         asker = _asker(stack, first, up)
         command = up.line("on a spare machine: draftmesh ").split()
-        token = command[1].removeprefix("redis://drafter:").partition("@")[0]
+        token = up.line("its token, for which join asks: ").split()[0]
         arguments = ["join", "--draft-model", draft_model, "--threads", "1", "--ctx", "512", "--parallel", "2"]
-        arguments += ["--token", token] if by == "zeroconf" else command[1:2]
-        joined = _typed(stack, second, arguments, {**plain, "DRAFTMESH_NAME": "second"})
+        arguments += [] if by == "zeroconf" else command[1:2]
+        joined = _typed(stack, second, arguments, {**plain, "DRAFTMESH_NAME": "second", "DRAFTMESH_TOKEN": token})
         measured.first_token_s = joined.wait(lambda: asker.helped > 0)
         model = joined.line("vocabulary matches ").partition(" ")[0]
         joined.line(f"{model}: adds ")

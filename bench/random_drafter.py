@@ -89,7 +89,7 @@ def main(
 
     async def serve(stop: asyncio.Event) -> None:
         async with connect(redis) as broker:
-            keeper = draft_keeper(Registry(broker.redis), texts)
+            keeper = draft_keeper(Registry(broker.redis), instance, texts)
             await keeper.keep()
             card = replace(
                 introduce(instance, "model", capacity=8),

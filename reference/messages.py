@@ -16,9 +16,9 @@ from reference.markdown import code, page, table
 from services.gateway.storage.kept_turns import KeptTurn
 from services.gateway.storage.records import Origin
 from shared.wire import codec
-from shared.wire.messages import Announced, Chunk, Hint, Job, Reply
+from shared.wire.messages import Announced, Chunk, Hint, Job, Proposal
 
-MESSAGES: Final[tuple[type, ...]] = (Job, Chunk, *get_args(Hint), *get_args(Reply), *get_args(Announced))
+MESSAGES: Final[tuple[type, ...]] = (Job, Chunk, *get_args(Hint), Proposal, *get_args(Announced))
 OF_GATEWAYS: Final[tuple[type, ...]] = (KeptTurn, Origin)  # written and read by gateways alone
 
 _COLUMNS: Final = ("place", "field", "type", "default", "meaning")

@@ -58,7 +58,7 @@ def _route(route: Route) -> tuple[str, ...]:
 
 def _fields() -> list[tuple[str, ...]]:
     return [
-        (code(name), code(str(field.default).lower()), field.description)
+        (code(name), code(str(field.get_default(call_default_factory=True)).lower()), field.description)
         for name, field in GenerationFields.model_fields.items()
         if field.description
     ]

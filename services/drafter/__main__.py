@@ -1,6 +1,9 @@
 """`draftmesh drafter`: guess ahead with a small model, or by lookup when no model is named."""
 
 import asyncio
+import os
+import secrets
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -13,6 +16,7 @@ from shared.model import model_source
 from shared.process import lifecycle, logs
 from shared.settings import command_line
 from shared.settings.drafter_options import DrafterOptions
+from shared.wire import keys
 from shared.wire.broker import check, connect
 
 logger = structlog.get_logger()
@@ -33,7 +37,7 @@ def main(options: DrafterOptions) -> None:
 
     async def serve(stop: asyncio.Event) -> None:
         async with connect(options.redis) as broker:
-            instance = _instance(options.name)
+            instance = instance_id(options.name, options.redis)
             if not draft.draft_model:
                 lookup = LookupProposer()
                 card = introduce(instance, "lookup", lookup.capacity)
@@ -49,7 +53,7 @@ def main(options: DrafterOptions) -> None:
                 if found is None:
                     return
                 drafter = await asyncio.to_thread(ModelDrafter, draft, path, found, arriving.threads)
-            keeper = draft_keeper(registry, drafter.texts)
+            keeper = draft_keeper(registry, instance, drafter.texts)
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
             card = drafter.card(instance, keeper.digest)
             await DrafterWorker(broker, drafter.proposer, card, keeper.keep, options.ready_file).run(stop)
@@ -58,7 +62,12 @@ def main(options: DrafterOptions) -> None:
     lifecycle.run(serve)
 
 
-def _instance(name: str) -> str:
+def instance_id(name: str, redis: str) -> str:
+    """The id of this process, from `--name` if it is given. With a machine's own Redis user it begins with that
+    user's name, because the user may write no other process's keys."""
+    user = urlsplit(redis).username or ""
+    if user.startswith("drafter-"):
+        return f"{user}{keys.OF_MACHINE}{name or f'{os.getpid()}-{secrets.token_hex(3)}'}"
     return f"drafter-{name.removeprefix('drafter-')}" if name else lifecycle.instance_name("drafter")
 
 

@@ -1,4 +1,5 @@
-"""Drafts by lookup: copies what followed the last tokens earlier, in the prompt, the output or other requests.
+"""Drafts by lookup: copies what followed the last tokens earlier, in the prompt, the output or the caller's other
+requests.
 
 It needs no model and microseconds per step. Ideas: prompt lookup decoding (Saxena 2023), suffix decoding (Oliaro et al.
 2024).
@@ -18,7 +19,7 @@ class _Session:
 
 
 class LookupProposer:
-    """The sessions of the lookup drafter, and a bounded store per model of the text of other requests."""
+    """The sessions of the lookup drafter, and a bounded store per model and caller of the text of other requests."""
 
     step_us = 0
     burst = 1
@@ -41,7 +42,8 @@ class LookupProposer:
     def open(self, opening: Opening) -> None:
         if len(self._sessions) >= self.capacity and opening.request_id not in self._sessions:
             return
-        copier = Copier((*opening.prompt, *opening.committed), self._store.index(opening.model))
+        others = self._store.index(opening.model, opening.caller) if opening.share else None
+        copier = Copier((*opening.prompt, *opening.committed), others)
         self._sessions[opening.request_id] = _Session(opening, copier)
         self._waiting.append(opening.request_id)
 
@@ -59,9 +61,9 @@ class LookupProposer:
 
     def close(self, request_id: str) -> None:
         session = self._sessions.pop(request_id, None)
-        if session is not None:
-            path = session.path
-            self._store.add(session.opening.model, path.prompt, path.output[: path.committed])
+        if session is not None and session.opening.share:
+            opening, path = session.opening, session.path
+            self._store.add(opening.model, opening.caller, path.prompt, path.output[: path.committed])
 
     def step(self) -> list[Draft]:
         waiting, self._waiting = self._waiting, []

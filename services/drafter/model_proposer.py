@@ -90,7 +90,7 @@ class ModelProposer:
             return
         n_ctx = self._target.n_ctx
         context = [*opening.prompt, *opening.committed]
-        slot = self._sequences.acquire(context if len(context) < n_ctx else context[: n_ctx // 4], reuse=True)
+        slot = self._sequences.acquire(context if len(context) < n_ctx else context[: n_ctx // 4], opening.share)
         self._sessions[opening.request_id] = DraftSession(opening, slot, self._sequences, self._target)
 
     def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
@@ -181,7 +181,8 @@ class ModelProposer:
         try:
             found = sampling.ranked(logits, session.opening.sampling, history, node.offset + 1, RANKS)
         except sampling.BrokenLogits:
-            session.broken, found = True, []
+            session.spoil()
+            found = []
         if history is not None:
             for token in path:
                 history.pop(token)

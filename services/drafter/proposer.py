@@ -37,6 +37,8 @@ class Opening:
     n_vocab: int
     lead: int
     model: str = ""  # the target's name; targets with different vocabularies have different names
+    caller: str = ""  # whose request it is: text is copied only between requests of one caller
+    share: bool = True  # False: the request takes nothing from others, and leaves nothing for them
     worth: float = 0.0  # guesses that the target reaches with less than this probability are not worth drafting
 
     def usable(self, tokens: tuple[int, ...]) -> tuple[int, ...]:

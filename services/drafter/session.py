@@ -40,7 +40,7 @@ class DraftSession:
         if sampling.needs_history(opening.sampling):
             self.history = sampling.History(opening.prompt, opening.committed)
         self.view: list[int] = []
-        self.broken = False  # the model gave logits for it that no guess can be drawn from
+        self.broken = False  # see `spoil`
         self._sequences = sequences
         self._target = target
         self._lanes = [Lane(slot.id)]
@@ -179,6 +179,10 @@ class DraftSession:
         self._lanes = [self._lanes[0], *(lane for lane in self._lanes[1:] if lane in paths)]
         for lane in self._lanes:
             lane.path = paths.get(lane, [])
+
+    def spoil(self) -> None:
+        """The model gave logits from which no guess can be drawn; those after them would be broken too."""
+        self.broken = True
 
     def close(self) -> None:
         """Drop the guesses and leave the committed tokens as prefix cache, unless the model broke on them."""

@@ -22,7 +22,7 @@ from shared.process.ready_file import ReadyFile
 from shared.wire import codec, drafts, keys
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
 from shared.wire.jobs import read_job, read_log
-from shared.wire.messages import Close, Commit, DrafterCard, Hello, Hint, Open, Proposal, Reply, VerifierCard
+from shared.wire.messages import Close, Commit, DrafterCard, Hint, Open, Proposal
 
 logger = structlog.get_logger()
 
@@ -43,7 +43,7 @@ class DrafterWorker:
         self._registry = Registry(broker.redis)
         self._card = card
         self._instance = card.id
-        self._inbox: drafts.Inbox[Hint] = drafts.Inbox(broker.blocking, self._instance, codec.decode_hint)
+        self._inbox = drafts.Inbox(broker.redis, broker.blocking, self._instance)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="drafter")
         self._hints: list[Hint] = []
         self._news = asyncio.Event()
@@ -74,14 +74,12 @@ class DrafterWorker:
             loops.cancel()
         with contextlib.suppress(*DISCONNECTED):
             await self._registry.leave(self._instance)
-            await self._greet()
         self._thread.shutdown()
 
     async def _enter(self) -> None:
         await self._keep()
         await self._inbox.open()
         await self._registry.beat(self._current_card())
-        await self._greet()
 
     def _current_card(self) -> DrafterCard:
         return replace(self._card, sessions=self._proposer.sessions, tokens_per_second=self._rate)
@@ -95,6 +93,7 @@ class DrafterWorker:
     async def _tidy(self) -> None:
         """With every heartbeat, end sessions whose `Close` was lost, because a killed verifier never sends one."""
         await self._keep()
+        await self._inbox.renew()
         requests = list(self._requests)
         pipeline = self._redis.pipeline(transaction=False)
         for request_id in requests:
@@ -107,14 +106,6 @@ class DrafterWorker:
         over = [name for name, state in zip(requests, states, strict=True) if state != b"running"]
         if over:
             self._receive([Close(request_id=request_id) for request_id in over])
-
-    async def _greet(self) -> None:
-        """Tell every verifier to look at the registry now."""
-        cards = await self._registry.list()
-        hello: list[tuple[str, Hint | Reply]] = [
-            (card.id, Hello(drafter=self._instance)) for card in cards if isinstance(card, VerifierCard)
-        ]
-        await drafts.send(self._redis, hello)
 
     def _receive(self, hints: list[Hint]) -> None:
         self._hints += hints
@@ -157,7 +148,7 @@ class DrafterWorker:
 
     async def _publish(self, found: list[Draft], batch: int) -> None:
         """Send the guesses; the next message follows after `batch` steps."""
-        messages: list[tuple[str, Hint | Reply]] = []
+        messages: list[tuple[str, Proposal]] = []
         for draft in found:
             opened = self._requests.get(draft.request_id)
             if opened is None:
@@ -178,8 +169,7 @@ class DrafterWorker:
                 copied=draft.copied,
             )
             messages.append((opened.reply_to, proposal))
-        if messages:
-            await drafts.send(self._redis, messages)
+        await drafts.propose(self._redis, self._instance, messages)
 
     async def _take_hints(self, loop: asyncio.AbstractEventLoop) -> None:
         hints, self._hints = self._hints, []
@@ -235,5 +225,7 @@ class DrafterWorker:
             lead=hint.lead,
             worth=hint.worth,
             model=job.model,
+            caller=job.caller,
+            share=job.cache_prompt,
         )
         await loop.run_in_executor(self._thread, self._proposer.open, opening)

@@ -10,7 +10,7 @@ from services.launcher.commands.access import acl, keys
 from services.launcher.commands.backend import backend
 from services.launcher.commands.bench import bench, compare
 from services.launcher.commands.client import demo, launch
-from services.launcher.commands.fleet import drafter, gateway, join, service, up, verifier
+from services.launcher.commands.fleet import drafter, gateway, invite, join, service, up, verifier
 from services.launcher.commands.forecast import doctor, plan, setup
 from services.launcher.commands.look import config, logs, ps, status, top
 from services.launcher.commands.models import models, pull
@@ -68,6 +68,7 @@ app.add_typer(backend, name="backend")
 app.add_typer(keys, name="keys")
 app.add_typer(config, name="config")
 app.add_typer(service, name="service")
+app.command()(invite)
 app.command()(acl)
 
 

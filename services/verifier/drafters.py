@@ -17,6 +17,12 @@ _WORTH_SHARED: Final = 0.15
 _WORTH_APART: Final = 0.02
 _STEP_WEIGHT: Final = 0.2  # weight of a new step time; a drafter's load changes within a few steps
 
+# How many bytes of proposals a drafter may send for each hint that it gets; an honest one sends about a thousand.
+_PER_HINT: Final = 8 << 10
+# What it may send beyond that at once, and the most that it can save up.
+_AT_ONCE: Final = 256 << 10
+_SAVED: Final = 1 << 20
+
 # Kind, model and vocabulary. Drafters of one kin guess the same tokens on any device, because they share the noise.
 Kin = tuple[str, str, str]
 
@@ -30,6 +36,7 @@ class Drafter:
     acceptance: Acceptance = field(default_factory=Acceptance)
     step_ms: float = 0.0
     requests: int = 0  # requests that it drafts for now
+    allowance: int = _AT_ONCE  # bytes of proposals that it may still send
 
     def was_assigned(self) -> None:
         """It drafts for one more request."""
@@ -38,6 +45,15 @@ class Drafter:
     def was_released(self) -> None:
         """It drafts for one request fewer."""
         self.requests -= 1
+
+    def was_asked(self) -> None:
+        """It got a hint, so it may send more proposals."""
+        self.allowance = min(_SAVED, self.allowance + _PER_HINT)
+
+    def sent(self, size: int) -> bool:
+        """It sent proposals that cost `size` bytes to read. False if that is more than it was asked for."""
+        self.allowance -= size
+        return self.allowance >= 0
 
     def count(self, **more: int) -> None:
         """Add to the counts of these names."""

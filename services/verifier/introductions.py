@@ -1,7 +1,9 @@
-"""Reads the cards of drafters, compares their vocabularies with the target's, and refuses those that differ."""
+"""Reads the cards of drafters, and refuses those with another vocabulary than the target's and those that flood."""
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,20 +13,35 @@ from services.verifier.drafters import Drafters
 from shared.fleet.registry import Registry, target_keeper
 from shared.model.llama.vocabulary import Vocabulary
 from shared.model.vocabulary import fingerprint, first_difference
+from shared.wire import keys
 from shared.wire.messages import DrafterCard
 
 logger = structlog.get_logger()
+
+FLOOD_S: Final = 60.0  # how long a drafter that sent too much stays refused
+_PER_MACHINE: Final = 8  # drafters with one machine's user, so that it cannot crowd out the others
+_FLOODED: Final = "it sends more than it was asked for"
+_CROWD: Final = f"more than {_PER_MACHINE} drafters of one machine"
 
 
 class Introductions:
     """The target's vocabulary, and by fingerprint the verdict on every other vocabulary that was compared with it."""
 
-    def __init__(self, registry: Registry, vocabulary: Vocabulary, path: Path, chat_template: str = "") -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        vocabulary: Vocabulary,
+        path: Path,
+        clock: Callable[[], float],
+        chat_template: str = "",
+    ) -> None:
+        """`clock` is monotonic, in seconds."""
         self._registry = registry
+        self._clock = clock
+        self._floods: dict[str, float] = {}  # drafter to the time until which it is refused
         self._texts = vocabulary.texts()
-        self.keeper = target_keeper(
-            registry, path, chat_template
-        )  # of the target's vocabulary, for gateways without the model
+        # Of the target's vocabulary, for gateways without the model.
+        self.keeper = target_keeper(registry, path, chat_template)
         self.fingerprint = fingerprint(self._texts)
         self._verdicts: dict[str, str] = {self.fingerprint: "", "": ""}  # fingerprint to reason; empty: accepted
 
@@ -32,10 +49,29 @@ class Introductions:
         """Bring `drafters` up to date with the registry; returns the ids that joined and those that left."""
         cards = [card for card in await self._registry.list() if isinstance(card, DrafterCard)]
         self._forget({card.fingerprint for card in cards})
-        reasons = {card.id: await self._verdict(card) for card in cards}
+        self._floods = {name: until for name, until in self._floods.items() if self.refuses(name)}
+        machines = Counter[str]()
+        reasons = {card.id: self._manners(card, machines) or await self._verdict(card) for card in cards}
         # A drafter whose reason is None has not stored its vocabulary in Redis yet: the next look asks again.
         accepted = [card for card in cards if reasons[card.id] == ""]
         return drafters.update(accepted, {name: reason for name, reason in reasons.items() if reason})
+
+    def flooded(self, drafter: str) -> None:
+        """Refuse this drafter for a while, because it sent more than it was asked for."""
+        logger.warning("drafter_refused", drafter=drafter, reason=_FLOODED)
+        self._floods[drafter] = self._clock() + FLOOD_S
+
+    def refuses(self, drafter: str) -> bool:
+        """Whether this drafter sent too much lately."""
+        return self._floods.get(drafter, -math.inf) > self._clock()
+
+    def _manners(self, card: DrafterCard, machines: "Counter[str]") -> str:
+        """Why this drafter is refused whatever its vocabulary; empty if it is not."""
+        machine, marked, _ = card.id.partition(keys.OF_MACHINE)
+        machines[machine] += 1
+        if self.refuses(card.id):
+            return _FLOODED
+        return _CROWD if marked and machines[machine] > _PER_MACHINE else ""
 
     def _forget(self, present: set[str]) -> None:
         """Drop verdicts on vocabularies that no card names, so that invented fingerprints do not fill the memory."""
@@ -45,7 +81,7 @@ class Introductions:
     async def _verdict(self, card: DrafterCard) -> str | None:
         if card.fingerprint not in self._verdicts:
             try:
-                texts = await self._registry.fetch_texts(card.vocabulary)
+                texts = await self._registry.fetch_texts(card.id, card.vocabulary)
             except ValueError as error:
                 return str(error)
             if texts is None:

@@ -33,7 +33,7 @@ class Remeasuring:
 
         Call it in the target's thread. The least recently used sequence loses its tokens.
         """
-        slot = self._sequences.acquire((), reuse=False)
+        slot = self._sequences.acquire((), share=False)
         try:
             times = row_costs.time_rows(
                 self._target, self._calibration.tokens, clock=clock, stop=stop, sequence=slot.id

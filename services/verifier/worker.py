@@ -35,17 +35,17 @@ from shared.model import model_source
 from shared.process import lifecycle
 from shared.process.ready_file import ReadyFile
 from shared.process.spans import Tracer
-from shared.wire import codec, drafts
+from shared.wire import drafts
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
 from shared.wire.jobs import LATE, Append, Claim, JobStore, Renewal
-from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Reply, Speculation
+from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Speculation
 from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
 DRAIN_S: Final = 10.0  # if Redis is away for longer, requests are handed over when their leases end
 MAX_WAITING: Final = 2048  # proposals kept while a round runs; the oldest, which are worth least, are dropped
-LOOK_S: Final = 0.1  # between two looks at the registry, however often drafters say hello
+LOOK_S: Final = 0.5  # between two looks at the registry, and so how late a drafter that joins is asked
 
 
 class VerifierWorker:
@@ -97,12 +97,11 @@ class VerifierWorker:
             partial(self._engine.counters.add, "poison", 1),
         )
         self._registry = Registry(broker.redis)
-        self._introductions = Introductions(self._registry, vocabulary, loaded.model.path, chat_template)
+        self._introductions = Introductions(self._registry, vocabulary, loaded.model.path, clock, chat_template)
         self._committer = Committer(self._store, self._lose, self._claims.done)
-        self._inbox: drafts.Inbox[Reply] = drafts.Inbox(broker.blocking, instance, codec.decode_reply)
+        self._outboxes = drafts.Outboxes(broker.redis, broker.blocking, instance)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
         self._proposals: list[tuple[float, list[Proposal]]] = []  # with the time of arrival
-        self._hello = asyncio.Event()  # wakes the look at the registry
         self._drafters_changed = False  # since the round loop last assigned drafters
         self._records = Records(tracer or Tracer())
         self._draining = False
@@ -120,7 +119,7 @@ class VerifierWorker:
             readers = Readers(self._store, self._registry, partial(self._engine.counters.add, "unread"))
             loops.start(readers.run, name="readers")
             loops.start(self._committer.run, name="committer")
-            loops.start(partial(self._inbox.run, self._receive), name="inbox")
+            loops.start(partial(self._outboxes.run, self._receive), name="outboxes")
             loops.start(self._stay_known, name="registry")
             rounds = loops.start(self._rounds, name="rounds")
             loops.start(self._ready_file.run, name="ready file")
@@ -140,7 +139,6 @@ class VerifierWorker:
     async def _enter(self) -> None:
         await self._store.ensure_group()
         await self._introductions.keeper.keep()
-        await self._inbox.open()
 
     async def _rounds(self) -> None:
         loop = asyncio.get_running_loop()
@@ -164,7 +162,7 @@ class VerifierWorker:
                 decoded = await loop.run_in_executor(self._thread, engine.run, round)
                 self._take_proposals()
                 gains = engine.finish(decoded)
-                await self._committer.put(self._messages(gains))
+                await self._put(self._messages(gains))
                 self._time(decoded, gains, began, waited_s)
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
 
@@ -221,6 +219,12 @@ class VerifierWorker:
         opened, closed = self._engine.reassign()
         batch.hints.extend((name, Close(request_id=generation.job.request_id)) for generation, name in closed)
         batch.hints.extend((name, self._open(generation, name)) for generation, name in opened)
+        await self._put(batch)
+
+    async def _put(self, batch: Batch) -> None:
+        for name, _ in batch.hints:
+            if name in self._engine.drafters:
+                self._engine.drafters[name].was_asked()
         await self._committer.put(batch)
 
     async def _turn_away(self, claim: Claim, offset: int, detail: str) -> None:
@@ -306,7 +310,7 @@ class VerifierWorker:
 
     async def _hand_back(self) -> None:
         await self._committer.flush()
-        farewells: list[tuple[str, Hint | Reply]] = []
+        farewells: list[tuple[str, Hint]] = []
         for generation in list(self._engine.running):
             if not generation.lost:
                 await self._store.release(generation.job.request_id, generation.claim.epoch)
@@ -322,36 +326,47 @@ class VerifierWorker:
         for arrived_ms, proposals in waiting:
             self._engine.take(proposals, arrived_ms)
 
-    def _receive(self, replies: list[Reply]) -> None:
-        proposals = [reply for reply in replies if isinstance(reply, Proposal)]
-        if proposals:
-            self._proposals.append((self._clock() * 1000, proposals))
+    def _receive(self, sent: drafts.Sent) -> None:
+        drafters = self._engine.drafters
+        if sent.drafter in drafters and not drafters[sent.drafter].sent(sent.size):
+            self._introductions.flooded(sent.drafter)
+            self._follow()
+        elif sent.proposals:
+            self._proposals.append((self._clock() * 1000, sent.proposals))
             while sum(len(batch) for _, batch in self._proposals) > MAX_WAITING:
                 self._proposals.pop(0)
             self._news.set()
-        if len(proposals) < len(replies):
-            self._hello.set()
+
+    def _follow(self) -> None:
+        """Read the outboxes of the drafters that are neither refused nor gone."""
+        known = (drafter.card.id for drafter in self._engine.drafters)
+        self._outboxes.follow([name for name in known if not self._introductions.refuses(name)])
 
     async def _stay_known(self) -> None:
-        """Publish the card and look for drafters, every few seconds and whenever a drafter says hello."""
+        """Publish the card every few seconds and look for drafters more often, for ever."""
         reconnect = Reconnect("registry")
         while True:
-            joined, gone = await reconnect.insist(self._look)
-            if joined or gone:
-                logger.info("drafters_changed", joined=sorted(joined), gone=sorted(gone))
-                self._drafters_changed = True
-                self._news.set()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_S):
-                    await self._hello.wait()
-            await asyncio.sleep(LOOK_S)
-            self._hello.clear()
+            await reconnect.insist(self._tell)
+            for _ in range(round(HEARTBEAT_S / LOOK_S)):
+                joined, gone = await reconnect.insist(self._look)
+                if joined or gone:
+                    logger.info("drafters_changed", joined=sorted(joined), gone=sorted(gone))
+                    self._drafters_changed = True
+                    self._news.set()
+                await asyncio.sleep(LOOK_S)
 
-    async def _look(self) -> tuple[set[str], set[str]]:
-        """Publish what others should know, and return the ids of the drafters that joined and of those that left."""
+    async def _tell(self) -> None:
+        """Publish what others should know."""
         card = at_work(self._introduction, self._engine, self._speed, self._clock(), self._draining)
         await self._registry.beat(card)
         await self._registry.remember(card)
         await self._store.ensure_group()
         await self._introductions.keeper.keep()
-        return await self._introductions.meet(self._engine.drafters)
+
+    async def _look(self) -> tuple[set[str], set[str]]:
+        """The ids of the drafters that joined and of those that left. Renews what is read of the others."""
+        joined, gone = await self._introductions.meet(self._engine.drafters)
+        self._follow()
+        await self._outboxes.tidy()
+        await self._outboxes.clear(gone)
+        return joined, gone

@@ -1,16 +1,19 @@
 """The registry of processes: each keeps one card alive by heartbeat, and any process can list the living ones.
 
-A card that is not renewed for `CARD_TTL_MS` is gone, whatever happened to its process. Vocabularies are stored deflated
-under the digest of their bytes, so that another machine needs only the Redis URL. A target's is a GGUF without tensors,
-a draft model's is its tokens' texts, because llama.cpp's parser must not read data that a drafter sent.
+A card that is not renewed for `CARD_TTL_MS` is gone, whatever happened to its process. Drafters are listed apart from
+the others, and readers bound what a drafter may write, so that one that floods the list hides only newcomers.
+Vocabularies are stored deflated under the digest of their bytes, so that another machine needs only the Redis URL. A
+target's is a GGUF without tensors, a draft model's is its tokens' texts, because llama.cpp's parser must not read data
+that a drafter sent.
 """
 
 import asyncio
 import hashlib
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,14 +22,17 @@ from redis.exceptions import NoPermissionError
 from shared.model.vocabulary import pack, unpack, vocabulary_gguf
 from shared.wire import codec, keys
 from shared.wire.commands import Pipeline, Redis
-from shared.wire.drafts import INBOX_TTL_MS
-from shared.wire.messages import Announced, Arrival, Card, DrafterCard, GatewayCard, VerifierCard
+from shared.wire.connection import RefusedError
+from shared.wire.messages import MAX_NAME, Announced, Arrival, Card, DrafterCard, GatewayCard, VerifierCard
 
 CARD_TTL_MS: Final = 10_000
 HEARTBEAT_S: Final = 2.0
 VOCABULARY_TTL_MS: Final = 3600 * 1000
 SERVED_TTL_MS: Final = 24 * 3600 * 1000  # how long a name is remembered after it was last served
 MAX_VOCABULARY_BYTES: Final = 256 << 20  # inflated; the largest known vocabulary is about 15 MB
+MAX_DEFLATED_BYTES: Final = 16 << 20
+MAX_DRAFTERS: Final = 256  # in the list; a longer one is cleared, and the living add themselves again
+MAX_DRAFTER_CARD: Final = 64 << 10  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +48,22 @@ class Registry:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._own = ""  # the id of the card that this process renews
+        self._own: tuple[str, str] | None = None  # the list and the id of the card that this process renews
+        self._met: set[str] = set()  # ids of the drafters that lived at the last look
 
     async def beat(self, card: Announced) -> None:
-        """Publish the card, or the arrival before it, and renew the process's inbox."""
-        self._own = card.id
-        pipeline = self._redis.pipeline(transaction=True)  # otherwise the set of cards might keep no TTL
+        """Publish the card, or the arrival before it."""
+        drafts = isinstance(card, DrafterCard) or (isinstance(card, Arrival) and card.role == "drafter")
+        self._own = (keys.drafters() if drafts else keys.cards(), card.id)
+        pipeline = self._redis.pipeline(transaction=True)  # otherwise the list might keep no TTL
         pipeline.set(keys.card(card.id), codec.encode(card), px=CARD_TTL_MS)
-        pipeline.sadd(keys.cards(), card.id)
-        pipeline.pexpire(keys.cards(), CARD_TTL_MS * 6)
-        pipeline.pexpire(keys.inbox(card.id), INBOX_TTL_MS)
+        self._write(pipeline)
         await pipeline.execute()
 
     async def leave(self, instance: str) -> None:
-        """Withdraw a card at once instead of letting it expire."""
-        self._own = ""
-        pipeline = self._redis.pipeline(transaction=False)
-        pipeline.delete(keys.card(instance), keys.inbox(instance))
-        pipeline.srem(keys.cards(), instance)
-        await pipeline.execute()
+        """Withdraw a card, and a drafter's inbox, at once instead of letting them expire."""
+        self._own = None
+        await self._redis.delete(keys.card(instance), keys.inbox(instance))
 
     async def ages_ms(self, instances: Sequence[str]) -> dict[str, int]:
         """How long ago each of these processes last renewed its card; without those whose card has expired.
@@ -77,39 +80,60 @@ class Registry:
     async def announced(self) -> list[Announced]:
         """The processes that serve and those about to, ordered by id.
 
-        Skips cards of an unknown version, and cards under another process's id. Raises `RefusedError` if a card has
-        expired while Redis takes no writes: its process may live and be unable to renew it.
+        Skips cards of an unknown version, and cards under another process's id or of another kind than it says. Raises
+        `RefusedError` if a card has expired while Redis takes no writes, because its process may live.
         """
-        members = sorted(await self._redis.smembers(keys.cards()))
-        ids = [member.decode(errors="replace") for member in members]
-        if not ids:
-            return []
-        values = await self._redis.mget([keys.card(instance) for instance in ids])
-        cards: list[Announced] = []
+        lists = self._redis.pipeline(transaction=False)
+        lists.smembers(keys.cards())
+        lists.srandmember(keys.drafters(), MAX_DRAFTERS + 1)
+        others, drafters = await lists.execute()
+        with suppress(NoPermissionError):  # a user that may only read need not tidy
+            if len(drafters) > MAX_DRAFTERS or any(len(member) > MAX_NAME for member in drafters):
+                await self._redis.delete(keys.drafters())
+        cards, dead = await self._read(others, -1)
+        met, left = await self._read({*drafters, *(name.encode() for name in self._met)}, MAX_DRAFTER_CARD)
+        self._met = {card.id for card in met}
+        if dead or left:
+            await self._strike({keys.cards(): dead, keys.drafters(): left})
+        return sorted([*cards, *met], key=lambda card: card.id)
+
+    async def _read(self, members: Collection[bytes], most: int) -> tuple[list[Announced], list[bytes]]:
+        """The cards of these processes, without those of more than `most` bytes, and the members that have none."""
+        names = {member: member.decode(errors="replace") for member in sorted(members) if len(member) <= MAX_NAME}
+        pipeline = self._redis.pipeline(transaction=False)
+        for name in names.values():
+            pipeline.getrange(keys.card(name), 0, most)
+        values = await pipeline.execute(raise_on_error=False) if names else []
+        cards = []
         dead = []
-        for member, instance, value in zip(members, ids, values, strict=True):
-            if value is None:
+        for (member, name), value in zip(names.items(), values, strict=True):
+            if value == b"":
                 dead.append(member)
-                continue
-            try:
-                card = codec.decode_card(value)
-            except codec.CodecError:
-                continue
-            if card.id == instance and _is_its_kind(card):
-                cards.append(card)
-        if dead:
-            pipeline = self._redis.pipeline(transaction=True)
-            self._write(pipeline)
-            pipeline.srem(keys.cards(), *dead)
-            with suppress(NoPermissionError):  # a user that may only read need not tidy
-                await pipeline.execute()
-        return cards
+            elif isinstance(value, RefusedError):
+                raise value
+            elif isinstance(value, bytes):
+                with suppress(codec.CodecError):
+                    card = codec.decode_card(value)
+                    if card.id == name and _is_its_kind(card):
+                        cards.append(card)
+        return cards, dead
+
+    async def _strike(self, dead: Mapping[str, Sequence[bytes]]) -> None:
+        """Take the dead off their lists, as far as this process may."""
+        pipeline = self._redis.pipeline(transaction=True)
+        self._write(pipeline)
+        for members, gone in dead.items():
+            if gone:
+                pipeline.srem(members, *gone)
+        with suppress(NoPermissionError):  # a user that may only read need not tidy
+            await pipeline.execute()
 
     def _write(self, pipeline: Pipeline) -> None:
         """Add a part of a heartbeat, which Redis refuses whenever it would refuse the whole."""
         if self._own:
-            pipeline.sadd(keys.cards(), self._own)
-            pipeline.pexpire(keys.cards(), CARD_TTL_MS * 6)
+            members, instance = self._own
+            pipeline.sadd(members, instance)
+            pipeline.pexpire(members, CARD_TTL_MS * 6)
 
     async def list(self) -> list[Card]:
         """The processes that serve."""
@@ -150,14 +174,14 @@ class Registry:
         """
         return await self._fetch(keys.vocabulary(digest), digest)
 
-    async def fetch_texts(self, digest: str) -> Sequence[bytes] | None:
-        """The texts of a draft model's tokens. Like `fetch_vocabulary`."""
-        data = await self._fetch(keys.draft_vocabulary(digest), digest)
+    async def fetch_texts(self, drafter: str, digest: str) -> Sequence[bytes] | None:
+        """The texts of a drafter's tokens. Like `fetch_vocabulary`."""
+        data = await self._fetch(keys.draft_vocabulary(drafter, digest), digest)
         return None if data is None else unpack(data)
 
     async def _fetch(self, key: str, digest: str) -> bytes | None:
-        data = await self._redis.get(key)
-        if data is None:
+        data = await self._redis.getrange(key, 0, MAX_DEFLATED_BYTES)
+        if not data:
             return None
         inflater = zlib.decompressobj()
         try:
@@ -213,7 +237,7 @@ def target_keeper(registry: Registry, path: Path, chat_template: str = "") -> Vo
     return VocabularyKeeper(registry, keys.vocabulary, lambda: vocabulary_gguf(path, chat_template))
 
 
-def draft_keeper(registry: Registry, texts: Sequence[bytes]) -> VocabularyKeeper:
-    """The keeper of a draft model's vocabulary."""
+def draft_keeper(registry: Registry, drafter: str, texts: Sequence[bytes]) -> VocabularyKeeper:
+    """The keeper of a drafter's vocabulary."""
     packed = pack(texts)
-    return VocabularyKeeper(registry, keys.draft_vocabulary, lambda: packed)
+    return VocabularyKeeper(registry, partial(keys.draft_vocabulary, drafter), lambda: packed)

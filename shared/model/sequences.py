@@ -1,7 +1,8 @@
 """Which tokens each sequence of the KV cache holds, and from which of them a new request can start.
 
 Finished sequences stay resident until their place is needed, least recently used first; a request starts from the
-longest common prefix with any of them, busy ones included. At least the last prompt token is always computed again,
+longest common prefix with any of them, busy ones included. A private request neither starts from others' tokens nor
+lets others start from its own. At least the last prompt token is always computed again,
 because its logits are needed. If a sliding window has lost tokens to which a prefix attends, the prefix is computed
 again. All methods that touch the target must run in the thread that owns it.
 """
@@ -26,6 +27,7 @@ class Slot:
     tokens: list[int] = field(default_factory=list)
     busy: bool = False
     used: int = 0
+    private: bool = False  # no other request may start from its tokens
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
@@ -60,19 +62,23 @@ class Sequences:
         """Tokens in the cache for requests that run."""
         return sum(len(slot.tokens) for slot in self.slots if slot.busy)
 
-    def acquire(self, tokens: Sequence[int], reuse: bool) -> Slot:
-        """A slot for a request over `tokens`, holding as much of their prefix as is resident. Needs a free slot."""
+    def acquire(self, tokens: Sequence[int], share: bool) -> Slot:
+        """A slot for a request over `tokens`, holding as much of their prefix as is resident. Needs a free slot.
+
+        Without `share` the request is private, and the slot is empty.
+        """
         idle = [slot for slot in self.slots if not slot.busy]
         assert idle, "the worker claims no more requests than there are slots"
         if self._spoiled and len(idle) == len(self.slots):
             self._clear()
-        oldest = min(idle, key=lambda slot: (bool(slot.tokens), slot.used, slot.id))
+        oldest = min(idle, key=lambda slot: (bool(slot.tokens) and not slot.private, slot.used, slot.id))
         slot, shared = oldest, 0
-        if reuse and self._target.can_roll_back:
-            lengths = {slot.id: self._usable(slot, tokens[:-1]) for slot in self.slots if slot.tokens}
+        if share and self._target.can_roll_back:
+            open_slots = [slot for slot in self.slots if slot.tokens and not slot.private]
+            lengths = {slot.id: self._usable(slot, tokens[:-1]) for slot in open_slots}
             slot, shared = self._place(idle, oldest, lengths)
         self.cut(slot, shared)
-        slot.busy = True
+        slot.busy, slot.private = True, not share
         slot.used = next(self._clock)
         return slot
 
@@ -137,6 +143,6 @@ class Sequences:
         del slot.tokens[self._target.truncate(slot.id, len(slot.tokens)) :]
 
     def release(self, slot: Slot) -> None:
-        """The request has ended; its tokens stay in the cache for others."""
+        """The request has ended; its tokens stay in the cache for others, unless it is private."""
         slot.busy = False
         slot.used = next(self._clock)

@@ -32,7 +32,7 @@ NAME: Final = "draftmesh.toml"
 OPTION: Final = "--config"
 VARIABLE: Final = "DRAFTMESH_CONFIG"
 OFF: Final = "off"
-SECRETS: Final = frozenset({"api_key", "token", "join_token"})
+SECRETS: Final = frozenset({"api_key"})
 _PATHS: Final = frozenset({"target_model", "draft_model", "api_keys_file"})
 _LARGEST: Final = 1 << 20  # bytes; a larger file is not one of ours
 

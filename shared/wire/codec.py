@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from shared.wire.messages import Announced, Chunk, Hint, Job, Proposal, Reply
+from shared.wire.messages import Announced, Chunk, Hint, Job, Proposal
 
 VERSION: Final = 1
 # The largest real message is a job: a million prompt tokens at five bytes each, with some reserve.
@@ -23,7 +23,7 @@ class CodecError(ValueError):
     """The bytes are not a message of the expected type and a known version."""
 
 
-def encode(message: Job | Chunk | Hint | Reply | Announced) -> bytes:
+def encode(message: Job | Chunk | Hint | Proposal | Announced) -> bytes:
     """The message as bytes, which the `decode_…` function of its type reads."""
     return bytes((VERSION,)) + _encoder.encode(message)
 
@@ -43,15 +43,14 @@ decode_job = partial(_decode, msgspec.msgpack.Decoder(Job))
 decode_chunk = partial(_decode, msgspec.msgpack.Decoder(Chunk))
 decode_hint = partial(_decode, msgspec.msgpack.Decoder(Hint))
 decode_card = partial(_decode, msgspec.msgpack.Decoder(Announced))
-_reply = msgspec.msgpack.Decoder(Reply)
+_proposal = msgspec.msgpack.Decoder(Proposal)
 
 
-def decode_reply(data: bytes) -> Reply:
-    """`Proposal` (with one score per token) or `Hello`, or `CodecError`."""
-    reply = _decode(_reply, data)
-    if isinstance(reply, Proposal):
-        _check_tree(reply)
-    return reply
+def decode_proposal(data: bytes) -> Proposal:
+    """A proposal with one score per token, or `CodecError`."""
+    proposal = _decode(_proposal, data)
+    _check_tree(proposal)
+    return proposal
 
 
 def _check_tree(proposal: Proposal) -> None:

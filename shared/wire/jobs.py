@@ -112,7 +112,10 @@ class JobStore:
 
     async def _cancel(self, request_id: str, last: bytes) -> ScriptOutcome:
         arguments = [request_id, keys.GROUP, last]
-        return scripts.outcome(await scripts.CANCEL.run(self._redis, self._names(request_id), arguments))
+        try:
+            return scripts.outcome(await scripts.CANCEL.run(self._redis, self._names(request_id), arguments))
+        except ResponseError as error:
+            return scripts.outcome(_readable(error))
 
     async def queue(self) -> Queue:
         """The queue now. It does not count the jobs of a verifier that died, because they were taken once."""
@@ -195,11 +198,12 @@ class JobStore:
         return [name.decode() for name in await self._redis.zrange(keys.admitted(self._model), 0, -1)]
 
     async def readers(self, request_ids: Sequence[str]) -> list[str]:
-        """The reader of each of these jobs; "" for a job that has none or is gone."""
+        """The reader of each of these jobs; "" for a job that has none, is gone or cannot be read."""
         pipeline = self._redis.pipeline(transaction=False)
         for request_id in request_ids:
             pipeline.hget(keys.job(request_id), "reader")
-        return [(value or b"").decode() for value in await pipeline.execute()]
+        replies = [_readable(reply) for reply in await pipeline.execute(raise_on_error=False)]
+        return [reply.decode(errors="replace") if isinstance(reply, bytes) else "" for reply in replies]
 
     async def abandon(self, request_id: str) -> ScriptOutcome:
         """End a request whose reader is gone, as `cancel` does; a late reader gets an error."""
@@ -250,8 +254,9 @@ class JobStore:
     ) -> list[ScriptOutcome]:
         """Send a round's commits, renewals and hints (drafter, message) in one round trip.
 
-        Returns one outcome per append, then one per renewal. `DUPLICATE` means that an earlier try succeeded. Hints go
-        first, so that drafters start sooner; nothing depends on them.
+        Returns one outcome per append, then one per renewal. `DUPLICATE` means that an earlier try succeeded, `DAMAGED`
+        that the request's keys hold something else. Hints go first, so that drafters start sooner; nothing depends on
+        them, and no error at one of them is seen.
         """
         try:
             return await self._commit(appends, renewals, hints)
@@ -266,7 +271,7 @@ class JobStore:
         hints: Sequence[tuple[str, Hint]],
         known: bool = True,
     ) -> list[ScriptOutcome]:
-        pipeline = self._redis.pipeline(transaction=True)  # otherwise an inbox might keep no TTL
+        pipeline = self._redis.pipeline(transaction=False)  # in a transaction a refused hint would undo the commits
         first = drafts.queue(pipeline, hints)
         for append in appends:
             chunk = append.chunk
@@ -276,8 +281,8 @@ class JobStore:
         for renewal in renewals:
             arguments = [renewal.request_id, keys.GROUP, renewal.epoch, self._lease_ms]
             scripts.RENEW.queue(pipeline, self._names(renewal.request_id), arguments, known)
-        replies = await pipeline.execute()
-        return [scripts.outcome(reply) for reply in replies[first:]]
+        replies = await pipeline.execute(raise_on_error=False)
+        return [scripts.outcome(_readable(reply)) for reply in replies[first:]]
 
     async def release(self, request_id: str, epoch: int) -> ScriptOutcome:
         """Give a claim back so that a peer takes it over at once."""
@@ -312,6 +317,15 @@ async def read_log(redis: Redis, request_id: str) -> list[tuple[int, Chunk]]:
 def _group_is_missing(error: ResponseError) -> bool:
     """Whether the stream or its group vanished: expired, flushed, or Redis came back empty."""
     return str(error).startswith(("NOGROUP", "UNBLOCKED", "The XGROUP subcommand requires"))
+
+
+def _readable(reply: Any) -> Any:
+    """A pipeline's reply, `DAMAGED` if the request's keys hold something else. Raises an error of the server itself."""
+    if not isinstance(reply, Exception):
+        return reply
+    if isinstance(reply, ResponseError) and _is_of_another_shape(reply):
+        return ScriptOutcome.DAMAGED
+    raise reply
 
 
 def _claim(request_id: str, reply: Sequence[Any]) -> Claim | None:

@@ -4,6 +4,7 @@ from typing import Final
 
 PREFIX: Final = "draftmesh"
 GROUP: Final = "verifiers"  # the consumer group on every job stream
+OF_MACHINE: Final = "@"  # in a drafter's id, after the name of its machine's Redis user
 
 
 def job(request_id: str) -> str:
@@ -42,8 +43,13 @@ def dead(model: str) -> str:
 
 
 def inbox(instance: str) -> str:
-    """Stream: hints for one drafter, or proposals for one verifier."""
+    """Stream: hints for one drafter, which makes it and renews it; the verifiers write."""
     return f"{PREFIX}:inbox:{instance}"
+
+
+def outbox(drafter: str, verifier: str) -> str:
+    """Stream: one drafter's proposals for one verifier, which trims what it has read."""
+    return f"{PREFIX}:outbox:{drafter}:{verifier}"
 
 
 def wake(instance: str) -> str:
@@ -57,8 +63,13 @@ def card(instance: str) -> str:
 
 
 def cards() -> str:
-    """Set: ids of the processes that registered."""
+    """Set: ids of the gateways and verifiers that registered."""
     return f"{PREFIX}:cards"
+
+
+def drafters() -> str:
+    """Set: ids of the drafters that registered. A drafter may add any text, so readers bound and clear it."""
+    return f"{PREFIX}:drafters"
 
 
 def served(name: str) -> str:
@@ -131,6 +142,6 @@ def vocabulary(digest: str) -> str:
     return f"{PREFIX}:vocabulary:{digest}"
 
 
-def draft_vocabulary(digest: str) -> str:
-    """String: the deflated texts of a draft model's tokens, addressed by their content."""
-    return f"{PREFIX}:draft-vocabulary:{digest}"
+def draft_vocabulary(drafter: str, digest: str) -> str:
+    """String: the deflated texts of one drafter's tokens, addressed by their content."""
+    return f"{PREFIX}:draft-vocabulary:{drafter}:{digest}"

@@ -84,11 +84,12 @@ class Job(Struct, frozen=True, array_like=True, kw_only=True, tag="job"):
     max_tokens: Annotated[int, Meta(ge=1)]
     speculation: Speculation = Speculation.AUTO
     top_logprobs: Annotated[int, Meta(ge=-1, le=20)] = -1  # -1: no logprobs; 0: the chosen token's only
-    cache_prompt: bool = True  # reuse resident prefixes; never changes the answer under strict exactness
+    cache_prompt: bool = True  # share prefixes and copied text with other requests; never changes the law of the answer
     timeout_ms: Annotated[int, Meta(gt=0)] = 3_600_000
     grammar: str = ""  # the grammar of the answer, in llguidance's form; empty: none
     thinking: ThinkingLimit | None = None
     traceparent: Annotated[str, Meta(max_length=64)] = ""  # W3C Trace Context; empty: no trace
+    caller: Annotated[str, Meta(max_length=64)] = ""  # a digest of the API key: only its own requests' text is copied
 
 
 class TokenLogprob(Struct, frozen=True, array_like=True):
@@ -177,12 +178,6 @@ class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal
     parents: Annotated[tuple[Annotated[int, Meta(ge=-1, lt=256)], ...], Meta(max_length=256)] = ()
     batch: Count = 1
     copied: Count = 0
-
-
-class Hello(Struct, frozen=True, array_like=True, kw_only=True, tag="hello"):
-    """A drafter joined or left: look at the registry now instead of at the next heartbeat."""
-
-    drafter: Name
 
 
 # ---------------------------------------------------------------- cards: who is there
@@ -330,4 +325,3 @@ class Arrival(Struct, frozen=True, array_like=True, kw_only=True, tag="arrival")
 Card = VerifierCard | DrafterCard | GatewayCard
 Announced = Card | Arrival
 Hint = Open | Commit | Close
-Reply = Proposal | Hello

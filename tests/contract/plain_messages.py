@@ -17,7 +17,6 @@ from shared.wire.messages import (
     DrafterCounts,
     Finish,
     GatewayCard,
-    Hello,
     Job,
     Open,
     Proposal,
@@ -90,6 +89,7 @@ EXAMPLES: Final = (
             grammar="start: 'yes'",
             thinking=ThinkingLimit(budget=9, opened=True, start=(7,), end=(8, 9), close=(10, 8, 9)),
             traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            caller="c0ffee",
         ),
         [
             "job",
@@ -105,6 +105,7 @@ EXAMPLES: Final = (
             "start: 'yes'",
             [9, True, [7], [8, 9], [10, 8, 9]],
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "c0ffee",
         ],
         codec.decode_job,
     ),
@@ -171,9 +172,8 @@ EXAMPLES: Final = (
             copied=1,
         ),
         ["proposal", "r1", 2, 7, 2**64 - 2, [1, 2, 3], [1.0, 0.5, 0.25], "drafter-1", 1500, [-1, 0, 0], 2, 1],
-        codec.decode_reply,
+        codec.decode_proposal,
     ),
-    Example(Hello(drafter="drafter-1"), ["hello", "drafter-1"], codec.decode_reply),
     Example(
         VerifierCard(
             id="verifier-1",

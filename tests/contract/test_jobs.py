@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,7 @@ from shared.fleet.registry import Registry
 from shared.wire import codec, drafts, keys
 from shared.wire.broker import Broker
 from shared.wire.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
-from shared.wire.messages import Chunk, Close, Finish
+from shared.wire.messages import Chunk, Close, Finish, Proposal
 from shared.wire.scripts import MAX_SILENT, ScriptOutcome
 from tests.toys import drafter_card, job
 
@@ -332,12 +333,40 @@ async def test_an_entry_whose_job_expired_leaves_the_stream(broker: Broker) -> N
     assert await store.orphans(OTHER) == []
 
 
-async def test_a_hint_to_a_drafter_that_left_does_not_stay_for_ever(broker: Broker) -> None:
-    store = store_of(broker)
+@pytest.mark.parametrize("damage", [(), ("SET", "x"), ("RPUSH", "x"), ("SADD", "x")])
+async def test_no_state_of_an_inbox_keeps_a_commit_from_the_log(broker: Broker, damage: tuple[str, ...]) -> None:
+    store, inbox = store_of(broker), keys.inbox("d")
     await store.submit(job(), 10)
     await claimed(store)
-    await store.commit([append(1, 0, [4])], hints=[("gone", Close(request_id="r1"))])
-    assert await broker.redis.pttl(keys.inbox("gone")) > 0  # type: ignore[attr-defined]
+    if damage:
+        await broker.redis.execute_command(damage[0], inbox, damage[1])  # type: ignore[attr-defined]
+    hints = [("d", Close(request_id="r1"))]
+    assert await store.commit([append(1, 0, [4])], hints=hints) == [ScriptOutcome.OK]
+    assert [chunk.tokens for _, chunk in await read_log(broker.redis, "r1")] == [(4,)]
+    if not damage:  # nothing is left for a drafter that is gone
+        assert await broker.redis.pttl(inbox) == -2  # type: ignore[attr-defined]
+
+
+async def test_an_inbox_that_takes_no_more_keeps_no_commit_from_the_log(valkey: Broker) -> None:
+    store = store_of(valkey)
+    await store.submit(job(), 10)
+    await claimed(store)
+    await valkey.redis.execute_command("XADD", keys.inbox("d"), f"{2**64 - 1}-{2**64 - 1}", "m", "x")  # type: ignore[attr-defined]
+    assert await store.commit([append(1, 0, [4])], hints=[("d", Close(request_id="r1"))]) == [ScriptOutcome.OK]
+
+
+@pytest.mark.parametrize("key", [keys.job("r1"), keys.log("r1")])
+async def test_a_job_that_somebody_damaged_costs_no_other_job_of_its_round(broker: Broker, key: str) -> None:
+    store = store_of(broker)
+    for name in ("r1", "r2"):
+        await store.submit(job(name), 10)
+        assert isinstance(await store.claim(name, OWNER), Claim)
+    await broker.redis.delete(key)
+    await broker.redis.execute_command("SET", key, "x")  # type: ignore[attr-defined]
+    appends = [replace(append(1, 0, [4]), request_id=name) for name in ("r1", "r2")]
+    assert await store.commit(appends) == [ScriptOutcome.DAMAGED, ScriptOutcome.OK]
+    assert await store.readers(["r1", "r2"]) == ["", ""]
+    assert await store.abandon("r1") is ScriptOutcome.DAMAGED
 
 
 async def test_the_queue_is_what_no_verifier_took_yet(broker: Broker) -> None:
@@ -395,9 +424,9 @@ class Forgetful:
         pipeline = self._redis.pipeline(transaction=transaction)
         execute = pipeline.execute
 
-        async def forget() -> Any:
+        async def forget(raise_on_error: bool = True) -> Any:
             await self._redis.script_flush()
-            return await execute()
+            return await execute(raise_on_error)
 
         pipeline.execute = forget
         return pipeline
@@ -434,9 +463,12 @@ async def test_a_connection_that_breaks_anywhere_leaves_no_key_without_its_ttl(b
     store = JobStore(watched, broker.blocking, "toy")
     await store.ensure_group()
     await store.commit([], hints=[("d", Close(request_id="r1"))])
-    await drafts.send(watched, [("d", Close(request_id="r1"))])
+    assert pipelines == [True, False]  # a hint makes no key
+    await drafts.Inbox(watched, broker.blocking, "d").open()
+    guess = Proposal(request_id="r1", epoch=1, base=0, prefix_hash=1, tokens=(4,), scores=(0.5,), drafter="d")
+    await drafts.propose(watched, "d", [("v", guess)])
     await Registry(watched).beat(drafter_card("d"))
-    assert pipelines == [True] * 4
+    assert pipelines[2:] == [True] * 3
 
 
 async def test_a_long_log_is_read_in_parts_and_whole(broker: Broker) -> None:

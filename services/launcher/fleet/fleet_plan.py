@@ -15,11 +15,10 @@ from services.launcher.fleet import embedded, ports
 from services.launcher.fleet.aliases import name_targets
 from services.launcher.fleet.child import Program, service_command
 from services.launcher.fleet.fleet_notice import AnnouncedFleet
-from services.launcher.fleet.token import join_token
+from services.launcher.fleet.machines import Machines, Token
 from services.launcher.settings.service_options import Handed
 from services.launcher.settings.up_options import UpOptions
 from shared.errors import StartError
-from shared.folders import state_folder
 from shared.machine import devices
 from shared.machine.devices import Device
 from shared.model import chat_templates, model_source
@@ -50,6 +49,7 @@ class Plan:
     url: str
     notes: tuple[str, ...]
     invitation: str = ""  # the command for a spare machine; empty: others cannot reach our Redis, or it is external
+    tokens: tuple[Token, ...] = ()  # of the machines that may join
     lan_url: str = ""  # the gateway's URL for other machines
     api_key: str = field(default="", repr=False)  # an API key that was made for this start
     beacon: AnnouncedFleet | None = None  # how we announce ourselves
@@ -78,13 +78,7 @@ def make(
     targets = place_targets(options.target_device, options.target.tensor_split, len(options.target_model), present)
     drafts = place_drafts(options.draft_device, len(options.draft_model), present, targets)
     port = ports.claim(options.host, options.port)
-    server = (
-        None
-        if options.redis
-        else embedded.place(
-            options.redis_host, options.redis_port, lambda: join_token(options.join_token, state_folder())
-        )
-    )
+    server = None if options.redis else embedded.place(options.redis_host, options.redis_port, Machines().tokens)
     redis = server.url if server else options.redis
     notes = list(handed.notes)
     if server and options.redis_port not in (0, server.port):
@@ -105,6 +99,7 @@ def make(
         url=f"http://{_reachable(options.host)}:{port}",
         notes=tuple(notes),
         invitation=_invitation(server.shared_url, options.draft_model) if server else "",
+        tokens=server.tokens if server else (),
         lan_url=f"http://{ports.in_url(ports.address_of(options.host))}:{port}" if options.lan else "",
         api_key=api_key,
         beacon=_beacon(server, port, model_source.model_name(target_paths[0])) if server and options.lan else None,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from redis.exceptions import AuthenticationError
 from rich.console import Console
@@ -17,29 +18,39 @@ from rich.console import Console
 from services.launcher.backends import signs
 from services.launcher.display import Display
 from services.launcher.fleet.child import Child, Program, service_command
+from services.launcher.fleet.machines import Token
 from services.launcher.fleet.supervised_run import SupervisedRun, with_logs
-from services.launcher.fleet.token import USER
 from services.launcher.forecast.join_report import JoinReport
 from services.launcher.models import fetching
 from shared.errors import StartError
 from shared.fleet.registry import Registry
 from shared.model import hardware
-from shared.wire.broker import DISCONNECTED, connect
+from shared.wire.broker import DISCONNECTED, BrokerError, connect
 
-_EXAMPLE: Final = "draftmesh join redis://drafter:TOKEN@192.168.1.5:7072/0"
+_EXAMPLE: Final = "draftmesh join redis://192.168.1.5:7072/0"
+_VARIABLE: Final = "DRAFTMESH_TOKEN"
+_EXPOSED: Final = (
+    f"a password on a command line can be seen by every user of this machine; join asks for it, or set {_VARIABLE} or"
+    " --token-file"
+)
 _PINGS: Final = 11
 _LOOK_S: Final = 1.0
 
 
-def run(url: str, token: str, draft_model: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+def run(url: str, token_file: str, draft_model: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Help until SIGINT or SIGTERM; the exit status. Raises `StartError` before anything is started.
 
     Searches the network without a `url`. The drafter gets `arguments`, and `environment` besides ours.
     """
+    token = given(token_file)
     console = Console(highlight=False)
     display = Display(console)
     display.close()  # lines instead of a table, because there is one process
-    url = address(url, token) if url else discover(token, display.say)
+    if urlsplit(url).password:
+        display.say(_EXPOSED, "yellow")
+    url = address(url or discover(display.say), token)
+    if not token and asks(url):
+        url = address(url, _asked())
     round_trip_ms = asyncio.run(_reach(url))
     display.say(f"the fleet's Redis answers in {round_trip_ms:.1f} ms")
     model: tuple[str, ...] = ()
@@ -51,7 +62,7 @@ def run(url: str, token: str, draft_model: str, arguments: Sequence[str], enviro
         name="drafter",
         command=(*service_command("drafter"), *model, *arguments),
         stage=0,
-        environment={**os.environ, **environment, "DRAFTMESH_REDIS": url},
+        environment={**os.environ, **environment, _VARIABLE: "", "DRAFTMESH_REDIS": url},
     )
     return with_logs(
         lambda folder: asyncio.run(JoinedDrafter(url, drafter, folder, display, round_trip_ms).run()),
@@ -59,15 +70,38 @@ def run(url: str, token: str, draft_model: str, arguments: Sequence[str], enviro
     )
 
 
-def address(url: str, token: str) -> str:
+def given(token_file: str) -> Token | None:
+    """The token in the file or in the environment. Raises `StartError`."""
+    if not token_file:
+        text = os.environ.get(_VARIABLE, "")
+        return Token.read(text, _VARIABLE) if text else None
+    try:
+        return Token.read(Path(token_file).read_text(), token_file)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise StartError("--token-file", token_file, f"cannot be read ({reason})") from None
+
+
+def address(url: str, token: Token | None) -> str:
     """The address of the fleet's Redis, with the token if the address has no password."""
     scheme, found, rest = url.partition("://")
-    if not token or not found or "@" in rest:
+    if token is None or not found or "@" in rest:
         return url
-    return f"{scheme}://{USER}:{token}@{rest}"
+    return f"{scheme}://{token.user}:{token.password}@{rest}"
 
 
-def discover(token: str, say: Callable[[str], None]) -> str:
+def asks(url: str) -> bool:
+    """Whether that Redis wants a password and the address has none. Raises `BrokerError` if it does not answer."""
+    try:
+        asyncio.run(_reach(url))
+    except BrokerError as error:
+        if "@" not in url and "authentication" in str(error).lower():
+            return True
+        raise
+    return False
+
+
+def discover(say: Callable[[str], None]) -> str:
     """The only fleet that announces itself in this network. Raises `StartError` if there is none or more than one."""
     from services.launcher.fleet.beacon import SEARCH_S, MulticastUnavailable, search
 
@@ -86,14 +120,14 @@ def discover(token: str, say: Callable[[str], None]) -> str:
         )
     if len(fleets) > 1:
         raise StartError("URL", "(missing)", f"there are {len(fleets)} fleets; say which one, as in {_EXAMPLE}")
-    return fleets[0].url(f"{USER}:{token or _asked()}")
+    return fleets[0].url()
 
 
-def _asked() -> str:
-    token = getpass.getpass("join token, as `up --lan` prints it: ").strip() if sys.stdin.isatty() else ""
-    if not token:
-        raise StartError("--token", "(missing)", "the token that `up --lan` prints, or DRAFTMESH_TOKEN")
-    return token
+def _asked() -> Token:
+    text = getpass.getpass("join token, as `up --lan` prints it: ").strip() if sys.stdin.isatty() else ""
+    if not text:
+        raise StartError("--token-file", "(missing)", f"a file with the token that `up --lan` prints, or {_VARIABLE}")
+    return Token.read(text, "(typed)")
 
 
 class JoinedDrafter:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -18,6 +19,7 @@ from shared.errors import StartError
 from shared.settings import settings_file
 from shared.settings.command_settings import PROGRAM, CommandSettings
 from shared.settings.options import DEFAULT_DRAIN_S
+from shared.wire import broker
 
 DESCRIPTIONS: Final = {
     "up": "draftmesh up: a fleet that answers faster with drafts",
@@ -88,6 +90,8 @@ def _command(settings: CommandSettings, name: str, arguments: Sequence[str]) -> 
     command = Path(sys.executable).parent / PROGRAM
     start = [str(command)] if command.exists() else [sys.executable, "-P", "-m", "services.launcher"]
     file = [settings_file.OPTION, str(settings.file.path)] if settings.file else []
+    if exposed := next((word for word in arguments if urlsplit(word).password), ""):
+        raise StartError("COMMAND", broker.redacted(exposed), "a unit would show its password; use --token-file")
     found = settings.effective((name,), [*file, *arguments]) if (name,) in settings.known() else []
     drain_s = next((float(setting.value) for setting in found if setting.key == "drain"), DEFAULT_DRAIN_S)
     return [*start, name, *arguments, *file], drain_s

@@ -22,6 +22,7 @@ from services.launcher.facts.run_file import FleetRun, RunFile, recorded
 from services.launcher.fleet import fleet_plan, ports
 from services.launcher.fleet.child import Child
 from services.launcher.fleet.fleet_plan import Plan
+from services.launcher.fleet.machines import Token
 from services.launcher.fleet.stack import is_ready, readiness
 from services.launcher.fleet.supervised_run import FAILED, SupervisedRun, with_logs
 from services.launcher.fleet.supervisor import ChildFailed
@@ -154,7 +155,7 @@ class FleetProcesses:
         self._display.say(f"logs are in {self._folder} (`draftmesh logs` shows them); Ctrl-C stops everything")
         sys.stdout.write(announcement(self._plan, resolve(served), speechless))
         if self._plan.invitation and sys.stdout.isatty():
-            sys.stdout.write(qr_code(self._plan.invitation))
+            sys.stdout.write(qr_code("\n".join((self._plan.invitation, *map(str, self._plan.tokens[:1])))))
         sys.stdout.flush()
 
     async def _speechless(self) -> dict[str, str]:
@@ -224,7 +225,16 @@ def announcement(fleet_plan: Plan, names: Names, speechless: Collection[str] = (
         lines.append(f"API key, made for this start: {fleet_plan.api_key}")
     if fleet_plan.invitation:
         lines.append(f"on a spare machine: {fleet_plan.invitation}")
+        lines.append(_tokens(fleet_plan.tokens))
     return "".join(f"{line}\n" for line in lines)
+
+
+def _tokens(tokens: Sequence[Token]) -> str:
+    """The token to type there if it is the only one; otherwise who has one."""
+    more = "`draftmesh invite NAME` makes one for another machine"
+    if len(tokens) == 1:
+        return f"its token, for which join asks: {tokens[0]} ({more})"
+    return f"tokens have: {', '.join(token.machine for token in tokens)} ({more})"
 
 
 def qr_code(text: str) -> str:

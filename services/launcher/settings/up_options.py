@@ -59,13 +59,6 @@ class UpOptions:
             help="Let other machines of the network use the gateway, with a key, and join with `draftmesh join`.",
         ),
     ] = False
-    join_token: Annotated[
-        str,
-        option(
-            "--join-token",
-            help="Token that machines need to join; empty: one that `up` makes once and keeps in the state folder.",
-        ),
-    ] = ""
     api_keys_file: options.ApiKeysFile = ""
     no_auth: options.NoAuth = False
     drain: options.Drain = options.DEFAULT_DRAIN_S

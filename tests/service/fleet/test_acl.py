@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -29,15 +29,16 @@ TOOL: Any = {"type": "function", "function": {"name": "look_up", "parameters": {
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The address of a server with all users, by service; the server's owner is `admin`."""
     folder = tmp_path_factory.mktemp("acl")
-    acl.write(folder, "redis://127.0.0.1:0/0")
+    acl.write(folder, "redis://127.0.0.1:0/0", ["laptop"])
     users = folder / acl.USERS
-    users.write_text(f"{users.read_text()}user admin on nopass ~* &* +@all\n")
     with valkey_server("127.0.0.1", "--aclfile", str(users)) as server:
-        found = {"admin": server.url.replace("//", "//admin:x@")}
-        for service in rules.SERVICES:
-            line = (folder / f"{service}.env").read_text().strip()
-            found[service] = line.removeprefix("DRAFTMESH_REDIS=").replace("127.0.0.1:0", server.url[8:-2])
-        yield found
+        place = server.url[8:-2]
+        yield {file.stem: address_in(file).replace("127.0.0.1:0", place) for file in folder.glob("*.env")}
+
+
+def address_in(file: Path) -> str:
+    """The address that a service's file sets."""
+    return file.read_text().strip().removeprefix("DRAFTMESH_REDIS=")
 
 
 def test_files_hold_passwords_where_they_belong(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_files_hold_passwords_where_they_belong(tmp_path: Path) -> None:
         assert name == service
         assert len(password) >= 32
         assert password not in users
-    with pytest.raises(StartError, match=r"FOLDER .* users\.acl already"):
+    with pytest.raises(StartError, match=r"FOLDER .* users\.acl already; --update"):
         acl.write(tmp_path / "new", "redis://h")
     for address in ("redis://user:secret@h", "unix:///x", "h:1"):
         with pytest.raises(StartError) as caught:
@@ -86,16 +87,20 @@ TAKEOVER: tuple[tuple[str, ...], ...] = (
     ("XREADGROUP", "GROUP", keys.GROUP, "me", "STREAMS", keys.jobs("m"), ">"),
     ("ZADD", keys.admitted("m"), "1", "x"),
 )
+MACHINE: Final = "drafter-laptop"  # the user of a machine that joined
+ITS: Final = "drafter-laptop@1"
+ANOTHER: Final = ("drafter-1", "drafter-laptop", "drafter-laptop-2@1", "drafter-desk@1")
 IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
     "gateway": (
-        ("XREAD", "STREAMS", keys.inbox("verifier-1"), "0"),
-        ("XRANGE", keys.inbox("verifier-1"), "-", "+"),
+        ("XREAD", "STREAMS", keys.outbox("drafter-1", "verifier-1"), "0"),
+        ("XRANGE", keys.outbox("drafter-1", "verifier-1"), "-", "+"),
         ("XREAD", "STREAMS", keys.inbox("drafter-1"), "0"),
-        ("XADD", keys.inbox("verifier-1"), "*", "m", "x"),
+        ("XADD", keys.inbox("drafter-1"), "*", "m", "x"),
+        ("XADD", keys.outbox("drafter-1", "verifier-1"), "*", "m", "x"),
         ("XREADGROUP", "GROUP", keys.GROUP, "me", "STREAMS", keys.jobs("m"), ">"),
         ("SET", keys.vocabulary("d"), "x"),
         ("SET", keys.served("m"), "x"),
-        ("GET", keys.draft_vocabulary("d")),
+        ("GETRANGE", keys.draft_vocabulary("drafter-1", "d"), "0", "1"),
         ("SET", keys.card("verifier-1"), "x"),
         ("DEL", keys.card("drafter-1")),
         ("XREAD", "STREAMS", keys.wake("other"), "0"),
@@ -103,19 +108,23 @@ IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
     "verifier": (
         ("XREAD", "STREAMS", keys.inbox("drafter-1"), "0"),
         ("DEL", keys.inbox("drafter-1")),
+        ("XADD", keys.outbox("drafter-1", "verifier-1"), "*", "m", "x"),
         ("GET", keys.turn("call")),
         ("GET", keys.response("c", "r")),
         ("XRANGE", keys.record("c", "r"), "-", "+"),
         ("ZRANGE", keys.responses(), "0", "-1"),
-        ("SET", keys.draft_vocabulary("d"), "x"),
+        ("SET", keys.draft_vocabulary("drafter-1", "d"), "x"),
         ("SET", keys.card("gateway-1"), "x"),
         ("DEL", keys.admitted("m")),
     ),
     "drafter": (
         *TAKEOVER,
-        ("XREAD", "STREAMS", keys.inbox("verifier-1"), "0"),
-        ("DEL", keys.inbox("verifier-1")),
-        ("XTRIM", keys.inbox("verifier-1"), "MAXLEN", "0"),
+        ("XADD", keys.inbox("verifier-1"), "*", "m", "x"),
+        ("XREAD", "STREAMS", keys.outbox("drafter-1", "verifier-1"), "0"),
+        ("SET", keys.inbox("drafter-1"), "x"),
+        ("SADD", keys.cards(), "x"),
+        ("SREM", keys.drafters(), "x"),
+        ("DEL", keys.drafters()),
         ("SET", keys.vocabulary("d"), "x"),
         ("SET", keys.served("m"), "x"),
         ("GET", keys.turn("call")),
@@ -124,6 +133,27 @@ IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("SET", keys.card("verifier-1"), "x"),
         ("SET", keys.card("gateway-1"), "x"),
         ("SCRIPT", "LOAD", "return 1"),
+    ),
+    MACHINE: (
+        *TAKEOVER,
+        *(
+            command
+            for other in ANOTHER
+            for command in (
+                ("SET", keys.card(other), "x"),
+                ("DEL", keys.card(other)),
+                ("XADD", keys.inbox(other), "*", "m", "x"),
+                ("XREAD", "STREAMS", keys.inbox(other), "0"),
+                ("DEL", keys.inbox(other)),
+                ("PEXPIRE", keys.inbox(other), "0"),
+                ("XADD", keys.outbox(other, "verifier-1"), "*", "m", "x"),
+                ("PEXPIRE", keys.outbox(other, "verifier-1"), "0"),
+                ("SET", keys.draft_vocabulary(other, "d"), "x"),
+                ("PEXPIRE", keys.draft_vocabulary(other, "d"), "0"),
+            )
+        ),
+        ("SET", keys.inbox(ITS), "x"),
+        ("SET", keys.outbox(ITS, "verifier-1"), "x"),
     ),
     "operator": (
         *TAKEOVER,
@@ -143,7 +173,7 @@ IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-@pytest.mark.parametrize("service", rules.SERVICES)
+@pytest.mark.parametrize("service", IMPOSTURE)
 def test_what_is_not_its_own_is_out_of_reach(urls: dict[str, str], service: str) -> None:
     with redis.Redis.from_url(urls[service]) as client:
         assert client.ping()
@@ -173,7 +203,7 @@ def test_a_script_gives_no_rights_beyond_its_user_s(urls: dict[str, str]) -> Non
 
 
 def test_without_a_password_one_sees_that_the_server_lives_and_no_more(urls: dict[str, str]) -> None:
-    nobody = urls["admin"].replace("admin:x@", "")
+    nobody = "redis://" + urls["admin"].rpartition("@")[2]
     with redis.Redis.from_url(nobody) as client:
         assert client.ping()
         for command in SECRET:

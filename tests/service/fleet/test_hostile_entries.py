@@ -15,7 +15,7 @@ from services.drafter.model_proposer import ModelProposer
 from shared.model.llama.model import Model
 from shared.wire import codec, keys
 from shared.wire.broker import Broker
-from shared.wire.messages import Chunk, Finish, Job, Sampling, ThinkingLimit
+from shared.wire.messages import Chunk, Finish, Job, Sampling, ThinkingLimit, VerifierCard
 from tests.hostile import wire
 from tests.patience import HANG_S, PROCESS_S
 from tests.service.scripted import HI, MODEL, VOCABULARY, Stack, card, speaking
@@ -156,21 +156,19 @@ async def test_hints_and_proposals_that_are_none_are_skipped(
         stack(valkey_url, model_path, toy(model_path)) as one,
         drafter(valkey_url, proposer, kind, "drafter-h"),
     ):
-        cards = await one.cards(2)
+        [verifier] = [card.id for card in await one.cards(2) if isinstance(card, VerifierCard)]
         corpora = [
             wire.blobs(),
-            *(wire.wrong_fields(name) for name in ("open", "commit", "close", "proposal", "hello")),
+            *(wire.wrong_fields(name) for name in ("open", "commit", "close", "proposal")),
         ]
         blobs = [data for corpus in corpora for _, data in corpus if len(data) < 100_000]
         answer = asyncio.create_task(one.ask(one.job([5, 6, 7] * 8, ENDLESS, 200)))
-        for one_card in cards:
+        for stream in (keys.inbox("drafter-h"), keys.outbox("drafter-h", verifier)):
             pipeline = raw(valkey).pipeline(transaction=False)
             for _, fields in wire.entries("m"):
-                pipeline.xadd(
-                    keys.inbox(one_card.id), {k: v for k, v in fields.items() if len(v) < 100_000} or {b"": b""}
-                )
+                pipeline.xadd(stream, {k: v for k, v in fields.items() if len(v) < 100_000} or {b"": b""})
             for blob in blobs:
-                pipeline.xadd(keys.inbox(one_card.id), {"m": blob})
+                pipeline.xadd(stream, {"m": blob})
             await pipeline.execute()
         assert (await answer).tokens == reference(one, [5, 6, 7] * 8, 200)
         assert await works(one)

@@ -11,6 +11,8 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from services.launcher.fleet import embedded
+from services.launcher.fleet.join import address
+from services.launcher.fleet.machines import Token
 from shared.wire import keys
 from tests.server import valkey_server
 
@@ -34,12 +36,12 @@ def test_each_server_has_a_password_of_its_own() -> None:
     assert embedded.place("0.0.0.0", 0).password != embedded.place("0.0.0.0", 0).password
 
 
-TOKEN = "a-token-of-sixteen"
+TOKEN = Token("laptop", "a-token-of-sixteen")
 
 
 def test_others_are_told_an_address_that_is_not_the_loopback() -> None:
-    server = embedded.place("0.0.0.0", 0, lambda: TOKEN)
-    start, end = f"redis://drafter:{TOKEN}@", f":{server.port}/0"
+    server = embedded.place("0.0.0.0", 0, lambda: [TOKEN])
+    start, end = "redis://", f":{server.port}/0"
     assert server.shared_url.startswith(start)
     assert server.shared_url.endswith(end)
     assert server.shared_url.removeprefix(start).removesuffix(end) not in ("0.0.0.0", "127.0.0.1", "")
@@ -49,19 +51,20 @@ def test_others_are_told_an_address_that_is_not_the_loopback() -> None:
     ("hosts", "shown"), [(("192.0.2.7", "127.0.0.1"), "192.0.2.7"), (("fd00::7", "127.0.0.1"), "[fd00::7]")]
 )
 def test_an_address_that_was_asked_for_is_the_one_that_is_told(hosts: tuple[str, ...], shown: str) -> None:
-    server = embedded.Embedded(hosts=hosts, port=1, password="p", token=TOKEN)
-    assert (server.url, server.shared_url) == ("redis://:p@127.0.0.1:1/0", f"redis://drafter:{TOKEN}@{shown}:1/0")
+    server = embedded.Embedded(hosts=hosts, port=1, password="p", tokens=(TOKEN,))
+    assert (server.url, server.shared_url) == ("redis://:p@127.0.0.1:1/0", f"redis://{shown}:1/0")
 
 
 def test_a_machine_that_joins_may_do_what_a_drafter_does_and_no_more(tmp_path: Path) -> None:
-    server = embedded.place("0.0.0.0", 0, lambda: TOKEN)
+    server = embedded.place("0.0.0.0", 0, lambda: [TOKEN])
     program = embedded.program(server, tmp_path, {})
-    assert TOKEN not in (tmp_path / "valkey.conf").read_text()
-    with running(program.command, server.url), redis.Redis.from_url(server.shared_url) as joined:
+    assert TOKEN.password not in (tmp_path / "valkey.conf").read_text()
+    with running(program.command, server.url), redis.Redis.from_url(address(server.shared_url, TOKEN)) as joined:
         assert joined.smembers(keys.cards()) == set()
-        joined.set(keys.card("drafter-1"), b"x", px=1000)
+        joined.set(keys.card("drafter-laptop@1"), b"x", px=1000)
         forbidden = (
             ("SET", keys.card("verifier-1"), "x"),
+            ("SET", keys.card("drafter-1"), "x"),
             ("GET", keys.turn("call")),
             ("CONFIG", "GET", "*"),
             ("FLUSHALL",),

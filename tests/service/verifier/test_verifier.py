@@ -186,7 +186,7 @@ async def test_a_drafter_of_another_vocabulary_is_refused_by_name_of_the_token(
     valkey: Broker, valkey_url: str, model_path: Path
 ) -> None:
     registry = Registry(valkey.redis)
-    keeper = draft_keeper(registry, [b"<|endoftext|>", b"1"])
+    keeper = draft_keeper(registry, "stranger", [b"<|endoftext|>", b"1"])
     await keeper.keep()
     stranger = drafter_card("stranger")
     fields = {name: getattr(stranger, name) for name in stranger.__struct_fields__}

@@ -151,26 +151,30 @@ def test_whatever_is_written_copies_are_well_formed(seed: int) -> None:
 # ---------------------------------------------------------------- the store
 
 
-def test_the_store_keeps_models_apart_and_forgets_those_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.drafter.store._MODELS", 2)
+@pytest.mark.parametrize("names", [(("a", ""), ("b", ""), ("c", "")), (("m", "one"), ("m", "two"), ("m", "three"))])
+def test_the_store_keeps_models_and_callers_apart_and_forgets_those_not_in_use(
+    names: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.drafter.store._INDEXES", 2)
     store = Store()
-    store.add("a", [1, 2], [3, 4])
-    store.add("b", [1, 2], [5, 6])
-    assert (store.index("a").tokens.tolist(), store.index("b").tokens.tolist()) == ([1, 2, 3, 4], [1, 2, 5, 6])
-    store.index("a")
-    store.add("c", [1], [2])
-    assert store.index("a").end == 4
-    assert store.index("b").end == 0
+    a, b, c = names
+    store.add(*a, [1, 2], [3, 4])
+    store.add(*b, [1, 2], [5, 6])
+    assert (store.index(*a).tokens.tolist(), store.index(*b).tokens.tolist()) == ([1, 2, 3, 4], [1, 2, 5, 6])
+    store.index(*a)
+    store.add(*c, [1], [2])
+    assert store.index(*a).end == 4
+    assert store.index(*b).end == 0
 
 
 def test_the_store_is_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.drafter.store._TOKENS", 400)
     store = Store()
     for start in range(0, 5000, 50):
-        store.add("m", range(start, start + 25), range(start + 25, start + 50))
-        assert len(store.index("m").tokens) <= 400
-    assert store.index("m").find([4990, 4991], 8)
-    assert not store.index("m").find([10, 11], 8)
+        store.add("m", "", range(start, start + 25), range(start + 25, start + 50))
+        assert len(store.index("m", "").tokens) <= 400
+    assert store.index("m", "").find([4990, 4991], 8)
+    assert not store.index("m", "").find([10, 11], 8)
 
 
 def test_a_conversation_is_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +183,7 @@ def test_a_conversation_is_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     said = list(range(300))
     for _ in range(10):
         answer = list(range(len(said), len(said) + 30))
-        store.add("m", said, answer)
+        store.add("m", "", said, answer)
         said += [*answer, *range(len(said) + 30, len(said) + 50)]
-    assert len(store.index("m").tokens) <= 100 + 30 + 9 * (16 + 20 + 30)
-    assert store.index("m").following(100, 30).tolist() == list(range(300, 330))
+    assert len(store.index("m", "").tokens) <= 100 + 30 + 9 * (16 + 20 + 30)
+    assert store.index("m", "").following(100, 30).tolist() == list(range(300, 330))

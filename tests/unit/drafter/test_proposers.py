@@ -300,6 +300,34 @@ def test_lookup_remembers_what_other_requests_answered() -> None:
     assert run(proposer)[0].tokens[:3] == (23, 24, 25)
 
 
+def test_no_caller_s_text_is_another_s_draft() -> None:
+    proposer = LookupProposer()
+    for caller, secret in (("one", (23, 24, 25)), ("two", (33, 34, 35)), ("", (43, 44, 45))):
+        start = replace(opening(prompt=(50, 20, 21, 22), name=caller), caller=caller)
+        proposer.open(start)
+        assert run(proposer) == []
+        proposer.commit(caller, 0, secret, 8)
+        proposer.close(caller)
+        proposer.open(replace(start, request_id="again"))
+        assert run(proposer)[0].tokens[:3] == secret
+        proposer.close("again")
+
+
+def test_a_request_that_shares_nothing_copies_itself_alone_and_is_never_copied() -> None:
+    proposer = LookupProposer()
+    said = (20, 21, 22, 23, 24, 25)
+    for share in (True, False):
+        proposer.open(replace(opening(name="old"), share=share))
+        proposer.commit("old", 0, (*said, 30 + share), 8)
+        proposer.close("old")
+    proposer.open(replace(opening(prompt=(50, 20, 21, 22), name="private"), share=False))
+    assert run(proposer) == []
+    proposer.open(replace(opening(prompt=(*said, 50, 20, 21, 22), name="itself"), share=False))
+    assert run(proposer)[0].tokens[:3] == (23, 24, 25)
+    proposer.open(opening(prompt=(50, 23, 24, 25), name="new"))
+    assert run(proposer)[0].tokens[0] == 31  # of the one that shared
+
+
 def test_lookup_stops_at_the_end_of_an_answer_and_at_the_common_vocabulary() -> None:
     proposer = LookupProposer()
     proposer.open(opening(prompt=(20, 21, 22, 23, EOG, 24, 20, 21, 22)))

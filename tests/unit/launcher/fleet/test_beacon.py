@@ -27,4 +27,4 @@ def test_a_stranger_s_words_cannot_steer_a_terminal() -> None:
 def test_a_fleet_says_where_it_is() -> None:
     fleet = AnnouncedFleet("draftmesh on box", "fd00::1", 7072, model="m")
     assert str(fleet) == "draftmesh on box serves m, Redis at [fd00::1]:7072"
-    assert fleet.url("drafter:t") == "redis://drafter:t@[fd00::1]:7072/0"
+    assert fleet.url() == "redis://[fd00::1]:7072/0"

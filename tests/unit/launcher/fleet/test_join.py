@@ -1,6 +1,5 @@
 """Joining a fleet: the address, the token, and what is said of the drafter's worth."""
 
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,8 @@ from msgspec.structs import replace
 
 from services.launcher.fleet import join
 from services.launcher.fleet.fleet_notice import AnnouncedFleet
-from services.launcher.fleet.join import address, discover
-from services.launcher.fleet.token import join_token
+from services.launcher.fleet.join import address, discover, given
+from services.launcher.fleet.machines import Token
 from services.launcher.forecast.join_report import JoinReport, expectation, gain
 from shared.errors import StartError
 from shared.wire.messages import DrafterCard, DrafterCounts, VerifierCard
@@ -34,46 +33,41 @@ def counts(accepted: int = 0, rounds: int = 0, drafter: str = "d") -> DrafterCou
     return DrafterCounts(drafter=drafter, drafted=rounds * 4, accepted=accepted, rounds=rounds, stale=0, added=accepted)
 
 
+PASSWORD = "a-password-of-some-length"
+TOKEN = Token("laptop", PASSWORD)
+
+
 @pytest.mark.parametrize(
     ("url", "token", "expected"),
     [
-        ("redis://h:1/0", "", "redis://h:1/0"),
-        ("redis://h:1/0", "t", "redis://drafter:t@h:1/0"),
-        ("rediss://h", "t", "rediss://drafter:t@h"),
-        ("redis://u:p@h", "t", "redis://u:p@h"),
-        ("h:1", "t", "h:1"),
+        ("redis://h:1/0", None, "redis://h:1/0"),
+        ("redis://h:1/0", TOKEN, f"redis://drafter-laptop:{PASSWORD}@h:1/0"),
+        ("rediss://h", TOKEN, f"rediss://drafter-laptop:{PASSWORD}@h"),
+        ("redis://u:p@h", TOKEN, "redis://u:p@h"),
+        ("h:1", TOKEN, "h:1"),
     ],
 )
-def test_the_token_is_the_drafters_password(url: str, token: str, expected: str) -> None:
+def test_the_token_is_the_user_and_the_password(url: str, token: Token | None, expected: str) -> None:
     assert address(url, token) == expected
 
 
-def test_a_token_is_made_once_and_kept_for_its_owner_only(tmp_path: Path) -> None:
-    folder = tmp_path / "state" / "draftmesh"
-    token = join_token("", folder)
-    assert len(token) >= 32
-    assert join_token("", folder) == token
-    [file] = folder.iterdir()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    file.unlink()
-    assert join_token("", folder) != token
-
-
-def test_a_token_that_is_given_is_taken_and_kept_nowhere(tmp_path: Path) -> None:
-    assert join_token("x" * 16, tmp_path) == "x" * 16
-    assert not list(tmp_path.iterdir())
-    for bad in ("short", "spaces in the middle of it", "x" * 129):
-        with pytest.raises(StartError) as caught:
-            join_token(bad, tmp_path)
-        assert bad not in str(caught.value)
-
-
-@pytest.mark.parametrize("content", ["short\n", "\xff" * 20])
-def test_a_file_that_holds_no_token_is_told(tmp_path: Path, content: str) -> None:
-    (tmp_path / "join-token").write_text(content, encoding="latin-1")
-    with pytest.raises(StartError, match="--join-token"):
-        join_token("", tmp_path)
+def test_a_token_comes_from_a_file_or_the_environment_and_from_no_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert given("") is None
+    monkeypatch.setenv("DRAFTMESH_TOKEN", f"desk.{PASSWORD}")
+    assert given("") == Token("desk", PASSWORD)
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert given(str(file)) == TOKEN
+    for bad in ("short", PASSWORD, f"laptop.{PASSWORD} x", f"Laptop.{PASSWORD}", "laptop.", "\x00"):
+        file.write_text(bad)
+        with pytest.raises(StartError, match="token ") as caught:
+            given(str(file))
+        assert PASSWORD not in str(caught.value)
+    with pytest.raises(StartError, match=r"--token-file .* cannot be read"):
+        given(str(tmp_path / "none"))
+    assert PASSWORD not in repr(TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +75,6 @@ def test_a_file_that_holds_no_token_is_told(tmp_path: Path, content: str) -> Non
     [
         ([], "no fleet announces itself in this network; give the address, as in draftmesh join redis://"),
         ([AnnouncedFleet("a", "h", 1), AnnouncedFleet("b", "h", 2)], "there are 2 fleets; say which one"),
-        ([AnnouncedFleet("a", "h", 1)], "--token"),
     ],
 )
 def test_what_the_network_cannot_tell_is_asked_for(
@@ -93,7 +86,7 @@ def test_what_the_network_cannot_tell_is_asked_for(
     monkeypatch.setattr("services.launcher.fleet.beacon.search", search)
     said: list[str] = []
     with pytest.raises(StartError, match=complaint):
-        discover("", said.append)
+        discover(said.append)
     assert [line for line in said if line.startswith("found")] == [f"found {fleet}" for fleet in fleets]
 
 
@@ -102,7 +95,7 @@ def test_the_only_fleet_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         return [AnnouncedFleet("a", "fd00::1", 7072)]
 
     monkeypatch.setattr("services.launcher.fleet.beacon.search", search)
-    assert discover("t", lambda _: None) == "redis://drafter:t@[fd00::1]:7072/0"
+    assert discover(lambda _: None) == "redis://[fd00::1]:7072/0"
 
 
 def test_a_drafter_that_waits_for_the_first_verifier_says_so() -> None:
@@ -199,6 +192,6 @@ def test_only_after_a_failure_the_drafters_log_is_kept(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(join, "_reach", reach)
     monkeypatch.setattr(join.JoinedDrafter, "run", end)
-    assert join.run("redis://127.0.0.1:1/0", token="", draft_model="", arguments=(), environment={}) == status
+    assert join.run("redis://127.0.0.1:1/0", token_file="", draft_model="", arguments=(), environment={}) == status
     assert len(list(tmp_path.glob("draftmesh-*"))) == kept
     assert ("the drafter's log is kept in" in capsys.readouterr().out) == kept

@@ -13,6 +13,7 @@ import pytest
 
 from services.launcher.facts import run_file
 from services.launcher.fleet import embedded, fleet_plan, ports, up
+from services.launcher.fleet.machines import Token
 from services.launcher.fleet.up import announcement, qr_code
 from services.launcher.models import fetching
 from services.launcher.settings.service_options import Handed
@@ -35,7 +36,7 @@ from tests.patience import PROCESS_S
 GB = 10**9
 CPU = Device("CPU", "a CPU", "cpu", 8 * GB, 8 * GB)
 GPU = Device("CUDA0", "a GPU", "gpu", 9 * GB, 9 * GB)
-OPTIONS = UpOptions(port=0, join_token="t" * 16, redis_port=0)
+OPTIONS = UpOptions(port=0, redis_port=0)
 
 
 def make(tmp_path: Path, *devices: Device, cores: int = 4, **options: object) -> fleet_plan.Plan:
@@ -135,13 +136,14 @@ def test_redis_is_in_the_environment_and_not_on_a_command_line(tmp_path: Path) -
 
 
 def test_an_open_embedded_redis_has_passwords_that_no_command_line_tells(tmp_path: Path) -> None:
-    made = make(tmp_path, redis_host="0.0.0.0", join_token="j" * 20)
+    made = make(tmp_path, redis_host="0.0.0.0")
     assert made.valkey is not None
     password = made.redis.removeprefix("redis://:").partition("@")[0]
     assert password not in made.invitation
-    assert f"drafter:{'j' * 20}@" in made.invitation
+    [token] = made.tokens
+    assert token.password not in made.invitation
     programs = (made.valkey, made.gateway, *made.verifiers, *made.drafters)
-    for secret in (password, "j" * 20):
+    for secret in (password, token.password):
         assert not [program for program in programs if secret in " ".join(program.command)]
 
 
@@ -157,11 +159,16 @@ def test_a_closed_fleet_announces_no_way_in(tmp_path: Path) -> None:
 
 
 def test_the_invitation_of_an_open_one_can_be_pasted_on_a_spare_machine(tmp_path: Path) -> None:
-    made = make(tmp_path, redis_host="0.0.0.0", join_token="j" * 20, draft_model=("local.gguf", "hf:user/small:Q4"))
-    last = told(made)[-1]
-    assert re.fullmatch(
-        r"on a spare machine: draftmesh join redis://drafter:j{20}@[\w.]+:\d+/0 --draft-model hf:user/small:Q4", last
-    )
+    made = make(tmp_path, redis_host="0.0.0.0", draft_model=("local.gguf", "hf:user/small:Q4"))
+    join, token = told(made)[-2:]
+    assert re.fullmatch(r"on a spare machine: draftmesh join redis://[\w.]+:\d+/0 --draft-model hf:user/small:Q4", join)
+    assert token.startswith(f"its token, for which join asks: {made.tokens[0]} (`draftmesh invite NAME`")
+
+
+def test_with_several_machines_the_tokens_are_not_shown(tmp_path: Path) -> None:
+    made = make(tmp_path, redis_host="0.0.0.0")
+    several = replace(made, tokens=(Token("desk", "d" * 20), Token("laptop", "l" * 20)))
+    assert told(several)[-1].startswith("tokens have: desk, laptop (")
 
 
 def test_a_fleet_in_the_local_network_has_an_address_a_key_and_a_notice(
@@ -169,7 +176,7 @@ def test_a_fleet_in_the_local_network_has_an_address_a_key_and_a_notice(
 ) -> None:
     monkeypatch.setattr(ports, "own_address", lambda: "127.0.0.2")  # of this machine, and yet another
     monkeypatch.setattr(embedded, "_is_open", lambda address: True)
-    made = make(tmp_path, lan=True, join_token="j" * 20)
+    made = make(tmp_path, lan=True)
     assert made.gateway.environment[api_keys.VARIABLE] == made.api_key
     assert option(made.gateway.command, "--host") == "0.0.0.0"
     assert made.api_key not in " ".join(made.gateway.command)

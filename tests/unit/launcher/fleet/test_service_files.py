@@ -165,3 +165,13 @@ def test_elsewhere_there_is_no_service(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     assert launch(capfd, "service", "install")[2] == "error: service win32: is built for systemd and launchd\n"
+
+
+def test_no_unit_holds_a_password(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, errors = launch(capfd, "service", "install", "--print", "join", "redis://drafter-x:secret@h:1/0")
+    assert (code, out) == (2, "")
+    assert "a unit would show its password; use --token-file" in errors
+    assert "secret" not in errors
+    code, out, _ = launch(capfd, "service", "install", "--print", "join", "redis://h:1/0", "--token-file", "/t")
+    assert code == 0
+    assert "--token-file /t" in out or "<string>/t</string>" in out

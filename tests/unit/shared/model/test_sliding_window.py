@@ -147,12 +147,12 @@ def test_a_prefix_is_used_again_where_all_is_kept_and_read_anew_where_not(
 ) -> None:
     with opened(model, unified, full) as context:
         sequences = Sequences(context)
-        slot = sequences.acquire(TEXT[:500], reuse=True)
+        slot = sequences.acquire(TEXT[:500], share=True)
         read(context, TEXT[:500], sequence=slot.id)
         sequences.accept(slot, TEXT[:500])
         sequences.release(slot)
         prompt = [*TEXT[:100], 3, 4]
-        again = sequences.acquire(prompt, reuse=True)
+        again = sequences.acquire(prompt, share=True)
         assert again.tokens == (TEXT[:100] if full else [])
         found = read(context, prompt[len(again.tokens) :], len(again.tokens), again.id)
         np.testing.assert_allclose(found, fresh(model, prompt), atol=0.02)

@@ -12,7 +12,6 @@ from shared.wire.messages import (
     Commit,
     Finish,
     GatewayCard,
-    Hello,
     Open,
     Proposal,
     RequestStatus,
@@ -67,8 +66,7 @@ def test_every_message_survives_the_wire() -> None:
     request = job(sampling=Sampling(seed=2**64 - 1, logit_bias=((3, -100.0),)))
     assert codec.decode_job(codec.encode(request)) == request
     assert codec.decode_chunk(codec.encode(CHUNK)) == CHUNK
-    assert codec.decode_reply(codec.encode(PROPOSAL)) == PROPOSAL
-    assert codec.decode_reply(codec.encode(Hello(drafter="d"))) == Hello(drafter="d")
+    assert codec.decode_proposal(codec.encode(PROPOSAL)) == PROPOSAL
     for hint in (
         Open(request_id="r", reply_to="v", epoch=1, eog=(1,), n_vocab=64, lead=8),
         Commit(request_id="r", epoch=1, base=0, tokens=(4,), lead=8),
@@ -90,10 +88,9 @@ MESSAGES: list[tuple[msgspec.Struct, Callable[[bytes], object]]] = [
     (Close(request_id="r"), codec.decode_hint),
     (
         Proposal(request_id="r", epoch=1, base=0, prefix_hash=7, tokens=(1,), scores=(0.5,), drafter="d"),
-        codec.decode_reply,
+        codec.decode_proposal,
     ),
-    (PROPOSAL, codec.decode_reply),
-    (Hello(drafter="d"), codec.decode_reply),
+    (PROPOSAL, codec.decode_proposal),
     (drafter_card("d"), codec.decode_card),
     (GatewayCard(id="g", host="h", pid=1, url="u", streams=0), codec.decode_card),
     (VERIFIER, codec.decode_card),
@@ -145,21 +142,21 @@ def test_what_is_not_a_chunk_is_refused(data: bytes) -> None:
 def test_a_proposal_whose_parents_are_no_tree_is_refused(parents: tuple[int, ...]) -> None:
     forged = msgspec.structs.replace(PROPOSAL, parents=parents)
     with pytest.raises(codec.CodecError):
-        codec.decode_reply(codec.encode(forged))
+        codec.decode_proposal(codec.encode(forged))
     tree = msgspec.structs.replace(PROPOSAL, parents=(-1, -1))
-    assert codec.decode_reply(codec.encode(tree)) == tree
+    assert codec.decode_proposal(codec.encode(tree)) == tree
 
 
 @pytest.mark.parametrize("scores", [(0.5,), (float("nan"), 0.5), (1.5, 0.5), (float("inf"), 0.5), (-0.1, 0.5)])
 def test_a_proposal_with_impossible_scores_is_refused(scores: tuple[float, ...]) -> None:
     forged = msgspec.structs.replace(PROPOSAL, scores=scores)
     with pytest.raises(codec.CodecError):
-        codec.decode_reply(codec.encode(forged))
+        codec.decode_proposal(codec.encode(forged))
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_codec_errors_only(data: bytes) -> None:
-    for decode in (codec.decode_job, codec.decode_chunk, codec.decode_hint, codec.decode_reply, codec.decode_card):
+    for decode in (codec.decode_job, codec.decode_chunk, codec.decode_hint, codec.decode_proposal, codec.decode_card):
         for payload in (data, b"\x01" + data):
             try:
                 decode(payload)

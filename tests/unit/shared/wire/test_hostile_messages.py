@@ -22,7 +22,7 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "job": codec.decode_job,
     "chunk": codec.decode_chunk,
     "hint": codec.decode_hint,
-    "reply": codec.decode_reply,
+    "reply": codec.decode_proposal,
     "card": codec.decode_card,
 }
 
@@ -63,7 +63,7 @@ def test_no_confidence_is_no_number() -> None:
         raw = msgspec.msgpack.decode(codec.encode(wire.HONEST["proposal"])[1:])
         raw[6] = [score]
         with pytest.raises(codec.CodecError):
-            codec.decode_reply(codec.encode(wire.HONEST["hello"])[:1] + msgspec.msgpack.encode(raw))
+            codec.decode_proposal(codec.encode(wire.HONEST["proposal"])[:1] + msgspec.msgpack.encode(raw))
 
 
 BIG = st.sampled_from([0, 1, 2, 63, 64, 255, 1 << 31, 1 << 62, (1 << 64) - 1])
@@ -88,7 +88,7 @@ def proposals(draw: st.DrawFn) -> Proposal:
         batch=draw(BIG),
         copied=draw(BIG),
     )
-    return codec.decode_reply(codec.encode(made))  # type: ignore[return-value]
+    return codec.decode_proposal(codec.encode(made))
 
 
 @pytest.mark.slow
