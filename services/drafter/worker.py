@@ -21,8 +21,8 @@ from shared.process import lifecycle
 from shared.process.ready_file import ReadyFile
 from shared.wire import codec, drafts, keys
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
-from shared.wire.jobs import read_job, read_log
 from shared.wire.messages import Close, Commit, DrafterCard, Hint, Open, Proposal
+from shared.wire.reading import read_job, read_log
 
 logger = structlog.get_logger()
 

@@ -14,8 +14,9 @@ from shared.law.grammar import GrammarError
 from shared.wire import codec
 from shared.wire.broker import BLOCK_MS, DISCONNECTED, Reconnect
 from shared.wire.commands import Redis
-from shared.wire.jobs import Claim, JobStore, read_log
+from shared.wire.jobs import Claim, JobStore
 from shared.wire.messages import Job
+from shared.wire.reading import read_log
 from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()

@@ -5,7 +5,6 @@ One thread owns the target. The event loop does everything else, and never touch
 
 import asyncio
 import math
-import socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +14,15 @@ from typing import Final
 
 import structlog
 
+from services.verifier import hints
+from services.verifier.arrivals import Arrivals
 from services.verifier.card import at_work, introduce
 from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
 from services.verifier.constraint import constrain
-from services.verifier.drafters import worth
-from services.verifier.engine import FIRST_LEAD, Engine, Gain
+from services.verifier.engine import Engine, Gain
 from services.verifier.generation import Generation
+from services.verifier.hints import Addressed
 from services.verifier.introductions import Introductions
 from services.verifier.load import LoadedTarget
 from services.verifier.readers import Readers
@@ -38,13 +39,12 @@ from shared.process.spans import Tracer
 from shared.wire import drafts
 from shared.wire.broker import DISCONNECTED, Broker, Reconnect
 from shared.wire.jobs import LATE, Append, Claim, JobStore, Renewal
-from shared.wire.messages import Chunk, Close, Commit, Finish, Hint, Open, Proposal, Speculation
+from shared.wire.messages import Chunk, Finish, Speculation
 from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
 
 DRAIN_S: Final = 10.0  # if Redis is away for longer, requests are handed over when their leases end
-MAX_WAITING: Final = 2048  # proposals kept while a round runs; the oldest, which are worth least, are dropped
 LOOK_S: Final = 0.5  # between two looks at the registry, and so how late a drafter that joins is asked
 
 
@@ -99,10 +99,9 @@ class VerifierWorker:
         self._registry = Registry(broker.redis)
         self._introductions = Introductions(self._registry, vocabulary, loaded.model.path, clock, chat_template)
         self._committer = Committer(self._store, self._lose, self._claims.done)
-        self._outboxes = drafts.Outboxes(broker.redis, broker.blocking, instance)
+        outboxes = drafts.Outboxes(broker.redis, broker.blocking, instance)
+        self._arrivals = Arrivals(outboxes, self._engine.drafters, self._introductions, self._news.set, clock)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
-        self._proposals: list[tuple[float, list[Proposal]]] = []  # with the time of arrival
-        self._drafters_changed = False  # since the round loop last assigned drafters
         self._records = Records(tracer or Tracer())
         self._draining = False
         self._introduction = introduce(instance, loaded, self._introductions, speculation, aliases)
@@ -119,7 +118,7 @@ class VerifierWorker:
             readers = Readers(self._store, self._registry, partial(self._engine.counters.add, "unread"))
             loops.start(readers.run, name="readers")
             loops.start(self._committer.run, name="committer")
-            loops.start(partial(self._outboxes.run, self._receive), name="outboxes")
+            loops.start(self._arrivals.run, name="arrivals")
             loops.start(self._stay_known, name="registry")
             rounds = loops.start(self._rounds, name="rounds")
             loops.start(self._ready_file.run, name="ready file")
@@ -147,7 +146,7 @@ class VerifierWorker:
             self._news.clear()
             began = self._clock()
             batch = self._reap()
-            if batch or self._claims or self._drafters_changed or engine.assignment.due:
+            if batch or self._claims or self._arrivals.changed or engine.assignment.due:
                 await self._arrange(batch)
             if not engine.running:
                 await self._rest()
@@ -215,10 +214,12 @@ class VerifierWorker:
             else:
                 admit = partial(self._engine.admit, one.claim, one.output, one.constraint)
                 self._records.begin(await loop.run_in_executor(self._thread, admit), one.at_ns)
-        self._drafters_changed = False
+        self._arrivals.see()
         opened, closed = self._engine.reassign()
-        batch.hints.extend((name, Close(request_id=generation.job.request_id)) for generation, name in closed)
-        batch.hints.extend((name, self._open(generation, name)) for generation, name in opened)
+        for generation, name in closed:
+            batch.hints.extend(hints.closing(generation, (name,)))
+        device = self._loaded.device
+        batch.hints.extend(hints.opening(one, name, self._engine, self._instance, device) for one, name in opened)
         await self._put(batch)
 
     async def _put(self, batch: Batch) -> None:
@@ -234,19 +235,6 @@ class VerifierWorker:
         with suppress(*DISCONNECTED):
             await self._store.commit([append])
         self._claims.done(claim.job.request_id)
-
-    def _open(self, generation: Generation, name: str) -> Open:
-        job = generation.job
-        return Open(
-            request_id=job.request_id,
-            reply_to=self._instance,
-            epoch=generation.claim.epoch,
-            eog=tuple(sorted(self._engine.eog)),
-            n_vocab=self._engine.target.n_vocab,
-            lead=FIRST_LEAD,
-            committed=tuple(generation.context[len(job.prompt) :]),
-            worth=worth(self._engine.drafters[name].card, socket.gethostname(), self._loaded.device),
-        )
 
     def _reap(self) -> Batch:
         """Drop requests that were cancelled or taken over, and end those whose deadline has passed."""
@@ -268,10 +256,10 @@ class VerifierWorker:
         batch.ended.append(generation.job.request_id)
         self._claims.ending(generation.job.request_id)
 
-    def _drop(self, generation: Generation) -> list[tuple[str, Hint]]:
+    def _drop(self, generation: Generation) -> list[Addressed]:
         self._engine.drop(generation)
         self._records.end(generation)
-        return [(name, Close(request_id=generation.job.request_id)) for name in generation.sessions]
+        return hints.closing(generation, tuple(generation.sessions))
 
     def _lose(self, generation: Generation, outcome: ScriptOutcome) -> None:
         if not generation.lost and generation in self._engine.running:
@@ -296,21 +284,12 @@ class VerifierWorker:
             if chunk.finish is not Finish.NONE:
                 self._end(generation, batch)
                 continue
-            for name, session in generation.sessions.items():
-                commit = Commit(
-                    request_id=request_id,
-                    epoch=epoch,
-                    base=gain.base,
-                    tokens=chunk.tokens,
-                    lead=self._engine.lead(generation, name),
-                    want=session.want,
-                )
-                batch.hints.append((name, commit))
+            batch.hints.extend(hints.decided(gain, chunk.tokens, self._engine))
         return batch
 
     async def _hand_back(self) -> None:
         await self._committer.flush()
-        farewells: list[tuple[str, Hint]] = []
+        farewells: list[Addressed] = []
         for generation in list(self._engine.running):
             if not generation.lost:
                 await self._store.release(generation.job.request_id, generation.claim.epoch)
@@ -322,25 +301,8 @@ class VerifierWorker:
         await self._registry.leave(self._instance)
 
     def _take_proposals(self) -> None:
-        waiting, self._proposals = self._proposals, []
-        for arrived_ms, proposals in waiting:
+        for arrived_ms, proposals in self._arrivals.take():
             self._engine.take(proposals, arrived_ms)
-
-    def _receive(self, sent: drafts.Sent) -> None:
-        drafters = self._engine.drafters
-        if sent.drafter in drafters and not drafters[sent.drafter].sent(sent.size):
-            self._introductions.flooded(sent.drafter)
-            self._follow()
-        elif sent.proposals:
-            self._proposals.append((self._clock() * 1000, sent.proposals))
-            while sum(len(batch) for _, batch in self._proposals) > MAX_WAITING:
-                self._proposals.pop(0)
-            self._news.set()
-
-    def _follow(self) -> None:
-        """Read the outboxes of the drafters that are neither refused nor gone."""
-        known = (drafter.card.id for drafter in self._engine.drafters)
-        self._outboxes.follow([name for name in known if not self._introductions.refuses(name)])
 
     async def _stay_known(self) -> None:
         """Publish the card every few seconds and look for drafters more often, for ever."""
@@ -348,11 +310,7 @@ class VerifierWorker:
         while True:
             await reconnect.insist(self._tell)
             for _ in range(round(HEARTBEAT_S / LOOK_S)):
-                joined, gone = await reconnect.insist(self._look)
-                if joined or gone:
-                    logger.info("drafters_changed", joined=sorted(joined), gone=sorted(gone))
-                    self._drafters_changed = True
-                    self._news.set()
+                await reconnect.insist(self._arrivals.look)
                 await asyncio.sleep(LOOK_S)
 
     async def _tell(self) -> None:
@@ -362,11 +320,3 @@ class VerifierWorker:
         await self._registry.remember(card)
         await self._store.ensure_group()
         await self._introductions.keeper.keep()
-
-    async def _look(self) -> tuple[set[str], set[str]]:
-        """The ids of the drafters that joined and of those that left. Renews what is read of the others."""
-        joined, gone = await self._introductions.meet(self._engine.drafters)
-        self._follow()
-        await self._outboxes.tidy()
-        await self._outboxes.clear(gone)
-        return joined, gone

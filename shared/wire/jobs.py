@@ -29,7 +29,6 @@ _CANCELLED = codec.encode(Chunk(tokens=(), finish=Finish.CANCELLED))
 _UNREAD = codec.encode(Chunk(tokens=(), finish=Finish.ERROR, detail="The gateway of this request has stopped."))
 
 _REMEMBERED_ENTRIES = 4096
-_PART: Final = 1000  # entries of a log in one reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,27 +292,6 @@ class JobStore:
         return scripts.names(request_id, self._model)
 
 
-async def read_job(redis: Redis, request_id: str) -> Job | None:
-    """The job itself, or None once it is gone."""
-    payload = await redis.hget(keys.job(request_id), "payload")
-    return None if payload is None else codec.decode_job(payload)
-
-
-async def read_log(redis: Redis, request_id: str) -> list[tuple[int, Chunk]]:
-    """Every chunk so far with the offset at which it starts.
-
-    It reads a long log in parts, because the server answers nobody else while it collects a reply.
-    """
-    log: list[tuple[int, Chunk]] = []
-    start = "-"
-    while True:
-        entries = await redis.xrange(keys.log(request_id), min=start, count=_PART)
-        log += [parse_entry(entry_id, fields) for entry_id, fields in entries]
-        if len(entries) < _PART:
-            return log
-        start = f"({entries[-1][0].decode()}"
-
-
 def _group_is_missing(error: ResponseError) -> bool:
     """Whether the stream or its group vanished: expired, flushed, or Redis came back empty."""
     return str(error).startswith(("NOGROUP", "UNBLOCKED", "The XGROUP subcommand requires"))
@@ -355,10 +333,3 @@ def _request_id(fields: dict[bytes, bytes]) -> str:
     except UnicodeDecodeError:
         return ""
     return request_id if len(request_id) <= MAX_NAME else ""
-
-
-def parse_entry(entry_id: bytes, fields: dict[bytes, bytes]) -> tuple[int, Chunk]:
-    """A log entry as (offset at which the chunk starts, chunk). Raises `CodecError` for foreign entries."""
-    chunk = codec.decode_chunk(fields.get(b"c", b""))
-    end = int(entry_id.partition(b"-")[0])
-    return end - len(chunk.tokens), chunk

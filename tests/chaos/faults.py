@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from shared.wire import keys
-from shared.wire.jobs import read_log
 from shared.wire.messages import Finish
+from shared.wire.reading import read_log
 from tests.chaos.fleet import LEASE_S, START_S, Fleet, Service
 from tests.chaos.records import Fault, Kind
 from tests.refusals import refusing

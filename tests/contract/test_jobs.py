@@ -10,8 +10,9 @@ import pytest
 from shared.fleet.registry import Registry
 from shared.wire import codec, drafts, keys
 from shared.wire.broker import Broker
-from shared.wire.jobs import Append, Claim, JobStore, Queue, Renewal, read_job, read_log
+from shared.wire.jobs import Append, Claim, JobStore, Queue, Renewal
 from shared.wire.messages import Chunk, Close, Finish, Proposal
+from shared.wire.reading import read_job, read_log
 from shared.wire.scripts import MAX_SILENT, ScriptOutcome
 from tests.toys import drafter_card, job
 

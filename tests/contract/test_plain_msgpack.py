@@ -20,7 +20,7 @@ from services.gateway.storage.kept_turns import KeptTurn, TurnStore
 from services.gateway.storage.records import Origin, RecordStore
 from shared.fleet.registry import Registry, content_digest, draft_keeper
 from shared.machine.devices import Device
-from shared.wire import codec, jobs, keys, messages
+from shared.wire import codec, keys, messages, reading
 from shared.wire.broker import Broker
 from shared.wire.drafts import Inbox, Outboxes, send
 from shared.wire.jobs import Append, Claim, JobStore
@@ -204,7 +204,7 @@ async def test_a_job_that_another_language_wrote_can_be_claimed(broker: Broker) 
     store = JobStore(broker.redis, broker.blocking, job.ours.model)
     await store.submit(job.ours, limit=4)
     await raw(broker, "HSET", "draftmesh:{r1}:job", "payload", written(job.plain))
-    assert await jobs.read_job(broker.redis, "r1") == job.ours
+    assert await reading.read_job(broker.redis, "r1") == job.ours
 
 
 async def test_hints_and_proposals_lie_where_the_documentation_says(broker: Broker) -> None:

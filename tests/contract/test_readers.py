@@ -3,8 +3,9 @@
 from services.verifier.readers import Readers
 from shared.fleet.registry import Registry
 from shared.wire.broker import Broker
-from shared.wire.jobs import Append, Claim, JobStore, read_log
+from shared.wire.jobs import Append, Claim, JobStore
 from shared.wire.messages import Chunk, Finish, GatewayCard
+from shared.wire.reading import read_log
 from shared.wire.scripts import ScriptOutcome
 from tests.toys import job
 

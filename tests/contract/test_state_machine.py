@@ -30,8 +30,9 @@ from hypothesis.stateful import (
 
 from shared.wire import keys
 from shared.wire.broker import Broker, connect
-from shared.wire.jobs import Admission, Append, Claim, JobStore, Renewal, read_log
+from shared.wire.jobs import Admission, Append, Claim, JobStore, Renewal
 from shared.wire.messages import Chunk, Finish
+from shared.wire.reading import read_log
 from shared.wire.scripts import ScriptOutcome
 from tests.contract.job_model import Logged, Request, answer, assert_sound
 from tests.examples import few

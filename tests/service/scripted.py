@@ -18,8 +18,9 @@ from shared.model.llama.model import Model
 from shared.model.vocabulary import vocabulary_gguf
 from shared.settings.gateway_options import GatewayOptions
 from shared.wire import broker, keys
-from shared.wire.jobs import Append, Claim, JobStore, parse_entry
+from shared.wire.jobs import Append, Claim, JobStore
 from shared.wire.messages import Announced, Chunk, Finish, Job, Speculation, VerifierCard
+from shared.wire.reading import parse_entry
 from shared.wire.scripts import ScriptOutcome
 
 if TYPE_CHECKING:

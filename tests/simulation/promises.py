@@ -5,8 +5,8 @@ from typing import Any
 
 from shared.wire import keys
 from shared.wire.broker import DISCONNECTED
-from shared.wire.jobs import parse_entry
 from shared.wire.messages import Finish, Job
+from shared.wire.reading import parse_entry
 from tests.simulation.asks import MODEL, TIMEOUT_MS, Ask
 from tests.simulation.partners import reference
 

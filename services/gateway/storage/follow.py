@@ -14,8 +14,8 @@ from shared.process.lifecycle import Loops
 from shared.wire import codec, keys
 from shared.wire.broker import BLOCK_MS, DISCONNECTED, Reconnect
 from shared.wire.commands import Entries, Fields, Pipeline, Redis
-from shared.wire.jobs import parse_entry
 from shared.wire.messages import Chunk
+from shared.wire.reading import parse_entry
 
 BACKLOG: Final = 256  # chunks that may wait for a slow reader; then its log is read no further
 _WAKE_TTL_MS: Final = 60_000

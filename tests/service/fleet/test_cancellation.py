@@ -16,8 +16,8 @@ from services.gateway.service import GatewaySettings, serve
 from services.verifier.load import LoadedTarget
 from shared.settings.gateway_options import GatewayOptions
 from shared.wire.broker import Broker
-from shared.wire.jobs import parse_entry
 from shared.wire.messages import Finish
+from shared.wire.reading import parse_entry
 from tests.patience import HANG_S
 from tests.service.verifier.test_verifier import until
 from tests.stack import client, verifier

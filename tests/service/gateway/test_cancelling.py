@@ -15,8 +15,9 @@ from services.gateway.generation.limits import Limits
 from services.gateway.generation.preparation import Prepared, Reading
 from services.gateway.storage.follow import LogFollower
 from shared.wire.broker import Broker
-from shared.wire.jobs import JobStore, read_log
+from shared.wire.jobs import JobStore
 from shared.wire.messages import Finish, Job
+from shared.wire.reading import read_log
 from shared.wire.scripts import ScriptOutcome
 from tests.splitting import SERVED
 from tests.toys import job

@@ -14,8 +14,9 @@ import pytest
 
 from shared.wire import keys
 from shared.wire.broker import DISCONNECTED, Broker, connect
-from shared.wire.jobs import Append, Claim, JobStore, read_log
+from shared.wire.jobs import Append, Claim, JobStore
 from shared.wire.messages import Chunk, Finish
+from shared.wire.reading import read_log
 from shared.wire.scripts import ScriptOutcome
 from tests.chaos.proxy import Proxy
 from tests.patience import HANG_S

@@ -23,8 +23,8 @@ from shared.model import row_costs
 from shared.wire import keys
 from shared.wire.broker import Broker
 from shared.wire.commands import Redis
-from shared.wire.jobs import read_log
 from shared.wire.messages import DrafterCard, Finish, Sampling, Speculation, VerifierCard
+from shared.wire.reading import read_log
 from tests.patience import HANG_S
 from tests.stack import Client, client, drafter, verifier
 from tests.toy_loaded import toy
