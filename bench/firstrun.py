@@ -27,7 +27,7 @@ from bench.programs import TimedProgram
 from services.launcher.fleet.child import service_command
 
 LIMIT_S: Final = 150.0  # for each thing that is waited for
-_DRAFTER: Final = "drafter-second"  # the second machine's
+_DRAFTER: Final = "drafter-spare@second"  # with the name of the token that `up` makes, and of its own
 _QUESTION: Final = "What is the number {} good for?"  # each time another one, or lookup would know the answer
 _TOKENS: Final = 12  # of one answer; the time of the first token is that of its answer's end
 

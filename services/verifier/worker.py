@@ -15,7 +15,6 @@ from typing import Final
 import structlog
 
 from services.verifier import hints
-from services.verifier.arrivals import Arrivals
 from services.verifier.card import at_work, introduce
 from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
@@ -24,6 +23,7 @@ from services.verifier.engine import Engine, Gain
 from services.verifier.generation import Generation
 from services.verifier.hints import Addressed
 from services.verifier.introductions import Introductions
+from services.verifier.listener import Listener
 from services.verifier.load import LoadedTarget
 from services.verifier.readers import Readers
 from services.verifier.records import Records
@@ -100,7 +100,7 @@ class VerifierWorker:
         self._introductions = Introductions(self._registry, vocabulary, loaded.model.path, clock, chat_template)
         self._committer = Committer(self._store, self._lose, self._claims.done)
         outboxes = drafts.Outboxes(broker.redis, broker.blocking, instance)
-        self._arrivals = Arrivals(outboxes, self._engine.drafters, self._introductions, self._news.set, clock)
+        self._listener = Listener(outboxes, self._engine.drafters, self._introductions, self._news.set, clock)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
         self._records = Records(tracer or Tracer())
         self._draining = False
@@ -118,7 +118,7 @@ class VerifierWorker:
             readers = Readers(self._store, self._registry, partial(self._engine.counters.add, "unread"))
             loops.start(readers.run, name="readers")
             loops.start(self._committer.run, name="committer")
-            loops.start(self._arrivals.run, name="arrivals")
+            loops.start(self._listener.run, name="listener")
             loops.start(self._stay_known, name="registry")
             rounds = loops.start(self._rounds, name="rounds")
             loops.start(self._ready_file.run, name="ready file")
@@ -146,7 +146,7 @@ class VerifierWorker:
             self._news.clear()
             began = self._clock()
             batch = self._reap()
-            if batch or self._claims or self._arrivals.changed or engine.assignment.due:
+            if batch or self._claims or self._listener.changed or engine.assignment.due:
                 await self._arrange(batch)
             if not engine.running:
                 await self._rest()
@@ -214,7 +214,7 @@ class VerifierWorker:
             else:
                 admit = partial(self._engine.admit, one.claim, one.output, one.constraint)
                 self._records.begin(await loop.run_in_executor(self._thread, admit), one.at_ns)
-        self._arrivals.see()
+        self._listener.see()
         opened, closed = self._engine.reassign()
         for generation, name in closed:
             batch.hints.extend(hints.closing(generation, (name,)))
@@ -301,7 +301,7 @@ class VerifierWorker:
         await self._registry.leave(self._instance)
 
     def _take_proposals(self) -> None:
-        for arrived_ms, proposals in self._arrivals.take():
+        for arrived_ms, proposals in self._listener.take():
             self._engine.take(proposals, arrived_ms)
 
     async def _stay_known(self) -> None:
@@ -310,7 +310,7 @@ class VerifierWorker:
         while True:
             await reconnect.insist(self._tell)
             for _ in range(round(HEARTBEAT_S / LOOK_S)):
-                await reconnect.insist(self._arrivals.look)
+                await reconnect.insist(self._listener.look)
                 await asyncio.sleep(LOOK_S)
 
     async def _tell(self) -> None:

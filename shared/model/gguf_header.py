@@ -171,8 +171,8 @@ class _Reader:
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError("a bad alignment")
         start = -(-self._at // alignment) * alignment
-        least = (offset + size_of(shape, kind) for offset, shape, kind in zip(offsets, shapes, kinds, strict=True))
-        if start + max(least, default=0) > len(self._data):
+        least = [offset + size_of(shape, kind) for offset, shape, kind in zip(offsets, shapes, kinds, strict=True)]
+        if least and start + max(least) > len(self._data):
             raise _Cut
         # A tensor ends where the next one begins, so even unknown quantisations have a size.
         ends = sorted({*offsets, max(0, len(self._data) - start)})

@@ -107,7 +107,13 @@ class LineLog:
     log = debug = info = warning = error = critical = msg
 
     def _lost(self) -> int:
-        return self._stream.lost if isinstance(self._stream, LossyStream) else 0
+        return lost_lines(self._stream)
+
+
+def lost_lines(stream: TextIO | None = None) -> int:
+    """How many lines could not be written to `stream`, by default to standard error since `configure`."""
+    stream = stream or sys.stderr
+    return stream.lost if isinstance(stream, LossyStream) else 0
 
 
 class _Libraries(logging.Handler):

@@ -28,7 +28,7 @@ def test_every_answer_is_right_and_everything_ends_whatever_fails(first: int, fo
             fates += system.run(seed, folder).fates
         except Exception as error:
             pytest.fail(f"seed {seed}: {error!r}; python -m tests.simulation.soak --seeds 1 --first {seed} --tell")
-    assert fates.count("answered") > 0.5 * len(fates)  # else the faults hide what they should show
+    assert fates.count("answered") > 0.6 * len(fates)  # else the faults hide what they should show
     assert fates.count("generation_failed") < 0.03 * len(fates)  # three verifiers may die of the same request
 
 
@@ -54,9 +54,9 @@ def test_a_seed_gives_the_same_run_in_every_process(folder: Path) -> None:
     [
         ("COMMIT", "if count > 0 and base + count <= committed then return 'duplicate' end", ""),
         ("CLAIM", "'owner', ARGV[3], 'lease', now + ARGV[4]", "'owner', ARGV[3], 'lease', 1e15"),
-        ("MEND", "for _, caller in ipairs(callers) do advance(caller) end", ""),
+        ("MEND", "local ids, places, callers = {}, {}, {}", "do return 0 end local ids, places, callers = {}, {}, {}"),
     ],
-    ids=["appends blindly", "a lease without end", "a lost queue"],
+    ids=["appends blindly", "a lease without end", "mends nothing"],
 )
 def test_a_broken_script_is_found(
     script: str, sound: str, broken: str, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from services.gateway.monitoring.queue_metrics import QueueMetrics
+from shared.process import logs
 from shared.wire.messages import Card, DrafterCard, RoundStarts, VerifierCard
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -68,6 +69,9 @@ class Metrics:
             "draftmesh_e2e_request_latency_seconds", "From the request to its end.", buckets=_SECONDS
         )
         self.watch("draftmesh_num_requests_running", "Requests in this gateway now.", running)
+        self.watch(
+            "draftmesh_lost_log_lines", "Lines of this gateway's log that could not be written.", logs.lost_lines
+        )
 
     def watch(self, name: str, meaning: str, value: Callable[[], float]) -> None:
         """Add a gauge whose value is read at each scrape."""

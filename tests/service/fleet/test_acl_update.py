@@ -108,7 +108,7 @@ def test_the_administrator_may_run_every_command_of_the_runbooks(folder: Path, s
     with client(folder, "admin", server) as admin:
         for words in sorted(commands):
             admin.execute_command(*words.split(), *ARGUMENTS[words])
-        assert admin.config_get("maxmemory") == {"maxmemory": str(100 * 1000 * 1000)}
+        assert admin.config_get("maxmemory") == {"maxmemory": str(100 << 20)}
     for service in set(access_rules.SERVICES) - {"admin"}:
         with client(folder, service, server) as one, pytest.raises(redis.exceptions.NoPermissionError):
             one.config_set("maxmemory", 1)

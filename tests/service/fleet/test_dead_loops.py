@@ -21,7 +21,7 @@ from tests.toys import drafter_card
 
 LOOPS = {
     "gateway": ("log follower", "log reader", "log reader's wake-up", "heartbeat", "loop health"),
-    "verifier": ("new", "orphans", "readers", "committer", "arrivals", "registry", "rounds"),
+    "verifier": ("new", "orphans", "readers", "committer", "listener", "registry", "rounds"),
     "drafter": ("inbox", "heartbeat", "measure", "draft"),
 }
 

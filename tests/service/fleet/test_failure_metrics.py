@@ -21,6 +21,7 @@ SHOWN = {
     "client leaves": "draftmesh_requests",
     "client stops reading": "draftmesh_requests",
     "a stop string": "draftmesh_requests",
+    "the disk of the logs is full": "draftmesh_lost_log_lines",
     "drafter dies": "draftmesh_drafters",
     "drafter lies": "draftmesh_spec_decode_num_accepted_tokens",
     "drafter of another vocabulary": "draftmesh_drafters_refused",

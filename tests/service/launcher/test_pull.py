@@ -21,7 +21,6 @@ from tests.patience import PROCESS_S
 from tests.service.fake_hub import FakeHub, Served, model_bytes
 
 SIZE = 3 << 20
-BIG = model_bytes(SIZE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
     small = tiny_gguf.write(tmp_path / "small.gguf").read_bytes()
     other = tiny_gguf.write(tmp_path / "other.gguf", [b"other", *tiny_gguf.TOKENS[1:]]).read_bytes()
     repositories = {
-        "user/blob": {"m-Q4_K_M.gguf": BIG},
+        "user/blob": {"m-Q4_K_M.gguf": (small + model_bytes(SIZE))[:SIZE]},
         "user/tiny": {"tiny-F32.gguf": big, "tiny-Q8_0.gguf": small},
         "user/other": {"other-F16.gguf": other},
         "user/split": {f"s-Q8_0-0000{number}-of-00002.gguf": small for number in (1, 2)},

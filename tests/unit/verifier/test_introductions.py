@@ -29,7 +29,7 @@ def now() -> list[float]:
 
 
 def met(roster: Roster, now: list[float], monkeypatch: pytest.MonkeyPatch) -> Introductions:
-    monkeypatch.setattr(introductions, "target_keeper", lambda registry, path: None)
+    monkeypatch.setattr(introductions, "target_keeper", lambda registry, path, template: None)
     vocabulary = SimpleNamespace(texts=lambda: [b"a"])
     return Introductions(cast(Any, roster), cast(Any, vocabulary), Path("model"), lambda: now[0])
 

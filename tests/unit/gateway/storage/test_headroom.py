@@ -1,6 +1,10 @@
 """When Redis has room for more requests."""
 
+import asyncio
 from typing import Any, cast
+
+import pytest
+from redis.exceptions import NoPermissionError
 
 from services.gateway.storage.headroom import Headroom
 from shared.wire.commands import Redis
@@ -24,15 +28,25 @@ async def test_there_is_room_below_nine_tenths_of_the_memory() -> None:
         assert await Headroom(cast(Redis, Server(used, limit))).left() is left
 
 
-async def test_the_server_is_asked_once_a_second() -> None:
+async def test_the_server_is_asked_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 5.0
     server = Server(0, 100)
-    headroom = Headroom(cast(Redis, server), lambda: now)
-    assert [await headroom.left() for _ in range(3)] == [True] * 3
-    server.memory["used_memory"] = 99
-    now = 5.9
-    assert await headroom.left()
-    assert server.asked == 1
-    now = 6.0
-    assert not await headroom.left()
+    headroom = Headroom(cast(Redis, server))
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+        assert [await headroom.left() for _ in range(3)] == [True] * 3
+        server.memory["used_memory"] = 99
+        now = 5.9
+        assert await headroom.left()
+        assert server.asked == 1
+        now = 6.0
+        assert not await headroom.left()
     assert server.asked == 2
+
+
+async def test_a_server_that_does_not_tell_changes_nothing() -> None:
+    class Silent(Server):
+        async def info(self, section: str) -> dict[str, Any]:
+            raise NoPermissionError("no permissions to run the 'info' command")
+
+    assert await Headroom(cast(Redis, Silent(99, 100))).left()

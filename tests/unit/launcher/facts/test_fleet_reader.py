@@ -34,9 +34,9 @@ async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
 async def forbidding(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Lets anyone in and nobody read."""
     while data := await reader.read(4096):
-        for command in (b"AUTH", b"SELECT", b"CLIENT", b"PING", b"SMEMBERS"):
+        for command in (b"AUTH", b"SELECT", b"CLIENT", b"PING", b"SMEMBERS", b"SRANDMEMBER"):
             for _ in range(data.count(command + b"\r\n")):
-                writer.write(b"-NOPERM no permissions\r\n" if command == b"SMEMBERS" else b"+OK\r\n")
+                writer.write(b"-NOPERM no permissions\r\n" if b"MEMBER" in command else b"+OK\r\n")
     writer.close()
 
 

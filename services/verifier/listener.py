@@ -15,7 +15,7 @@ logger = structlog.get_logger()
 MAX_WAITING: Final = 2048  # proposals kept while a round runs; the oldest, which are worth least, are dropped
 
 
-class Arrivals:
+class Listener:
     """Proposals from the drafters that are neither refused nor gone. `run` must run for any to arrive."""
 
     def __init__(
