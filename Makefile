@@ -107,7 +107,7 @@ test-devices: $(EXTRAS) vulkan ## a fleet over Mesa's Vulkan device and the CPU;
 
 QUICK := not model and not slow
 
-check: lint ## the quick part, under a minute
+check: lint ## the quick part, a minute or two
 	$(BIN)/python -m pytest $(PARALLEL) -q -m '$(QUICK)' tests/unit tests/contract $(ARGS)
 
 soak: $(EXTRAS) ## simulate 100,000 schedules of faults and try all examples of properties; ARGS="--seeds … --first …"
