@@ -21,7 +21,7 @@ _BUDGET_S: Final = 1.0  # longest measurement on a busy machine
 def measure(
     target: Target, tokens: Sequence[int], ranks: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[int, float]:
-    """Milliseconds of a step by rows, each with the draws of `ranks` tokens, as `row_costs.measure` measures them.
+    """Milliseconds of a step by rows, each with the draws of `ranks` tokens, as `row_costs.time_rows` measures them.
 
     Takes about a quarter of a second, on a busy machine up to a second or one decode per count. A slow model or a short
     text gives fewer counts. The first sequence must be empty, and is left empty.
@@ -31,9 +31,9 @@ def measure(
         for row in range(rows):
             sampling.ranked(target.logits(row), Sampling(seed=0), None, row, ranks)
 
-    return row_costs.measure(
+    return row_costs.time_rows(
         target, tokens, ROW_COUNTS, read=read, longest_ms=_LONGEST_MS, budget_s=_BUDGET_S, clock=clock
-    )
+    ).costs
 
 
 def worth(expected: float, more: Sequence[float], rows: int, cost: Callable[[int], float]) -> int:

@@ -61,7 +61,7 @@ def _difference(one: list[Logits], other: list[Logits]) -> float:
 
 def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bool:
     """Whether a single row still costs what the table says. The first sequence must be empty, and is left empty."""
-    fresh = row_costs.measure(target, tokens, (1,))[1]
+    fresh = row_costs.time_rows(target, tokens, (1,)).costs[1]
     return rows[1] / _TOLERANCE <= fresh <= rows[1] * _TOLERANCE
 
 

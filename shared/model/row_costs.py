@@ -50,20 +50,6 @@ class RowTimes:
         return self.noise > NOISY
 
 
-def measure(
-    target: Target,
-    tokens: Sequence[int],
-    counts: Sequence[int] = ROW_COUNTS,
-    *,
-    read: Callable[[int], object] = lambda rows: None,
-    longest_ms: float = math.inf,
-    budget_s: float = BUDGET_S,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[int, float]:
-    """The costs that `time_rows` finds."""
-    return time_rows(target, tokens, counts, read=read, longest_ms=longest_ms, budget_s=budget_s, clock=clock).costs
-
-
 def time_rows(
     target: Target,
     tokens: Sequence[int],

@@ -19,11 +19,11 @@ _CTX: Final = 256  # room for the text and every decode
 def measure(
     model: Model, threads: int, counts: Sequence[int] = COUNTS, clock: Callable[[], float] = time.perf_counter
 ) -> dict[int, float]:
-    """As `row_costs.measure`, in a context of its own. Raises `LlamaError` if there is no room for it."""
+    """The costs by `row_costs.time_rows`, in a context of its own. Raises `LlamaError` if there is no room for it."""
     tokens, most = model.vocabulary.tokenize(row_costs.PROBE_TEXT), max(counts)
     context = Context(model, n_ctx=_CTX, sequences=1, unified=True, threads=threads, max_rows=64, max_outputs=most)
     with closing(context):
-        return row_costs.measure(context, tokens, counts, clock=clock)
+        return row_costs.time_rows(context, tokens, counts, clock=clock).costs
 
 
 def load(

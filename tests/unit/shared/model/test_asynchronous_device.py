@@ -91,7 +91,7 @@ def opened(model: Model, sequences: int = 2, branches: int = 0, max_rows: int = 
 @pytest.mark.parametrize("kind", KINDS)
 def test_calibration_learns_what_rows_truly_cost(kind: str, model: Model) -> None:
     with late(kind) as device, opened(model) as context:
-        found = row_costs.measure(context, PROMPT[:80], clock=device.clock)
+        found = row_costs.time_rows(context, PROMPT[:80], clock=device.clock).costs
     assert len(found) > 8
     assert found == pytest.approx({count: TRUE_MS(count) for count in found})
 

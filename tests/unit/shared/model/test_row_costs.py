@@ -1,11 +1,12 @@
 """What rows cost is measured by one rule: the fastest of a few, and never less for more rows."""
 
 import itertools
+from typing import Any
 
 import pytest
 
 from shared.law.speedup import RowCosts
-from shared.model.row_costs import NOISY, ROW_COUNTS, measure, rising, time_rows
+from shared.model.row_costs import NOISY, ROW_COUNTS, rising, time_rows
 from tests.toys import ToyTarget
 
 TRUE_MS = RowCosts({1: 10.0, 8: 16.0, 32: 40.0})
@@ -26,6 +27,10 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def measure(*arguments: Any, **options: Any) -> dict[int, float]:
+    return time_rows(*arguments, **options).costs
 
 
 def test_the_fastest_decode_counts_if_something_disturbs_all_others() -> None:
