@@ -115,24 +115,29 @@ def law(logits: Logits, sampling: Sampling, history: History | None = None, mask
     al. 2019). Temperature 0 is a point mass on the largest logit, the lowest id on a tie, and so is one below 0.001,
     where float32 would overflow before it told the logits apart. Raises `BrokenLogits`.
     """
-    given, top = logits, _peak(logits)
+    given, best = logits, _likeliest(logits)
     logits = _allowed(_adjusted(logits, sampling, history), sampling.banned, mask)
     if logits is not given:
-        top = _peak(logits)
+        best = _likeliest(logits)
     if is_greedy(sampling):
-        return Law(np.array([int(np.argmax(logits))]), np.zeros(1))
+        return Law(np.array([best]), np.zeros(1))
+    top = float(logits[best])
     ids = _truncated(logits, top, sampling)
     if ids is not None:
         return Law(ids, _log_softmax(logits[ids].astype(np.float64) / sampling.temperature))
     return _untruncated(logits, top, sampling.temperature)
 
 
-def _peak(logits: Logits) -> float:
-    """The largest logit. The maximum of a row with a NaN is NaN, so this one look finds every kind of broken row."""
-    top = float(logits.max())
-    if not math.isfinite(top):
+def _likeliest(logits: Logits) -> int:
+    """The lowest id with the largest logit. A NaN counts as the largest, so this look finds every broken row."""
+    best = int(np.argmax(logits))
+    if not math.isfinite(logits[best]):
         raise BrokenLogits("a row of logits is not finite")
-    return top
+    return best
+
+
+def _peak(logits: Logits) -> float:
+    return float(logits[_likeliest(logits)])
 
 
 def _adjusted(logits: Logits, sampling: Sampling, history: History | None) -> Logits:
