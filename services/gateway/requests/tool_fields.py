@@ -18,19 +18,30 @@ _MODES: Final[dict[str, Literal["auto", "none", "required"]]] = {
 _FORMS: Final = '"auto", "none", "required", a function\'s name in OpenAI\'s form, or "allowed_tools"'
 
 
-class FunctionField(BaseModel):
+class DeclaredFunction(BaseModel):
     """What a tool does. Arguments always match the schema, and `strict` asks for a schema that leaves nothing open."""
 
-    name: str = Field(min_length=1, max_length=256)
+    name: str = Field(min_length=1)
     description: str | None = None
     parameters: SchemaObject | None = None
     strict: bool | None = None
 
     @model_validator(mode="after")
-    def _closed(self) -> "FunctionField":
+    def _closed(self) -> "DeclaredFunction":
         if self.strict:
             refuse_open(self.parameters)
         return self
+
+    def tool(self, name: str) -> Tool:
+        """As the model knows it, under this name."""
+        schema = parameters(self.parameters, self.strict)
+        return Tool(name=name, description=self.description or "", parameters=schema)
+
+
+class FunctionField(DeclaredFunction):
+    """A function in OpenAI's nesting."""
+
+    name: str = Field(min_length=1, max_length=256)
 
 
 class FunctionTool(BaseModel):
@@ -75,10 +86,7 @@ class ToolFields(BaseModel):
 
     def offered(self) -> tuple[Tool, ...]:
         """The tools in no dialect."""
-        return tuple(
-            Tool(name=one.name, description=one.description or "", parameters=parameters(one.parameters, one.strict))
-            for one in self._functions()
-        )
+        return tuple(one.tool(one.name) for one in self._functions())
 
     def foreign_tools(self) -> list[str]:
         """What the gateway ignores of `tools`, one line for each type."""

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from services.gateway.dialects.responses.custom_tools import CustomTool
 from services.gateway.errors import ApiError, invalid
 from services.gateway.http.bodies import describe
-from services.gateway.requests.schemas import SchemaObject, parameters, refuse_open
+from services.gateway.requests.tool_fields import DeclaredFunction
 from services.gateway.requests.types import Tool, ToolChoice
 
 
@@ -24,24 +24,10 @@ def flat_name(namespace: str | None, name: str) -> str:
     return namespace + name if namespace.endswith("__") else f"{namespace}__{name}"
 
 
-class _Function(BaseModel):
-    name: str = Field(min_length=1)
-    description: str | None = None
-    parameters: SchemaObject | None = None
-    strict: bool | None = None
-
-    @model_validator(mode="after")
-    def _closed(self) -> "_Function":
-        if self.strict:
-            refuse_open(self.parameters)
-        return self
-
-    def tool(self, name: str) -> Tool:
-        schema = parameters(self.parameters, self.strict)
-        return Tool(name=name, description=self.description or "", parameters=schema)
-
-
-_KINDS: Final[Mapping[str, type[_Function] | type[CustomTool]]] = {"function": _Function, "custom": CustomTool}
+_KINDS: Final[Mapping[str, type[DeclaredFunction] | type[CustomTool]]] = {
+    "function": DeclaredFunction,
+    "custom": CustomTool,
+}
 
 
 class DeclaredTool(NamedTuple):
