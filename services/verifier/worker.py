@@ -22,6 +22,7 @@ from services.verifier.constraint import constrain
 from services.verifier.engine import Engine, Gain
 from services.verifier.generation import Generation
 from services.verifier.hints import Addressed
+from services.verifier.hoards import Hoards
 from services.verifier.introductions import Introductions
 from services.verifier.listener import Listener
 from services.verifier.load import LoadedTarget
@@ -97,7 +98,10 @@ class VerifierWorker:
             partial(self._engine.counters.add, "poison", 1),
         )
         self._registry = Registry(broker.redis)
-        self._introductions = Introductions(self._registry, vocabulary, loaded.model.path, clock, chat_template)
+        self._hoards = Hoards(broker.redis, clock)
+        self._introductions = Introductions(
+            self._registry, vocabulary, loaded.model.path, clock, chat_template, self._hoards.refuses
+        )
         self._committer = Committer(self._store, self._lose, self._claims.done)
         outboxes = drafts.Outboxes(broker.redis, broker.blocking, instance)
         self._listener = Listener(outboxes, self._engine.drafters, self._introductions, self._news.set, clock)
@@ -119,6 +123,7 @@ class VerifierWorker:
             loops.start(readers.run, name="readers")
             loops.start(self._committer.run, name="committer")
             loops.start(self._listener.run, name="listener")
+            loops.start(self._hoards.run, name="hoards")
             loops.start(self._stay_known, name="registry")
             rounds = loops.start(self._rounds, name="rounds")
             loops.start(self._ready_file.run, name="ready file")

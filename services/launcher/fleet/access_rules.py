@@ -46,8 +46,11 @@ _SCRIPT: Final = (
     " pexpire pttl"
 )
 _SESSION: Final = "ping select client|setinfo client|setname multi exec discard"
-
-
+# Everything that a drafter may write.
+_OF_DRAFTERS: Final = (
+    *(keys.card("drafter-*"), keys.inbox("drafter-*"), keys.outbox("drafter-*", _ANY)),
+    keys.draft_vocabulary("drafter-*", _ANY),
+)
 _LOOKING: Final = (
     Selector("smembers", read=(keys.cards(),)),
     Selector("srandmember", read=(keys.drafters(),)),
@@ -118,6 +121,10 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         Selector("set pexpire", write=(keys.vocabulary(_ANY),)),
         Selector("set", write=(keys.served(_ANY),)),
         Selector("getrange", read=(keys.draft_vocabulary("drafter-*", _ANY),)),
+        # To find drafters that fill the memory, and to delete what they wrote.
+        Selector("scan info"),
+        Selector("memory|usage", read=_OF_DRAFTERS),
+        Selector("unlink", write=_OF_DRAFTERS),
         *_member("verifier"),
     ),
     "drafter": _drafter("drafter-*"),
