@@ -11,7 +11,7 @@ from redis._parsers import _AsyncHiredisParser
 from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.asyncio.connection import Connection as PlainConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 SLOWEST: Final = 64 << 10  # bytes per second
@@ -29,6 +29,13 @@ class DemotedError(RefusedError, RedisConnectionError):
     """This server is not the primary now. Another one may stand at its address, so the connection is closed."""
 
 
+class ForbiddenError(RefusedError, NoPermissionError):
+    """The user's rights do not allow this command, so somebody must change them. `command` is one word, such as XADD."""
+
+    user = ""
+    command = ""
+
+
 _REFUSALS: Final[dict[str, type[RefusedError]]] = {
     "NOREPLICAS": RefusedError,  # too few replicas, or they lag too far behind
     "MISCONF": RefusedError,  # it cannot write to its disk
@@ -36,6 +43,7 @@ _REFUSALS: Final[dict[str, type[RefusedError]]] = {
     "BUSY": RefusedError,  # somebody's script runs for too long
     "READONLY": DemotedError,
     "MASTERDOWN": DemotedError,  # a replica that lost its primary
+    "NOPERM": ForbiddenError,
 }
 
 

@@ -92,14 +92,16 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         Selector("xadd pexpire", write=(keys.wake("gateway-*"),)),
         Selector("getrange", read=(keys.vocabulary(_ANY),)),
         Selector("get pttl", read=(keys.served(_ANY),)),
-        Selector("set mget", both=(keys.turn(_ANY),)),
+        Selector("mget", read=(keys.turn(_ANY),)),
+        Selector("get", read=(keys.response(_ANY, _ANY),)),
         Selector("evalsha eval get set del", both=(keys.attempt(_ANY),)),
         Selector("evalsha eval time hmget hset pexpire", both=(keys.allowance(_ANY),)),
         Selector(
-            "evalsha eval incrby set get del zadd zcard zrange zrangebyscore zremrangebyscore zremrangebyrank pexpire",
+            "evalsha eval time set strlen del exists zadd zrem zincrby zscore zrange zrangebyscore"
+            " zrevrange zrevrangebyscore pexpire",
             both=(
-                *(keys.responses(), keys.responses_size(), keys.response(_ANY, _ANY)),
-                *(keys.own_responses(_ANY), keys.own_responses_size(_ANY)),
+                *(keys.response(_ANY, _ANY), keys.turn(_ANY)),
+                *(keys.shelf(_ANY), keys.shelf_of(_ANY, _ANY), keys.shelf_held(_ANY)),
             ),
         ),
         Selector(

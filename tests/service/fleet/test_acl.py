@@ -112,7 +112,7 @@ IMPOSTURE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("GET", keys.turn("call")),
         ("GET", keys.response("c", "r")),
         ("XRANGE", keys.record("c", "r"), "-", "+"),
-        ("ZRANGE", keys.responses(), "0", "-1"),
+        ("ZRANGE", keys.shelf("responses"), "0", "-1"),
         ("SET", keys.draft_vocabulary("drafter-1", "d"), "x"),
         ("SET", keys.card("gateway-1"), "x"),
         ("DEL", keys.admitted("m")),
