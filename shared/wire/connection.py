@@ -5,6 +5,7 @@ arrives starts the wait again. A large command may take as long as the slowest l
 """
 
 import asyncio
+import re
 from typing import Any, Final, cast
 
 from redis._parsers import _AsyncHiredisParser
@@ -30,10 +31,25 @@ class DemotedError(RefusedError, RedisConnectionError):
 
 
 class ForbiddenError(RefusedError, NoPermissionError):
-    """The user's rights do not allow this command, so somebody must change them. `command` is one word, such as XADD."""
+    """The rights of `user` do not allow `command`, which may also be several, of which it is one.
+
+    A command that a script may not use is another error, because nobody knows what the script had done before it.
+    """
 
     user = ""
     command = ""
+
+    def tell(self, user: str, sent: bytes) -> None:
+        """Say whom it is about. `sent` is the beginning of what was sent; the reply itself may be more exact."""
+        said = _SAID.search(str(self))
+        names = [name.decode() for name in _SENT.findall(sent) if name not in _BRACKETS]
+        self.user = user
+        self.command = said[1] if said else " ".join(dict.fromkeys(names)).lower()
+
+
+_SAID: Final = re.compile(r"run the '([^']+)' command")
+_SENT: Final = re.compile(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)\r\n")
+_BRACKETS: Final = (b"MULTI", b"EXEC")
 
 
 _REFUSALS: Final[dict[str, type[RefusedError]]] = {
@@ -70,9 +86,20 @@ class Patient:
     """
 
     silence_s: float
+    username: str | None
     _parser: Parser
+    _sent: Any = b""
+
+    async def read_response(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await cast(AbstractConnection, super()).read_response(*arguments, **options)
+        except ForbiddenError as error:
+            first = self._sent[0] if isinstance(self._sent, list) else self._sent
+            error.tell(self.username or "default", first)
+            raise
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        self._sent = command
         size = sum(map(len, command)) if isinstance(command, list) else len(command)
         limit_s = self.silence_s + size / SLOWEST
         connection = cast(AbstractConnection, super())

@@ -11,8 +11,8 @@ from shared.wire.commands import Redis
 from shared.wire.scripts import Script
 
 # An item is "<cost> <caller> <key>". It counts as long as its caller's list has it. KEYS: the value, items of all
-# callers and of this one by when they expire, and what each caller holds; `*` holds what all do. ARGV: caller, the least
-# that a value costs, the beginning of the keys of callers' lists.
+# callers and of this one by when they expire, and what each caller holds; `*` holds what all do. ARGV: caller, the
+# least that a value costs, the beginning of the keys of callers' lists.
 _HELPERS: Final = """
 local value, all, own, held, caller = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local function grow(who, cost)
