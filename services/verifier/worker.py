@@ -20,6 +20,7 @@ from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
 from services.verifier.constraint import constrain
 from services.verifier.engine import Engine, Gain
+from services.verifier.failures import BROKEN, Failures, UndoneError, Verdict
 from services.verifier.generation import Generation
 from services.verifier.hints import Addressed
 from services.verifier.hoards import Hoards
@@ -31,6 +32,7 @@ from services.verifier.records import Records
 from services.verifier.remeasuring import Remeasuring
 from services.verifier.round import Decoded, Round
 from services.verifier.speed import Speed
+from shared.errors import StartError
 from shared.fleet.registry import HEARTBEAT_S, Registry
 from shared.law.grammar import Grammars
 from shared.model import model_source
@@ -108,6 +110,7 @@ class VerifierWorker:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
         self._records = Records(tracer or Tracer())
         self._draining = False
+        self._failures = Failures()
         self._introduction = introduce(instance, loaded, self._introductions, speculation, aliases)
         self._speed = Speed()
         self._ready_file = ReadyFile(ready_file)
@@ -163,12 +166,27 @@ class VerifierWorker:
                 round = await self._wait_for_drafts(round.wait_ms)
             if len(round.rows):
                 waited_s = self._clock() - planned
-                decoded = await loop.run_in_executor(self._thread, engine.run, round)
+                try:
+                    decoded = await loop.run_in_executor(self._thread, engine.run, round)
+                except UndoneError as error:
+                    await self._could_not(round, error)
+                    continue
+                self._failures.decoded()
                 self._take_proposals()
                 gains = engine.finish(decoded)
                 await self._put(self._messages(gains))
                 self._time(decoded, gains, began, waited_s)
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
+
+    async def _could_not(self, round: Round, error: UndoneError) -> None:
+        """Go on after a decode that failed. Raises `StartError` if the target is broken."""
+        verdict = self._failures.failed()
+        logger.error("decode_failed", reason=str(error), requests=len(round.entries), then=verdict.name.lower())
+        if verdict is Verdict.STOP:
+            raise StartError("llama.cpp", f"({error})", f"it failed {BROKEN} times in a row, so this verifier ends")
+        if verdict is Verdict.END:
+            await self._put(self._messages(self._engine.give_up(round)))
+        await asyncio.sleep(self._failures.wait_s)
 
     async def _rest(self) -> None:
         """Wait for news; after some rest measure the cost of rows again, if the machine was busy at the start."""

@@ -114,7 +114,8 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
     ),
     "verifier": (
         Selector(
-            f"{_SESSION} {_SCRIPT} hkeys xreadgroup xautoclaim xgroup|create zrange", both=(*_REQUEST, keys.dead(_ANY))
+            f"{_SESSION} {_SCRIPT} hkeys xreadgroup xautoclaim xgroup|create xinfo|groups xpending zrange",
+            both=(*_REQUEST, keys.dead(_ANY)),
         ),
         Selector("pttl", read=(keys.card("gateway-*"),)),
         Selector("xread", read=(keys.outbox("drafter-*", "verifier-*"),)),
