@@ -28,12 +28,19 @@ _MUCH: Final = 2  # Redis is looked at once half of its memory is used
 _SHARE: Final = 4  # all drafters together may then hold a quarter
 _UNBOUNDED: Final = 1 << 30  # a server without a limit counts as one of so many bytes
 _BATCH: Final = 1000  # keys in one reply
+_OWNED: Final = (b"card", b"inbox", b"outbox", b"draft-vocabulary")  # kinds of keys that drafters write
 
 
 def user_of(drafter: str) -> str:
     """The machine whose user this drafter has; all drafters without a mark share one."""
     machine, marked, _ = drafter[:MAX_NAME].partition(keys.OF_MACHINE)
     return machine if marked else "drafter"
+
+
+def drafter_of(key: bytes) -> str:
+    """The id of the drafter that owns this key; empty if it is not a drafter's."""
+    _, kind, owner, *_ = (*key.split(b":", 3), b"", b"")
+    return owner.decode(errors="replace") if kind in _OWNED and owner.startswith(b"drafter-") else ""
 
 
 def excessive(held: Mapping[str, int], allowed: int) -> set[str]:
@@ -98,6 +105,6 @@ class Hoards:
         cursor = -1
         while cursor:
             cursor, found = await self._redis.scan(max(0, cursor), match=keys.OF_DRAFTERS, count=_BATCH)
-            owners = {key: keys.drafter_of(key) for key in found}
+            owners = {key: drafter_of(key) for key in found}
             if owned := {key: user_of(owner) for key, owner in owners.items() if owner}:
                 yield owned

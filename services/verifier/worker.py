@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from services.verifier import hints
 from services.verifier.card import at_work, introduce
@@ -35,6 +36,7 @@ from services.verifier.speed import Speed
 from shared.errors import StartError
 from shared.fleet.registry import HEARTBEAT_S, Registry
 from shared.law.grammar import Grammars
+from shared.machine import load as machine_load
 from shared.model import model_source
 from shared.process import lifecycle
 from shared.process.ready_file import ReadyFile
@@ -88,7 +90,9 @@ class VerifierWorker:
             trees=trees,
             clock=clock,
         )
-        self._remeasuring = Remeasuring(loaded.context, self._engine.sequences, loaded.costs, loaded.calibration)
+        self._remeasuring = Remeasuring(
+            loaded.context, self._engine.sequences, loaded.costs, loaded.calibration, machine_load.read
+        )
         self._store = JobStore(broker.redis, broker.blocking, model, lease_ms)
         self._claims = Claims(
             broker.redis,
@@ -339,6 +343,7 @@ class VerifierWorker:
     async def _tell(self) -> None:
         """Publish what others should know."""
         card = at_work(self._introduction, self._engine, self._speed, self._clock(), self._draining)
+        card = replace(card, provisional=self._remeasuring.due)
         await self._registry.beat(card)
         await self._registry.remember(card)
         await self._store.ensure_group()

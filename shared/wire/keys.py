@@ -6,7 +6,6 @@ PREFIX: Final = "draftmesh"
 GROUP: Final = "verifiers"  # the consumer group on every job stream
 OF_MACHINE: Final = "@"  # in a drafter's id, after the name of its machine's Redis user
 OF_DRAFTERS: Final = f"{PREFIX}:*:drafter-*"  # a pattern of all keys that drafters own, and of few others
-_OWNED: Final = (b"card", b"inbox", b"outbox", b"draft-vocabulary")
 
 
 def job(request_id: str) -> str:
@@ -143,9 +142,3 @@ def vocabulary(digest: str) -> str:
 def draft_vocabulary(drafter: str, digest: str) -> str:
     """String: the deflated texts of one drafter's tokens, addressed by their content."""
     return f"{PREFIX}:draft-vocabulary:{drafter}:{digest}"
-
-
-def drafter_of(key: bytes) -> str:
-    """The id of the drafter that owns this key; empty if it is not a drafter's."""
-    _, kind, owner, *_ = (*key.split(b":", 3), b"", b"")
-    return owner.decode(errors="replace") if kind in _OWNED and owner.startswith(b"drafter-") else ""

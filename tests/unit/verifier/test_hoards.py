@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.verifier.hoards import Hoards, excessive, user_of
+from services.verifier.hoards import Hoards, drafter_of, excessive, user_of
 from shared.wire import keys
 from shared.wire.messages import MAX_NAME
 
@@ -27,7 +27,7 @@ def test_all_drafters_of_a_machine_are_one_user() -> None:
      keys.draft_vocabulary("drafter-a@1", "d")],
 )  # fmt: skip
 def test_a_key_names_its_drafter(key: str) -> None:
-    assert keys.drafter_of(key.encode()) == "drafter-a@1"
+    assert drafter_of(key.encode()) == "drafter-a@1"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_key_names_its_drafter(key: str) -> None:
      keys.record("drafter-1", "resp_1"), keys.turn("drafter-1")],
 )  # fmt: skip
 def test_other_keys_name_none(key: str) -> None:
-    assert keys.drafter_of(key.encode()) == ""
+    assert drafter_of(key.encode()) == ""
 
 
 class Server:
