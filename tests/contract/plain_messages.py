@@ -230,6 +230,7 @@ EXAMPLES: Final = (
             cells_running=800,
             site=SITE,
             can_roll_back=False,
+            provisional=True,
         ),
         [
             *("verifier", "verifier-1", "desk", 100, "big", "f1", "v1", 64, 4096, 4, "cuda:0"),
@@ -246,6 +247,7 @@ EXAMPLES: Final = (
             *(20.5, 2.125, 3.5, 8192, 900, 800),
             PLAIN_SITE,
             False,
+            True,
         ],
         codec.decode_card,
     ),
