@@ -57,7 +57,8 @@ def _heights(random: np.random.Generator) -> Logits:
 
 def after(rows: Table, token: int) -> Logits:
     """The logits after a token."""
-    return rows[token % len(rows)]
+    row: Logits = rows[token % len(rows)]
+    return row
 
 
 def answer(rows: Table, last: int, law: Sampling) -> Iterator[int]:
