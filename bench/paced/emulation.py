@@ -26,6 +26,7 @@ TEMPERATURES: Final = (0.0, 1.0)
 ROOM: Final = 1024  # of the context, for answers
 SOMETIMES_RIGHT: Final = 0.8
 _WARM_UP_TOKENS: Final = 24
+_PLAIN_TOKENS: Final = 48  # of an answer without drafts: one a round, so there are rounds enough
 _WARM_UP_SEED: Final = 7
 
 
@@ -80,7 +81,7 @@ class Contestant:
             prompt=prompt,
             temperature=temperature,
             seed=100 + self.number,
-            tokens=tokens,
+            tokens=tokens if self.speculative else min(tokens, _PLAIN_TOKENS),
             right=self.right,
             speculative=self.speculative,
         )
@@ -126,7 +127,13 @@ class Emulation:
                         await self._ask(fleets[one.fleet], replace(warming, seed=_WARM_UP_SEED))
                 samples = await self._compete(scenario, fleets, asked)
         return findings(
-            scenario.name, scenario.curve, scenario.share, samples, wanted=(ALWAYS, OFTEN), trees=(REAL, CHAINS)
+            scenario.name,
+            scenario.curve,
+            scenario.share,
+            samples,
+            wanted=(ALWAYS, OFTEN),
+            alike=OFTEN,
+            trees=(REAL, CHAINS),
         )
 
     async def _fleet(self, open_fleets: AsyncExitStack, scenario: Scenario, name: str, folder: Path) -> Fleet:
@@ -179,8 +186,8 @@ class Emulation:
     async def _ask(fleet: Fleet, asked: Asked) -> Found:
         fleet.reader.fresh()
         began, before = time.perf_counter(), {name: cpu_s(pid) for name, pid in fleet.side.items()}
-        verifier = fleet.stack.verifier.pid
-        delayed = delayed_s(verifier)
+        both = {"verifier": fleet.stack.verifier.pid, "drafter": fleet.drafter.pid}
+        delayed = {name: delayed_s(pid) for name, pid in both.items()}
         answer = await ask(fleet.stack.http, asked)
         took = time.perf_counter() - began
         return Found(
@@ -189,6 +196,6 @@ class Emulation:
             tokens_per_second=answer.tokens_per_second,
             first_token_ms=1000 * answer.first_token_s,
             cached=answer.cached_tokens,
-            delayed=(delayed_s(verifier) - delayed) / took,
+            delayed={name: (delayed_s(pid) - delayed[name]) / took for name, pid in both.items()},
             busy={name: (cpu_s(pid) - before[name]) / took for name, pid in fleet.side.items()},
         )

@@ -1,5 +1,6 @@
 """What was found of an emulated target: decode shares, where the rest went, and whether a core is the limit. Pure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
@@ -25,7 +26,7 @@ class Found:
     tokens_per_second: float
     first_token_ms: float
     cached: int
-    delayed: float  # the part of the time in which a thread of the verifier waited for a core
+    delayed: dict[str, float]  # by process, the part of the time in which its threads waited for their core
     busy: dict[str, float]
 
 
@@ -47,7 +48,8 @@ class Sample:
 class Spent:
     """Where the time of a contestant's steady rounds went: medians over rounds, ms. `late` is decodes behind the curve.
 
-    Counts are means. `delayed` is the part of the time in which a thread of the verifier waited for its core.
+    Counts are means. `step_ms` is what a token takes the drafter. `delayed` is, by process, the part of the time in
+    which its threads waited for their core.
     """
 
     name: str
@@ -56,9 +58,11 @@ class Spent:
     rows: float
     tokens_per_round: float
     decode_ms: float
+    round_ms: float
     ms: dict[str, float]
     late_ms: float
-    delayed: float
+    step_ms: float
+    delayed: dict[str, float]
     busy: dict[str, float]
 
     @property
@@ -67,11 +71,24 @@ class Spent:
         return sum(self.busy.values())
 
     @property
-    def limit(self) -> str:
-        """What the figures say about the side's core, as a sentence."""
+    def drafts_per_round(self) -> float:
+        """Tokens that the drafter can make in a round."""
+        return self.round_ms / self.step_ms if self.step_ms else math.inf
+
+    def limit(self, wanted: float) -> str:
+        """What the figures say about the side's core, as a sentence; `wanted` tokens a round come if drafts are ready.
+
+        A drafter that is too slow rests, so its core need not be busy to be the limit.
+        """
         used = ", ".join(f"{name} {part:.0%}" for name, part in self.busy.items())
-        says = "is the limit" if self.core >= BUSY else "is not the limit"
-        return f"T={self.temperature:g}, {self.name}: the side's core was {self.core:.0%} busy ({used}): it {says}"
+        told = f"T={self.temperature:g}, {self.name}: the side's core was {self.core:.0%} busy ({used})"
+        if self.step_ms:
+            told += (
+                f"; the drafter takes {self.step_ms:.1f} ms a token, so it can make {self.drafts_per_round:.1f} in a"
+                f" round, and {wanted:.1f} would be used"
+            )
+        full = self.core >= BUSY or self.drafts_per_round < wanted
+        return f"{told}: {'the core is the limit' if full else 'the core is not the limit'}"
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {self.ms[name]:.2f}" for name in _BESIDE)
@@ -82,9 +99,8 @@ class Spent:
 
     @property
     def _disturbed(self) -> str:
-        if self.delayed < DISTURBED:
-            return ""
-        return f"; others held the verifier's core for {self.delayed:.0%} of the time, so its share is a lower bound"
+        found = [f"the {name}'s core {part:.0%}" for name, part in self.delayed.items() if part >= DISTURBED]
+        return f"; others held {' and '.join(found)} of the time, so the share is a lower bound" if found else ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,10 +126,14 @@ def findings(
     samples: Sequence[Sample],
     *,
     wanted: tuple[str, ...],
+    alike: str,
     trees: tuple[str, str],
 ) -> PacedResult:
-    """Everything about a cell: the contestants in `wanted` should reach the share; `trees` names one with and one
-    without trees."""
+    """Everything about a cell.
+
+    The contestants in `wanted` should reach the share. `alike` has drafts that are always in time and as good as the
+    real ones; `trees` names one contestant with trees and one without.
+    """
     result = PacedResult()
     for temperature in sorted({sample.temperature for sample in samples}):
         mine = [sample for sample in samples if sample.temperature == temperature]
@@ -143,7 +163,9 @@ def findings(
                 )
             result.spent.append(_spent(name, temperature, curve, some))
         result.findings += _trees(cell, temperature, mine, trees)
-    result.notes += [str(one) for one in result.spent] + [one.limit for one in result.spent]
+    tokens = {one.temperature: one.tokens_per_round for one in result.spent if one.name == alike}
+    result.notes += [str(one) for one in result.spent]
+    result.notes += [one.limit(tokens.get(one.temperature, 1.0)) for one in result.spent if one.name != PLAIN]
     return result
 
 
@@ -176,8 +198,12 @@ def _spent(name: str, temperature: float, curve: Curve, samples: Sequence[Sample
         rows=fmean(one.rows for one in rounds),
         tokens_per_round=fmean(one.tokens for one in rounds),
         decode_ms=fmean(curve(one.rows) for one in rounds),
+        round_ms=median(one.wall for one in rounds),
         ms={phase: median(getattr(one, phase) for one in rounds) for phase in _BESIDE},
         late_ms=median(one.decode - curve(one.rows) for one in rounds),
-        delayed=fmean(sample.found.delayed for sample in samples),
+        step_ms=0.0 if name == PLAIN else median(one.step for one in rounds),
+        delayed={
+            process: fmean(sample.found.delayed[process] for sample in samples) for process in samples[0].found.delayed
+        },
         busy={process: fmean(sample.found.busy[process] for sample in samples) for process in samples[0].found.busy},
     )

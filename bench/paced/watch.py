@@ -31,6 +31,7 @@ class SteadyRound(msgspec.Struct, frozen=True):
     wait: float
     walk: float
     settle: float
+    step: float  # what a token takes the slowest drafter, as it says; 0 without drafters
 
     @property
     def beside(self) -> float:
@@ -47,6 +48,7 @@ class Watch:
     def __init__(self, engine: Engine, record: Path, clock: Callable[[], float] = time.perf_counter) -> None:
         """Stands in front of the engine's methods from now on."""
         self._clock = clock
+        self._drafters = engine.drafters
         self._record = record
         self._rounds: list[SteadyRound] = []
         self._spent = dict.fromkeys(PHASES, 0.0)
@@ -85,6 +87,7 @@ class Watch:
                 tokens=sum(len(walk.tokens) for walk in decoded.walks if walk is not None),
                 wall=wall,
                 decode=decoded.decode_ms,
+                step=max((drafter.step_ms for drafter in self._drafters), default=0.0),
                 **self._spent,
             )
         )

@@ -160,8 +160,10 @@ def test_a_watch_says_where_the_time_of_steady_rounds_went(tmp_path: Path) -> No
     assert reader.fresh() == []
 
 
-def steady(wall: float, wait: float = 0.0, rows: int = 2) -> SteadyRound:
-    return SteadyRound(rows=rows, tokens=2, wall=wall, decode=11.5, take=0.0, plan=0.1, wait=wait, walk=0.2, settle=0.1)
+def steady(wall: float, wait: float = 0.0, rows: int = 2, step: float = 0.0) -> SteadyRound:
+    return SteadyRound(
+        rows=rows, tokens=2, wall=wall, decode=11.5, take=0.0, plan=0.1, wait=wait, walk=0.2, settle=0.1, step=step
+    )
 
 
 def test_a_decode_share_counts_late_decodes_against_us_and_waits_as_asked() -> None:
@@ -170,26 +172,30 @@ def test_a_decode_share_counts_late_decodes_against_us_and_waits_as_asked() -> N
     assert share(Curve(10, 0.5), rounds, waits=False) == pytest.approx(22 / 24)
 
 
-def sample(name: str, wall: float, busy: float) -> Sample:
+def sample(name: str, wall: float, busy: float = 0.1, step: float = 0.0) -> Sample:
     found = Found(
-        rounds=[steady(wall)],
+        rounds=[steady(wall, step=step)],
         tokens=2,
         tokens_per_second=90.0,
         first_token_ms=1.0,
         cached=0,
-        delayed=0.0,
+        delayed={"verifier": 0.01, "drafter": 0.2},
         busy={"drafter": busy, "gateway": 0.05},
     )
     return Sample(name=name, temperature=0.0, repetition=0, found=found)
 
 
 def test_only_a_drafter_that_keeps_up_is_held_to_the_share_and_a_full_core_is_called_the_limit() -> None:
-    samples = [sample("scripted", 11.5, 0.1), sample("real", 30.0, 0.93), sample("chains", 30.0, 0.93)]
-    result = findings("8b", Curve(10, 0.5), 0.9, samples, wanted=("scripted",), trees=("real", "chains"))
+    samples = [sample("scripted", 11.5, step=0.1), sample("real", 30.0, busy=0.93), sample("chains", 30.0, step=16.0)]
+    wanted, trees = ("scripted",), ("real", "chains")
+    result = findings("8b", Curve(10, 0.5), 0.9, samples, wanted=wanted, alike="scripted", trees=trees)
     shares = {one.opponent: (one.ratio.value, one.reached) for one in result.findings if one.what == "decode share"}
     assert {name: reached for name, (_, reached) in shares.items()} == {"scripted": True, "real": None, "chains": None}
     assert [value for value, _ in shares.values()] == pytest.approx([11 / 11.5, 11 / 30, 11 / 30])
-    assert [one.limit.rpartition(": ")[2] for one in result.spent] == ["it is not the limit"] + ["it is the limit"] * 2
+    said = [note.rpartition(": ")[2] for note in result.notes[3:]]
+    # The last one's core is idle, but 16 ms a token give 1.9 drafts in 30 ms, and 2 would be used.
+    assert said == ["the core is not the limit", "the core is the limit", "the core is the limit"]
+    assert result.notes[0].endswith("others held the drafter's core 20% of the time, so the share is a lower bound")
 
 
 def test_two_sides_on_one_core_are_refused() -> None:
