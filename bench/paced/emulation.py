@@ -14,9 +14,9 @@ import msgspec
 
 from bench.paced.apart import assert_apart, move
 from bench.paced.asking import Asked, ask, prompt, script
-from bench.paced.found import PLAIN, Found, PacedResult, Sample, findings
+from bench.paced.found import PLAIN, AnswerFigures, PacedResult, Sample, findings
 from bench.paced.target import Curve
-from bench.paced.watch import Reader
+from bench.paced.watch import RecordReader
 from bench.processes import cpu_s, delayed_s
 from services.launcher.fleet.child import Child
 from services.launcher.fleet.cores import Cores
@@ -53,7 +53,7 @@ class Fleet:
 
     stack: Stack
     drafter: Child
-    reader: Reader
+    reader: RecordReader
 
     @property
     def side(self) -> dict[str, int]:
@@ -154,7 +154,7 @@ class Emulation:
             guesses.write_bytes(msgspec.json.encode(script(self._all())))
             guessing = (sys.executable, "-m", "bench.paced.scripted", "--script", str(guesses))
         fleet = Fleet(
-            stack=stack, drafter=await stack.start_drafter(self.model, command=guessing), reader=Reader(record)
+            stack=stack, drafter=await stack.start_drafter(self.model, command=guessing), reader=RecordReader(record)
         )
         move(self.side_cores)
         assert_apart(stack, fleet.side)
@@ -183,14 +183,14 @@ class Emulation:
         return samples
 
     @staticmethod
-    async def _ask(fleet: Fleet, asked: Asked) -> Found:
+    async def _ask(fleet: Fleet, asked: Asked) -> AnswerFigures:
         fleet.reader.fresh()
         began, before = time.perf_counter(), {name: cpu_s(pid) for name, pid in fleet.side.items()}
         both = {"verifier": fleet.stack.verifier.pid, "drafter": fleet.drafter.pid}
         delayed = {name: delayed_s(pid) for name, pid in both.items()}
         answer = await ask(fleet.stack.http, asked)
         took = time.perf_counter() - began
-        return Found(
+        return AnswerFigures(
             rounds=fleet.reader.fresh(),
             tokens=len(answer.tokens),
             tokens_per_second=answer.tokens_per_second,

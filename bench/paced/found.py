@@ -18,7 +18,7 @@ _BESIDE: Final = (*PHASES, "beside")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class AnswerFigures:
     """One answer: its steady rounds, and by process the part of the side's core that was used meanwhile."""
 
     rounds: list[SteadyRound]
@@ -37,7 +37,7 @@ class Sample:
     name: str
     temperature: float
     repetition: int
-    found: Found
+    found: AnswerFigures
 
     @property
     def key(self) -> Key:
@@ -88,7 +88,11 @@ class Spent:
                 f" round, and {wanted:.1f} would be used"
             )
         full = self.core >= BUSY or self.drafts_per_round < wanted
-        return f"{told}: {'the core is the limit' if full else 'the core is not the limit'}"
+        verdict = "the core is the limit" if full else "the core is not the limit"
+        return f"{told}: {verdict}{', as far as a core held by others can tell' if self._held('drafter') else ''}"
+
+    def _held(self, process: str) -> bool:
+        return self.delayed.get(process, 0.0) >= DISTURBED
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {self.ms[name]:.2f}" for name in _BESIDE)
@@ -99,7 +103,7 @@ class Spent:
 
     @property
     def _disturbed(self) -> str:
-        found = [f"the {name}'s core {part:.0%}" for name, part in self.delayed.items() if part >= DISTURBED]
+        found = [f"the {name}'s core {part:.0%}" for name, part in self.delayed.items() if self._held(name)]
         return f"; others held {' and '.join(found)} of the time, so the share is a lower bound" if found else ""
 
 

@@ -124,7 +124,7 @@ class Watch:
         return timed
 
 
-class Reader:
+class RecordReader:
     """Reads a record that a `Watch` appends to."""
 
     def __init__(self, record: Path) -> None:

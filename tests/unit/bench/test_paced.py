@@ -10,10 +10,10 @@ from bench.paced import bigram
 from bench.paced.apart import clash
 from bench.paced.asking import Asked
 from bench.paced.emulation import CONTESTANTS, SCENARIOS
-from bench.paced.found import Found, Sample, findings, share
+from bench.paced.found import AnswerFigures, Sample, findings, share
 from bench.paced.scripted import Guesses, ScriptedProposer
 from bench.paced.target import Curve, Emulated, parse_curve
-from bench.paced.watch import Reader, SteadyRound, Watch
+from bench.paced.watch import RecordReader, SteadyRound, Watch
 from services.drafter.proposer import Opening
 from services.launcher.fleet.stack import StackError
 from shared.errors import StartError
@@ -149,7 +149,7 @@ def test_the_scripted_drafter_is_silent_about_requests_that_it_does_not_know() -
 def test_a_watch_says_where_the_time_of_steady_rounds_went(tmp_path: Path) -> None:
     bench = Bench(drafters=())  # a decode of one row takes 10 ms of the bench's clock
     record = tmp_path / "rounds.jsonl"
-    reader = Reader(record)
+    reader = RecordReader(record)
     Watch(bench.engine, record, clock=lambda: bench.now)
     bench.admit(job("a", prompt=(5, 6, 7), max_tokens=4))
     bench.finish(lambda: bench.spend(2.0))
@@ -173,7 +173,7 @@ def test_a_decode_share_counts_late_decodes_against_us_and_waits_as_asked() -> N
 
 
 def sample(name: str, wall: float, busy: float = 0.1, step: float = 0.0) -> Sample:
-    found = Found(
+    found = AnswerFigures(
         rounds=[steady(wall, step=step)],
         tokens=2,
         tokens_per_second=90.0,
@@ -194,7 +194,8 @@ def test_only_a_drafter_that_keeps_up_is_held_to_the_share_and_a_full_core_is_ca
     assert [value for value, _ in shares.values()] == pytest.approx([11 / 11.5, 11 / 30, 11 / 30])
     said = [note.rpartition(": ")[2] for note in result.notes[3:]]
     # The last one's core is idle, but 16 ms a token give 1.9 drafts in 30 ms, and 2 would be used.
-    assert said == ["the core is not the limit", "the core is the limit", "the core is the limit"]
+    limits = ["the core is not the limit", "the core is the limit", "the core is the limit"]
+    assert said == [f"{limit}, as far as a core held by others can tell" for limit in limits]
     assert result.notes[0].endswith("others held the drafter's core 20% of the time, so the share is a lower bound")
 
 
