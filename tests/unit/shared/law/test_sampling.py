@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.law import sampling
-from shared.law.sampling import History, Logits, choice_seed, draw, law
+from shared.law.history import History
+from shared.law.sampling import Logits, choice_seed, draw, law
 from shared.wire.messages import Sampling
 from tests.examples import few
 from tests.laws import dense
