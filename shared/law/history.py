@@ -8,8 +8,8 @@ from typing import Any
 class History:
     """Token counts for penalties. Push a token on the way down a path, pop it on the way back.
 
-    The arrays say the same to native code, at no cost for a draw: `prompt` has the different ids of the prompt; `ids`
-    those of the output, in no order, with their `counts`, and `fresh` is 1 where an id is not in the prompt.
+    The arrays say the same to native code, at no cost for a draw: `prompt` has the different ids of the prompt,
+    ascending; `ids` those of the output, in no order, with their `counts`; `fresh` is 1 where one is not in the prompt.
     """
 
     __slots__ = ("_in_prompt", "_places", "counts", "fresh", "ids", "prompt")
@@ -17,7 +17,7 @@ class History:
     def __init__(self, prompt: Sequence[int] = (), output: Sequence[int] = ()) -> None:
         self._in_prompt = frozenset(prompt)
         self._places: dict[int, int] = {}  # of the output's ids in the arrays
-        self.prompt = array("i", self._in_prompt)
+        self.prompt = array("i", sorted(self._in_prompt))
         self.ids = array("i")
         self.counts = array("f")
         self.fresh = array("B")

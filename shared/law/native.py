@@ -41,6 +41,7 @@ class DrawRequest(ctypes.Structure):
         ("counts", ctypes.c_void_p),
         ("fresh", ctypes.c_void_p),
         ("n_output", ctypes.c_int64),
+        ("temperature", ctypes.c_double),
         ("top_p", ctypes.c_double),
         ("log_min_p", ctypes.c_double),
         ("seed", ctypes.c_uint64),
@@ -50,7 +51,6 @@ class DrawRequest(ctypes.Structure):
         ("repetition", ctypes.c_float),
         ("presence", ctypes.c_float),
         ("frequency", ctypes.c_float),
-        ("temperature", ctypes.c_float),
         ("greedy", ctypes.c_int32),
     )
 

@@ -65,7 +65,7 @@ static int64_t draw_from(const Row *row, const DrawRequest *request, uint64_t *k
     if (left >= 0)
         head_of_survivors(head, keys, left, request->temperature);
     else
-        head_of_all(head, row, request->temperature);
+        head_of_all(head, row, (float)request->temperature);
     uint64_t key = noise_key(request->seed, request->offset);
     int64_t found = drawn(head, key, request->count, ids, scores);
     if (head->lump == -INFINITY)
@@ -75,7 +75,7 @@ static int64_t draw_from(const Row *row, const DrawRequest *request, uint64_t *k
         found = found < request->count ? found + 1 : found;
         memmove(ids + 1, ids, (size_t)(found - 1) * sizeof *ids);
         memmove(scores + 1, scores, (size_t)(found - 1) * sizeof *scores);
-        ids[0] = inside_lump(row, request->temperature, key);
+        ids[0] = inside_lump(row, (float)request->temperature, key);
         scores[0] = lump;
     }
     return found;

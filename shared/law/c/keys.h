@@ -30,7 +30,34 @@ static int compare(const void *a, const void *b) {
     return (one > other) - (one < other);
 }
 
-static void sort(uint64_t *keys, int64_t size) { qsort(keys, (size_t)size, sizeof *keys, compare); }
+/* Sort byte by byte, from the lowest; bytes that all keys share cost no pass. Few keys are compared instead. */
+static void sort(uint64_t *keys, int64_t size) {
+    uint64_t *from = keys, *room = size < 256 ? NULL : malloc((size_t)size * sizeof *keys), *to = room;
+    if (!room) {
+        qsort(keys, (size_t)size, sizeof *keys, compare);
+        return;
+    }
+    for (int shift = 0; shift < 64; shift += 8) {
+        int64_t places[256] = {0}, start = 0;
+        for (int64_t i = 0; i < size; i++)
+            places[from[i] >> shift & 255]++;
+        if (places[from[0] >> shift & 255] == size)
+            continue;
+        for (int byte = 0; byte < 256; byte++) {
+            int64_t count = places[byte];
+            places[byte] = start;
+            start += count;
+        }
+        for (int64_t i = 0; i < size; i++)
+            to[places[from[i] >> shift & 255]++] = from[i];
+        uint64_t *sorted = to;
+        to = from;
+        from = sorted;
+    }
+    if (from != keys)
+        memcpy(keys, from, (size_t)size * sizeof *keys);
+    free(room);
+}
 
 static uint64_t mix(uint64_t value) {
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;

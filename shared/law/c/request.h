@@ -5,6 +5,8 @@
 
 #include "row.h"
 
+#define PIECE 256
+
 enum { BROKEN = -1, OUTSIDE = -2, NO_MEMORY = -3 };
 
 typedef struct {
@@ -22,17 +24,49 @@ typedef struct {
     const float *counts;
     const uint8_t *fresh; /* 1: the output's id is not in the prompt */
     int64_t n_output;
+    double temperature;
     double top_p, log_min_p; /* 1 and minus infinity: off */
     uint64_t seed;
     int64_t offset, top_k; /* top-k 0: off */
     int64_t count; /* how many of the best are wanted */
-    float repetition, presence, frequency, temperature;
+    float repetition, presence, frequency;
     int32_t greedy;
 } DrawRequest;
 
 
 static int is_patched(const DrawRequest *request) {
     return request->n_bias || request->n_prompt || request->n_output || request->n_banned;
+}
+
+/* Penalise `values` at `ids`; `counts` is null for ids that the output has not, and `fresh` where all were not yet
+   penalised. In pieces that gather, compute and scatter, because one id after the other waits for memory and guesses
+   signs wrongly. OUTSIDE if there is no such value, BROKEN if one is not fine. */
+static int penalise(const DrawRequest *request, float *values, const int32_t *ids, int64_t size, const float *counts,
+                    const uint8_t *fresh) {
+    float found[PIECE], less[PIECE];
+    int fine = 1;
+    for (int64_t start = 0; start < size; start += PIECE) {
+        int count = size - start < PIECE ? (int)(size - start) : PIECE;
+        for (int i = 0; i < count; i++) {
+            if (ids[start + i] >= request->size)
+                return OUTSIDE;
+            found[i] = values[ids[start + i]];
+            fine &= found[i] <= FLT_MAX;
+        }
+        for (int i = 0; i < count; i++) {
+            float divided = found[i] / request->repetition, multiplied = found[i] * request->repetition;
+            less[i] = found[i] > 0.0f ? divided : multiplied;
+        }
+        if (fresh)
+            for (int i = 0; i < count; i++)
+                less[i] = fresh[start + i] ? less[i] : found[i];
+        if (counts)
+            for (int i = 0; i < count; i++)
+                less[i] -= request->presence + request->frequency * counts[start + i];
+        for (int i = 0; i < count; i++)
+            values[ids[start + i]] = less[i];
+    }
+    return fine ? 0 : BROKEN;
 }
 
 /* Make `copy` the values with everything but the mask applied. BROKEN if one of those that change is not fine. */
@@ -45,23 +79,11 @@ static int patch(const DrawRequest *request, float *copy, int with_bans) {
             fine &= raw[request->bias_ids[i]] <= FLT_MAX;
             copy[request->bias_ids[i]] += request->biases[i];
         }
-    float penalty = request->repetition;
-    for (int64_t i = 0; i < request->n_prompt; i++) {
-        int32_t id = request->prompt[i];
-        if (id >= request->size)
-            return OUTSIDE;
-        fine &= raw[id] <= FLT_MAX;
-        copy[id] = copy[id] > 0.0f ? copy[id] / penalty : copy[id] * penalty;
-    }
-    for (int64_t i = 0; i < request->n_output; i++) {
-        int32_t id = request->output[i];
-        if (id >= request->size)
-            return OUTSIDE;
-        fine &= raw[id] <= FLT_MAX;
-        if (request->fresh[i] && penalty != 1.0f)
-            copy[id] = copy[id] > 0.0f ? copy[id] / penalty : copy[id] * penalty;
-        copy[id] -= request->presence + request->frequency * request->counts[i];
-    }
+    int fault = penalise(request, copy, request->prompt, request->n_prompt, NULL, NULL);
+    if (!fault)
+        fault = penalise(request, copy, request->output, request->n_output, request->counts, request->fresh);
+    if (fault)
+        return fault;
     for (int64_t i = 0; with_bans && i < request->n_banned; i++)
         if (request->banned[i] < request->size) {
             fine &= raw[request->banned[i]] <= FLT_MAX;

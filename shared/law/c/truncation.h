@@ -8,6 +8,10 @@
 #include "row.h"
 
 #define NONE_WITHIN (-1.0f)
+#define STEPS 11
+
+/* How far below the top the best are searched, in turn, until there are enough of them. */
+static const double STEP_NATS[STEPS] = {3.0, 6.0, 9.0, 12.0, 15.0, 18.0, 21.0, 24.0, 32.0, 48.0, INFINITY};
 
 /* The keys of all finite values of at least `bar`. */
 static int64_t gather(const Row *row, double bar, uint64_t *keys) {
@@ -25,18 +29,20 @@ static int64_t gather(const Row *row, double bar, uint64_t *keys) {
 }
 
 /* The keys of the `count` best, in no order; fewer if there are fewer. As many blocks have a peak of at least the
-   `count`-th best peak, so no value below it is among the best. */
+   `count`-th best peak, so no value below it is among the best. More than there are blocks are searched from the top. */
 static int64_t best(const Row *row, int64_t count, uint64_t *keys) {
-    double bar = -INFINITY;
+    int64_t found = 0;
     if (count <= row->blocks) {
         for (int64_t block = 0; block < row->blocks; block++)
             keys[block] = key_of(row->peaks[block], block);
         select_smallest(keys, row->blocks, count);
-        bar = value_of(keys[0]);
-        for (int64_t i = 1; i < count; i++)
-            bar = value_of(keys[i]) < bar ? value_of(keys[i]) : bar;
-    }
-    int64_t found = gather(row, bar, keys);
+        uint64_t last = 0;
+        for (int64_t i = 0; i < count; i++)
+            last = keys[i] > last ? keys[i] : last;
+        found = gather(row, value_of(last), keys);
+    } else
+        for (int i = 0; i < STEPS && found < count; i++)
+            found = gather(row, row->top - STEP_NATS[i], keys);
     if (found <= count)
         return found;
     select_smallest(keys, found, count);
@@ -46,7 +52,7 @@ static int64_t best(const Row *row, int64_t count, uint64_t *keys) {
 /* How many of the best keys reach `bar` together, which come first then; `size` + 1 if all do not. */
 static int64_t reach(uint64_t *keys, int64_t size, float top, double bar) {
     double sum = 0.0;
-    for (int64_t start = 0, end = 64; start < size; start = end, end *= 8) {
+    for (int64_t start = 0, end = 64; start < size; start = end, end = size) {
         if (end < size)
             select_smallest(keys + start, size - start, end - start);
         else
@@ -60,14 +66,16 @@ static int64_t reach(uint64_t *keys, int64_t size, float top, double bar) {
 }
 
 static int64_t nucleus(const Row *row, double p, uint64_t *keys) {
-    static const double nats[] = {3.0, 6.0, 12.0, 24.0, 48.0, INFINITY};
     double within, beyond;
     weigh(row, 1.0f, NONE_WITHIN, &within, &beyond);
-    for (int i = 0;; i++) {
-        int64_t found = gather(row, row->top - nats[i], keys), reached = reach(keys, found, row->top, p * beyond);
-        if (reached <= found || nats[i] == INFINITY)
-            return reached <= found ? reached : found;
+    int64_t found = 0;
+    for (int i = 0; i < STEPS; i++) {
+        found = gather(row, row->top - STEP_NATS[i], keys);
+        int64_t reached = reach(keys, found, row->top, p * beyond);
+        if (reached <= found)
+            return reached;
     }
+    return found;
 }
 
 /* The keys of what survives truncation, in no order; -1 if nothing is truncated. */
