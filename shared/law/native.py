@@ -59,7 +59,7 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     """The library, or why there is none."""
     found = [path for suffix in EXTENSION_SUFFIXES if (path := Path(__file__).with_name(f"_draw{suffix}")).exists()]
     if not found:
-        return None, "it was not compiled when draftmesh was installed, for lack of a C compiler"
+        return None, "it was not compiled when draftmesh was installed; a C compiler and a new installation bring it"
     try:
         library = ctypes.CDLL(str(found[0]))
         version = int(library.draftmesh_version())

@@ -168,7 +168,9 @@ def test_a_library_that_is_missing_or_older_is_not_called(monkeypatch: pytest.Mo
     assert library is None
     assert "compiled from other sources" in fault
     monkeypatch.setattr(native, "EXTENSION_SUFFIXES", [])
-    assert native._load() == (None, "it was not compiled when draftmesh was installed, for lack of a C compiler")
+    library, fault = native._load()
+    assert library is None
+    assert "was not compiled" in fault
 
 
 def test_a_history_counts_what_is_pushed_and_popped() -> None:
