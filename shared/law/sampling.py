@@ -263,6 +263,7 @@ def ranked(
     Returns fewer if the law leaves fewer. Raises `BrokenLogits`.
     """
     if is_greedy(sampling):
+        _likeliest(logits)  # a ban may hide what is broken
         logits = _allowed(_adjusted(logits, sampling, history), sampling.banned, None)
         return [(int(token), float(logits[token])) for token in _top_k(logits, _peak(logits), count)]
     found = law(logits, sampling, history)
