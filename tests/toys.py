@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shared.law import prefix, sampling
+from shared.law.history import History
 from shared.law.sampling import Logits
 from shared.model.rows import MAX_LEAVES, LlamaError, Rows
 from shared.wire.messages import DrafterCard, Job, Sampling
@@ -162,7 +163,7 @@ def plain_answer(
     """What the toy target says to a job, one token at a time and with no engine at all; `mask` by the output so far."""
     context = list(job.prompt)
     output: list[int] = []
-    history = sampling.History(job.prompt)
+    history = History(job.prompt)
     while len(output) < job.max_tokens and len(context) < n_ctx:
         law = sampling.law(logits_after(context, sharpness=sharpness), job.sampling, history, mask(output))
         token = sampling.draw(law, job.sampling.seed, len(output)).token

@@ -19,8 +19,9 @@ from services.drafter.draft_tree import DraftCandidate, DraftNode
 from services.drafter.extension import Continuation
 from services.drafter.proposer import Draft, Opening
 from services.drafter.session import DraftSession
-from shared.law import sampling
+from shared.law import draws
 from shared.law.acceptance import Acceptance
+from shared.law.sampling import BrokenLogits
 from shared.law.speedup import RowCosts
 from shared.model.rows import Rows
 from shared.model.sequences import Sequences
@@ -179,8 +180,8 @@ class ModelProposer:
             for token in path:
                 history.push(token)
         try:
-            found = sampling.ranked(logits, session.opening.sampling, history, node.offset + 1, RANKS)
-        except sampling.BrokenLogits:
+            found = draws.ranked(logits, session.opening.sampling, history, node.offset + 1, RANKS)
+        except BrokenLogits:
             session.spoil()
             found = []
         if history is not None:

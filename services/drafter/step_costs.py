@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from shared.law import sampling
+from shared.law import draws
 from shared.model import row_costs
 from shared.model.target import Target
 from shared.wire.messages import Sampling
@@ -29,7 +29,7 @@ def measure(
 
     def read(rows: int) -> None:
         for row in range(rows):
-            sampling.ranked(target.logits(row), Sampling(seed=0), None, row, ranks)
+            draws.ranked(target.logits(row), Sampling(seed=0), None, row, ranks)
 
     return row_costs.time_rows(
         target, tokens, ROW_COUNTS, read=read, longest_ms=_LONGEST_MS, budget_s=_BUDGET_S, clock=clock

@@ -11,6 +11,7 @@ from services.verifier.worker import VerifierWorker
 from shared.fleet.arriving import Arriving
 from shared.fleet.model_names import check_aliases
 from shared.fleet.registry import Registry
+from shared.law import native
 from shared.model import chat_templates, model_source
 from shared.model.llama.placement import place_target
 from shared.process import lifecycle, logs, tracing
@@ -44,6 +45,8 @@ def main(options: VerifierOptions) -> None:
                 async with Arriving(Registry(broker.redis), instance, "verifier", target.threads) as arriving:
                     await arriving.place([device.plain() for device in place.gpus], place.on_cpu(target.gpu_layers))
                     loaded = await asyncio.to_thread(load, options, place, arriving.threads)
+                if native.FAULT:
+                    logger.warning("native_draws_missing", reason=native.FAULT)
                 logger.info("verifier_ready", instance=instance, device=loaded.device, exactness=loaded.level)
                 lease_ms = int(options.lease * 1000)
                 worker = VerifierWorker(

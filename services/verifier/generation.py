@@ -13,8 +13,9 @@ from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Trie, TrieNode
 from services.verifier.walk import ANYTHING, Rule
 from shared.law.acceptance import COPIED
+from shared.law.history import History
 from shared.law.payoff import MAX_WIDTH, PREFILL, UNDECODED
-from shared.law.sampling import History, needs_history
+from shared.law.sampling import needs_history
 from shared.model.sequences import Slot
 from shared.wire.jobs import Claim
 from shared.wire.messages import Job, Proposal, RequestStatus, Speculation

@@ -22,6 +22,7 @@ from shared.errors import StartError
 from shared.fleet import measured
 from shared.fleet.model_names import resolve
 from shared.fleet.registry import Registry
+from shared.law import native
 from shared.law.payoff import LOCAL_MS, Measurement, payoff, sentence
 from shared.machine import devices, resources
 from shared.machine.devices import Device
@@ -59,6 +60,7 @@ def run(subject: DoctorOptions) -> int:
     if subject.redis:
         check(subject.redis)
     examination = Examination(subject, Console(highlight=False))
+    examination.draws()
     asyncio.run(examination.redis())
     target, drafts = examination.place()
     if target:
@@ -86,6 +88,13 @@ class Examination:
     def _bad(self, line: str) -> None:
         self.failed = True
         self._console.print(Text.assemble(("✗ ", "red"), line), soft_wrap=True)
+
+    def draws(self) -> None:
+        """Is the native code for draws there? Without it everything works, only slower."""
+        if native.FAULT:
+            self._say(f"draws: with numpy, three times as slow as in native code; {native.FAULT}")
+        else:
+            self._good("draws: in native code")
 
     async def redis(self) -> None:
         """Does the server answer, and how fast? Without `--redis` nothing needs to be there."""

@@ -37,6 +37,7 @@ PURE: Final = (
     *("shared.errors", "shared.wire.messages", "shared.fleet.fleet_values", "shared.fleet.verdict"),
     *("shared.fleet.describe", "shared.fleet.measured", "shared.law.payoff"),
     *("shared.fleet.model_names", "shared.law.acceptance", "shared.law.prefix", "shared.law.sampling"),
+    *("shared.law.draws", "shared.law.history", "shared.law.native"),
     *("shared.law.speedup", "shared.machine.devices", "shared.model.rows", "shared.model.safe_cuts"),
     *(
         "shared.model.vocabulary",
