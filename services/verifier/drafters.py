@@ -7,8 +7,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from services.verifier.turns import Mode, Partner
+from shared.fleet import neighbours
 from shared.law.acceptance import Acceptance
-from shared.wire.messages import DrafterCard, DrafterCounts
+from shared.wire.messages import NOWHERE, DrafterCard, DrafterCounts, Site
+
+FIRST_HOP_MS: Final = 1.0  # two hops through Redis on one host, until a session has measured them
 
 # The probability that a guess is needed must reach this to justify the drafter's step. On the target's own device a
 # step slows the target by about a seventh of the step's time (measured on two cores). Elsewhere it costs only the time
@@ -37,6 +41,8 @@ class Drafter:
     step_ms: float = 0.0
     requests: int = 0  # requests that it drafts for now
     allowance: int = _AT_ONCE  # bytes of proposals that it may still send
+    contends: bool = False  # it computes on the target's own cores or device
+    fits: bool = True  # there are cores for both at the same time
 
     def was_assigned(self) -> None:
         """It drafts for one more request."""
@@ -69,6 +75,17 @@ class Drafter:
         self.step_ms = step_ms if not self.step_ms else self.step_ms + _STEP_WEIGHT * (step_ms - self.step_ms)
         return self.step_ms
 
+    def paced(self, mode: Mode) -> None:
+        """It computes with other cores from now on, so its steps take another time."""
+        self.step_ms = self.card.beside_step_ms or self.card.step_ms if mode is Mode.BESIDE else self.card.step_ms
+
+    def partner(self, mode: Mode) -> Partner:
+        """What the choice between turns and drafting beside the target depends on; `mode` is the present one."""
+        beside = self.step_ms if mode is Mode.BESIDE else self.card.beside_step_ms or self.card.step_ms
+        alone = self.step_ms if mode is Mode.TURNS else self.card.step_ms
+        hop_ms = self.counts.round_trip_ms or FIRST_HOP_MS
+        return Partner(self.acceptance.mean, hop_ms, alone, beside, self.fits)
+
     @property
     def kin(self) -> Kin:
         return self.card.kind, self.card.model, self.card.fingerprint
@@ -89,7 +106,9 @@ def worth(card: DrafterCard, host: str, device: str) -> float:
 class Drafters:
     """All registered drafters whose vocabulary agrees with the target's, and why the others are refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: Site = NOWHERE) -> None:
+        """`site` is the target's."""
+        self._site = site
         self._known: dict[str, Drafter] = {}
         self.refused: Mapping[str, str] = {}
 
@@ -119,4 +138,8 @@ class Drafters:
                 self._known[name].card = card
             else:
                 self._known[name] = Drafter(card, DrafterCounts(drafter=name, drafted=0, accepted=0, rounds=0, stale=0))
+            drafter = self._known[name]
+            drafter.contends = card.kind == "model" and neighbours.contend(card.site, self._site)
+            drafter.fits = neighbours.fit(card.site, self._site)
+            drafter.step_ms = drafter.step_ms or drafter.contends * card.step_ms
         return joined, gone

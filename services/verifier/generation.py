@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from services.verifier.constraint import Constraint
 from services.verifier.contributions import Contributions
-from services.verifier.drafters import Drafter, Drafters
+from services.verifier.drafters import FIRST_HOP_MS, Drafter, Drafters
 from services.verifier.scheduler import ExpectedDrafts, RowCandidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Trie, TrieNode
@@ -18,9 +18,6 @@ from shared.law.sampling import History, needs_history
 from shared.model.sequences import Slot
 from shared.wire.jobs import Claim
 from shared.wire.messages import Job, Proposal, RequestStatus, Speculation
-
-# Two hops through Redis on one host. Each session refines it by what it measures.
-FIRST_HOP_MS = 1.0
 
 
 @dataclass(slots=True)
@@ -35,6 +32,9 @@ class DrafterSession:
     want: int = 0  # tokens that we told it we would wait for
     asked_ms: float | None = None  # when it was first asked to start anew; None once it has answered
     latest_ms: float = 0.0  # when it was last asked to start anew
+    opened_round: int = 0  # the request's rounds when it began
+    heard: bool = False  # it has sent a proposal, so it has read the prompt
+    takes_turns: bool = False  # it drafts only what the verifier waits for, and rests meanwhile
 
     def ask(self, want: int, step_ms: float, now_ms: float) -> None:
         """Its guesses were wrong, so it starts anew; the verifier waits for `want` tokens.
@@ -51,13 +51,23 @@ class DrafterSession:
 
     def goes_on(self, step_ms: float, now_ms: float) -> None:
         """Its guesses were right. If it was resting, because it had made all its guesses, it draws again now."""
-        if self.expected_ms < now_ms:
+        if self.expected_ms < now_ms or math.isinf(self.expected_ms):
             self.batch = 1
             self.expected_ms = now_ms + self.hop_ms + step_ms
 
+    def take_turn(self, want: int, step_ms: float, now_ms: float) -> None:
+        """It is the drafter's turn to make `want` guesses, and then it rests; with 0 it rests at once."""
+        if want:
+            self.ask(want, step_ms, now_ms)
+        elif self.asked_ms is None:
+            self.expected_ms = math.inf
+
     def answered(self, attached: int | None, proposal: Proposal, drafter: Drafter, offset: int, now_ms: float) -> None:
         """A proposal came with `attached` useful tokens (None: it was stale). Predicts when the next one comes."""
-        step_ms = drafter.observe_step(proposal.step_us)
+        self.heard = True
+        # While nothing is awaited of it, it has fewer cores than in its turn.
+        tells = self.want or not self.takes_turns
+        step_ms = drafter.observe_step(proposal.step_us) if tells else drafter.step_ms
         if attached is None:
             drafter.count(stale=1)
             if self.asked_ms is not None:  # it sent this before it received our latest commit
@@ -67,7 +77,8 @@ class DrafterSession:
         behind = 0
         # Copies take no steps, so they say nothing about the hop.
         if attached and self.asked_ms is not None and proposal.step_us and not proposal.copied:
-            error_ms = min(1000.0, max(0.1, now_ms - self.asked_ms - self.batch * step_ms)) - self.hop_ms
+            steps = min(self.batch, len(set(proposal.parents)) or len(proposal.tokens))
+            error_ms = min(1000.0, max(0.1, now_ms - self.asked_ms - steps * step_ms)) - self.hop_ms
             self.hop_ms += 0.2 * error_ms
             self.jitter_ms += 0.2 * (abs(error_ms) - self.jitter_ms)
             drafter.observe_hop(self.hop_ms)
@@ -75,7 +86,8 @@ class DrafterSession:
             behind = max(0, offset - proposal.base - len(proposal.tokens))
         self.asked_ms = None
         self.batch = max(1, proposal.batch)
-        self.expected_ms = now_ms + max(self.batch, behind) * step_ms
+        rests = self.takes_turns and not proposal.batch
+        self.expected_ms = math.inf if rests else now_ms + max(self.batch, behind) * step_ms
 
 
 @dataclass(slots=True, eq=False)
@@ -157,7 +169,7 @@ class Generation:
 
     def open_session(self, name: str, now_ms: float) -> None:
         """Start a session with a drafter. It reads the prompt first, and no round waits for its first proposal."""
-        self.sessions[name] = DrafterSession(name, expected_ms=now_ms)
+        self.sessions[name] = DrafterSession(name, expected_ms=now_ms, opened_round=self.rounds)
         self.heard, self.quiet_rounds = False, 0
         self.contributions.restart()
 
@@ -221,6 +233,8 @@ class Generation:
             if now_ms > session.expected_ms + 2 * drafter.step_ms + 10.0:
                 continue  # overdue, so it is silent or gone
             first_ms = max(0.05, session.expected_ms - now_ms)
+            if math.isinf(first_ms):
+                continue  # it rests
             if best is None or first_ms < best.first_ms:
                 # A drafter finishes its running step before it starts anew, so its answer may be one step late.
                 grace_ms = drafter.step_ms + 2 * session.jitter_ms
@@ -234,11 +248,18 @@ class Generation:
         return RowCandidate(ready=tuple(ranking.reach), limit=limit, arrival=arrival, tip=ranking.tip_reach)
 
     def advance(
-        self, tokens: list[int], drafters: Drafters, now_ms: float, wanted: Callable[[ExpectedDrafts, int], int]
+        self,
+        tokens: list[int],
+        drafters: Drafters,
+        now_ms: float,
+        wanted: Callable[[ExpectedDrafts, int], int],
+        turn: str | None = None,
     ) -> None:
         """Commit `tokens`, which the target decided, and predict when each drafter reacts to them.
 
         `wanted` returns how many drafts are worth waiting for, given when they would come and how many there may be.
+        Drafters on the target's cores take turns with it if `turn` is not None: it names the one that drafts, "" for
+        none.
         """
         self.trie.advance(tokens)
         if self.constraint is not None:
@@ -254,14 +275,33 @@ class Generation:
                 continue
             drafter = drafters[session.drafter]
             drafter.count(asked=1)
-            if session.drafter in alive:
+            in_turns = turn is not None and drafter.contends
+            session.takes_turns = in_turns
+            asked = True
+            if in_turns:  # guesses that are left are used first
+                asked = session.drafter == turn and session.heard and session.drafter not in alive
+            elif session.drafter in alive:
                 session.goes_on(drafter.step_ms, now_ms)
                 continue
             want = 0
-            if drafter.step_ms and self.speculation is not Speculation.OFF:
+            if asked and drafter.step_ms and self.speculation is not Speculation.OFF:
                 first = ExpectedDrafts(session.hop_ms + drafter.step_ms, drafter.step_ms, drafter.acceptance.mean)
                 want = wanted(first, self.job.max_tokens - self.offset - 1)
-            session.ask(want, drafter.step_ms, now_ms)
+            if in_turns:
+                session.take_turn(want, drafter.step_ms, now_ms)
+            else:
+                session.ask(want, drafter.step_ms, now_ms)
+
+    def drafted_beside(self, drafters: Drafters, ahead: bool, rounds: int) -> bool:
+        """Whether a drafter on the target's cores works for this request now; `ahead`: it does not wait for its turn.
+
+        One that has not answered is reading the prompt, but for no longer than `rounds` rounds.
+        """
+        return any(
+            drafters[name].contends and (ahead or (not session.heard and self.rounds - session.opened_round < rounds))
+            for name, session in self.sessions.items()
+            if name in drafters
+        )
 
     def piece_read(self) -> None:
         """A decode read a part of the prompt, but not the end of it."""

@@ -39,6 +39,7 @@ def decided(gain: Gain, tokens: tuple[int, ...], engine: Engine) -> list[Address
                 tokens=tokens,
                 lead=engine.lead(generation, name),
                 want=session.want,
+                worth=engine.worth(name),
             ),
         )
         for name, session in generation.sessions.items()

@@ -84,6 +84,8 @@ class VerifierWorker:
             speculation=speculation,
             trees=trees,
             clock=clock,
+            site=loaded.site,
+            part=loaded.part,
         )
         self._remeasuring = Remeasuring(loaded.context, self._engine.sequences, loaded.costs, loaded.calibration)
         self._store = JobStore(broker.redis, broker.blocking, model, lease_ms)
