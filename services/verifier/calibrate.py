@@ -76,9 +76,8 @@ def measure_exactness(
     """How much logits depend on what else is in the decode or the cache, by `most` rows. Leaves every sequence empty.
 
     Only `PROBE_ROWS` rows show that nothing differs. Each row is computed about eight times, which takes a large model
-    on a CPU half a minute; `told` gets the share that is done. `threads` are those of the target, and how many it has at
-    times instead (0: it always has as many). Raises `BrokenLogits` if the model gives numbers that are not finite even
-    here.
+    on a CPU half a minute; `told` gets the share that is done. `threads` are the target's, and how many it has at times
+    instead (0: it always has as many). Raises `BrokenLogits` if the model gives numbers that are not finite even here.
     """
     count = min(len(tokens), most, target.n_ctx)
     half, tail, computed = count // 2, 6, 0

@@ -58,7 +58,6 @@ class Plan:
 def make(
     options: UpOptions,
     present: Sequence[Device],
-    cores: int,
     resolve: Resolve,
     folder: Path,
     environment: Mapping[str, str],
