@@ -133,7 +133,7 @@ class ModelProposer:
         drawing = self._fill(rows)
         if not rows:
             return []
-        self._staff()
+        self._staff(drawing)
         self._target.decode(rows)
         drafts = [self._draw(drawn) for drawn in drawing]
         for session in {drawn.session for drawn in drawing if drawn.session.broken}:
@@ -147,10 +147,10 @@ class ModelProposer:
         resting = {name for name, session in self._sessions.items() if not session.best()}
         return [replace(draft, rests=draft.request_id in resting) for draft in drafts if draft.tokens]
 
-    def _staff(self) -> None:
-        """Compute with all cores if a verifier waits for every guess of this step, else beside its target."""
-        active = [session for session in self._sessions.values() if session.best()]
-        threads = self._site.most if any(session.awaited for session in active) else self._site.threads
+    def _staff(self, drawing: list[_Drawing]) -> None:
+        """Compute with all cores if a verifier only waits for what is drawn, else with those beside its target."""
+        awaited = any(drawn.session.awaited for drawn in drawing)
+        threads = self._site.most if awaited else self._site.threads
         if threads != self._threads:
             self._target.use_threads(threads)
             self._threads = threads
