@@ -91,6 +91,8 @@ class ModelDrafter:
         if self._site.threads < self._site.most:
             self._context.use_threads(self._site.threads)
             self.beside_step_ms = step_costs.measure(self._context, probe, RANKS, counts=(1,))[1]
+            # All cores are never slower than some of them: what else ran during the first measurement was.
+            self.step_ms = min(self.step_ms, self.beside_step_ms)
         self.proposer = ModelProposer(self._context, costs, site=self._site)
         self.texts = self._model.vocabulary.texts()
         self.fingerprint = fingerprint(self.texts)

@@ -43,6 +43,7 @@ class Drafter:
     allowance: int = _AT_ONCE  # bytes of proposals that it may still send
     contends: bool = False  # it computes on the target's own cores or device
     fits: bool = True  # there are cores for both at the same time
+    _steps: dict[Mode, float] = field(default_factory=dict)  # its last step time in each way of sharing
 
     def was_assigned(self) -> None:
         """It drafts for one more request."""
@@ -75,16 +76,20 @@ class Drafter:
         self.step_ms = step_ms if not self.step_ms else self.step_ms + _STEP_WEIGHT * (step_ms - self.step_ms)
         return self.step_ms
 
-    def paced(self, mode: Mode) -> None:
+    def changed(self, before: Mode, mode: Mode) -> None:
         """It computes with other cores from now on, so its steps take another time."""
-        self.step_ms = self.card.beside_step_ms or self.card.step_ms if mode is Mode.BESIDE else self.card.step_ms
+        self._steps[before] = self.step_ms
+        self.step_ms = self._step_in(mode)
 
-    def partner(self, mode: Mode) -> Partner:
-        """What the choice between turns and drafting beside the target depends on; `mode` is the present one."""
-        beside = self.step_ms if mode is Mode.BESIDE else self.card.beside_step_ms or self.card.step_ms
-        alone = self.step_ms if mode is Mode.TURNS else self.card.step_ms
-        hop_ms = self.counts.round_trip_ms or FIRST_HOP_MS
-        return Partner(self.acceptance.mean, hop_ms, alone, beside, self.fits)
+    def partner(self, present: Mode) -> Partner:
+        """What the choice between turns and drafting beside the target depends on."""
+        turn, beside = (self.step_ms if mode is present else self._step_in(mode) for mode in (Mode.TURNS, Mode.BESIDE))
+        return Partner(self.acceptance.mean, self.counts.round_trip_ms or FIRST_HOP_MS, turn, beside, self.fits)
+
+    def _step_in(self, mode: Mode) -> float:
+        """Its step in another mode: as it last was, or else as the drafter measured it at its start."""
+        measured = self.card.beside_step_ms or self.card.step_ms if mode is Mode.BESIDE else self.card.step_ms
+        return self._steps.get(mode) or measured
 
     @property
     def kin(self) -> Kin:

@@ -16,9 +16,10 @@ from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, RoundEntry
 from services.verifier.scheduler import ExpectedDrafts
+from services.verifier.sharing import PROBE_EVERY, PROBE_ROUNDS, Sharing
 from services.verifier.speed import Pace
 from services.verifier.trie import TrieNode
-from services.verifier.turns import Crew, Mode, Turns, in_turns
+from services.verifier.turns import Crew, Turns
 from services.verifier.walk import BROKEN, Walk, walk
 from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
@@ -32,11 +33,6 @@ from shared.wire.messages import NOWHERE, Chunk, Finish, Job, Proposal, Site, Sp
 FIRST_LEAD: Final = 20
 LEAD: Final = 2 * MAX_WIDTH  # most guesses ahead: for this round and the next
 GRAMMAR: Final = "grammar"  # the source of tokens that a constraint forced
-# Every so many rounds resting drafters try again for a few rounds. Their guesses are judged without rows, so this costs
-# the verifier nothing.
-PROBE_EVERY: Final = 256
-PROBE_ROUNDS: Final = 8
-PROBE_LEAD: Final = 2  # guesses that a resting drafter makes then on the target's own cores
 
 
 def _tokens(job: Job, output: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -81,15 +77,16 @@ class Engine:
         self.costs = costs
         self.eog = frozenset(eog)
         self.drafters = Drafters(site)
-        self.turns = Turns(Crew(site.most, costs), part)
+        self._turns = Turns(Crew(site.most, costs), part)
         self._threads = site.most  # of the last decode
         self.assignment = Assignment(self.drafters)
         self.sequences = Sequences(target)
         self.running: list[Generation] = []
         self.counters = Counters()
         self._pace = Pace()
+        self.sharing = Sharing(self._turns, self.drafters, self._pace)
         self._planner = Planner(
-            target, self.sequences, self.turns, self.eog, min_rows, self.counters, self._pace, trees
+            target, self.sequences, self._turns, self.eog, min_rows, self.counters, self._pace, trees
         )
         self._speculation = speculation
         self._clock = clock
@@ -136,7 +133,7 @@ class Engine:
     def reassign(self) -> tuple[list[Pairing], list[Pairing]]:
         """Assign drafters to all requests again; returns which sessions to open and which to close."""
         changes = self.assignment.reassign(self.running, self._clock() * 1000)
-        self._look()
+        self.sharing.look(self.running)
         return changes
 
     def take(self, proposals: Sequence[Proposal], now_ms: float) -> None:
@@ -152,45 +149,15 @@ class Engine:
         """How many guesses a drafter should keep ahead; 0 for a model drafter while its guesses do not pay."""
         quiet = generation.quiet_rounds
         always = generation.speculation is Speculation.ALWAYS
-        if self.turns.mode is Mode.TURNS and name in self.drafters and self.drafters[name].contends:
-            session = generation.sessions[name]
-            probes = not session.heard or 0 < quiet % PROBE_EVERY <= PROBE_ROUNDS
-            return session.want or (probes and name == self._best(generation)) * PROBE_LEAD
+        if self.sharing.takes_turns(name):
+            return self.sharing.lead(generation, name)
         if always or quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
             return LEAD
         return LEAD if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
 
     def worth(self, name: str) -> float:
         """The lowest probability of being needed at which a guess is worth a step now; 0: as the drafter was told."""
-        if self.turns.mode is not Mode.TURNS or name not in self.drafters or not self.drafters[name].contends:
-            return 0.0
-        return self.turns.worth(self.drafters[name].step_ms, self._pace.rate, max(1, len(self.running)))
-
-    def _best(self, generation: Generation) -> str:
-        """The request's best drafter among those that compute where the target does; empty if there is none."""
-        names = [name for name in generation.sessions if name in self.drafters and self.drafters[name].contends]
-        if len(names) < 2:
-            return next(iter(names), "")
-        costs, mode = self.turns.whole.costs, self.turns.mode
-        return max(names, key=lambda name: in_turns(self.drafters[name].partner(mode), costs, 1))
-
-    def _look(self) -> None:
-        """Decide how the target and the drafters on its cores use them in the next round."""
-        before = self.turns.mode
-        best = next(filter(None, map(self._best, self.running)), "")
-        self.turns.look(self.drafters[best].partner(before) if best else None, len(self.running))
-        if self.turns.mode is not before:
-            for drafter in self.drafters:
-                if drafter.contends:
-                    drafter.paced(self.turns.mode)
-
-    def _turn(self, generation: Generation) -> str | None:
-        """Which drafter's turn it is after a round, "" for none; None if drafters do not take turns."""
-        if self.turns.mode is not Mode.TURNS:
-            return None
-        resting = generation.quiet_rounds >= QUIET_ROUNDS and generation.speculation is not Speculation.ALWAYS
-        reading = any(one.uncomputed > 1 for one in self.running if one is not generation)
-        return "" if resting or reading else self._best(generation)
+        return self.sharing.worth(name, max(1, len(self.running)))
 
     def plan(self, may_wait: bool = True) -> Round:
         return self._planner.plan(self.running, self.drafters, self._clock() * 1000, may_wait)
@@ -202,7 +169,7 @@ class Engine:
         """
         for entry in round.entries:
             self._branch(entry)
-        threads = self.turns.crew(round.drafting).threads
+        threads = self._turns.crew(round.drafting).threads
         if threads != self._threads:
             self.target.use_threads(threads)
             self._threads = threads
@@ -257,7 +224,7 @@ class Engine:
         self.counters.add("decodes", 1)
         self.counters.add("decode_us", int(decoded.decode_ms * 1000))
         self._planner.ended(decoded)
-        self._look()
+        self.sharing.look(self.running)
         gains = [self._gain(*one, now_ms) for one in zip(round.entries, decoded.walks, strict=True)]
         if round.prefill_rows or any(gain.chunk is None or gain.chunk.finish is not Finish.NONE for gain in gains):
             self._pace.interrupted()
@@ -275,7 +242,8 @@ class Engine:
         sources = [self._source(node) for node in result.path]
         sources += [""] * (len(result.tokens) - len(sources))
         tried = self._tried(entry, result)
-        generation.advance(result.tokens, self.drafters, now_ms, self._wanted, self._turn(generation))
+        turn = self.sharing.turn(generation, self.running)
+        generation.advance(result.tokens, self.drafters, now_ms, self._wanted, turn)
         width = len(entry.drafts)
         generation.round_ended(entry.reason, guessed=any(not node.forced for node in entry.drafts))
         self.assignment.round_ended(generation)

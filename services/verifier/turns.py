@@ -13,6 +13,7 @@ from typing import Final
 from shared.law.speedup import RowCosts, ahead_speedup, expected_tokens
 
 LOOK_EVERY: Final = 8  # rounds between two decisions
+_TRY_EVERY: Final = 32  # decisions between two trials of the other mode, because only its use shows what it costs
 _CLEARLY: Final = 1.05  # the other mode must give this many times as much, because estimates are noisy
 _WIDTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16)  # drafts per round that are compared
 _SLOPE_ROWS: Final = 8  # drafts over which the price of one more row is averaged
@@ -73,7 +74,8 @@ class Turns:
         self.whole = whole
         self._part = part or whole
         self.mode = Mode.APART
-        self._decided = 0  # rounds since the last decision
+        self._left = 0  # rounds until the next decision
+        self._looks = 0
 
     def crew(self, drafting: bool) -> Crew:
         """Who computes the next decode; `drafting`: a drafter computes meanwhile on the same cores."""
@@ -87,13 +89,16 @@ class Turns:
     def look(self, partner: Partner | None, requests: int) -> None:
         """Decide before the next round; `partner` is the best drafter that shares the cores, None if there is none."""
         if partner is None or not requests:
-            self.mode, self._decided = Mode.APART, 0
+            self.mode, self._left = Mode.APART, 0
             return
-        self._decided -= 1
-        if self.mode is not Mode.APART and self._decided > 0:
+        self._left -= 1
+        if self.mode is not Mode.APART and self._left > 0:
             return
-        self._decided = LOOK_EVERY
+        self._left = LOOK_EVERY
+        self._looks += 1
         self.mode = self._better(partner, requests)
+        if partner.fits and not self._looks % _TRY_EVERY:
+            self.mode = Mode.TURNS if self.mode is Mode.BESIDE else Mode.BESIDE
 
     def _better(self, partner: Partner, requests: int) -> Mode:
         if not partner.fits:

@@ -5,7 +5,8 @@ from functools import cache
 from msgspec.structs import replace
 
 from services.verifier import hints
-from services.verifier.engine import LEAD, PROBE_LEAD, PROBE_ROUNDS, Engine, Gain
+from services.verifier.engine import LEAD, Engine, Gain
+from services.verifier.sharing import PROBE_LEAD, PROBE_ROUNDS
 from services.verifier.turns import LOOK_EVERY, Crew, Mode, Partner, Turns
 from shared.law import prefix
 from shared.law.speedup import RowCosts
@@ -201,7 +202,7 @@ def test_drafters_on_other_cores_or_machines_draft_ahead_as_ever() -> None:
         desk.settle()
         told = desk.round()
         assert (told.lead, told.worth) == (LEAD, 0.0)
-        assert desk.engine.turns.mode is Mode.APART
+        assert desk.engine.sharing.turns.mode is Mode.APART
         assert desk.target.threads == []
 
 
