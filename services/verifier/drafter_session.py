@@ -20,8 +20,13 @@ class DrafterSession:
     asked_ms: float | None = None  # when it was first asked to start anew; None once it has answered
     latest_ms: float = 0.0  # when it was last asked to start anew
     opened_round: int = 0  # the request's rounds when it began
+    told: bool = False  # it has been asked to draft for the request
     heard: bool = False  # it has sent a proposal, so it has read the prompt
     takes_turns: bool = False  # it drafts only what the verifier waits for, and rests meanwhile
+
+    def begin(self) -> None:
+        """It is asked to draft, and reads the prompt."""
+        self.told = True
 
     def ask(self, want: int, step_ms: float, now_ms: float) -> None:
         """Its guesses were wrong, so it starts anew; the verifier waits for `want` tokens.

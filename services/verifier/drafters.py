@@ -43,6 +43,7 @@ class Drafter:
     allowance: int = _AT_ONCE  # bytes of proposals that it may still send
     contends: bool = False  # it computes on the target's own cores or device
     fits: bool = True  # there are cores for both at the same time
+    passed_over: int = 0  # requests in a row for which it was not asked, because it does not pay
     _steps: dict[Mode, float] = field(default_factory=dict)  # its last step time in each way of sharing
 
     def was_assigned(self) -> None:
@@ -52,6 +53,11 @@ class Drafter:
     def was_released(self) -> None:
         """It drafts for one request fewer."""
         self.requests -= 1
+
+    def promises(self, pays: bool, every: int) -> bool:
+        """Whether to ask it to draft for a new request: if it pays, or else for one of `every` requests."""
+        self.passed_over = 0 if pays or self.passed_over + 1 >= every else self.passed_over + 1
+        return not self.passed_over
 
     def was_asked(self) -> None:
         """It got a hint, so it may send more proposals."""

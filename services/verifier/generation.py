@@ -229,7 +229,9 @@ class Generation:
         One that has not answered is reading the prompt, but for no longer than `rounds` rounds.
         """
         return any(
-            drafters[name].contends and (ahead or (not session.heard and self.rounds - session.opened_round < rounds))
+            drafters[name].contends
+            and session.told
+            and (ahead or (not session.heard and self.rounds - session.opened_round < rounds))
             for name, session in self.sessions.items()
             if name in drafters
         )

@@ -14,7 +14,11 @@ from shared.wire.messages import Speculation
 # the verifier nothing but the cores that they use.
 PROBE_EVERY: Final = 256
 PROBE_ROUNDS: Final = 8
-PROBE_LEAD: Final = 2  # guesses that a resting drafter makes then on the target's own cores
+# On the target's own cores fewer rounds and guesses have to do, and of a drafter that does not pay one request in so
+# many, because it would read each prompt in vain.
+NEAR_PROBE_ROUNDS: Final = 3
+PROBE_LEAD: Final = 2
+PROBE_REQUESTS: Final = 8
 
 
 class Sharing:
@@ -51,8 +55,22 @@ class Sharing:
     def lead(self, generation: Generation, name: str) -> int:
         """How many guesses a drafter that takes turns makes now: those that are awaited, or a few to be judged by."""
         session = generation.sessions[name]
-        probes = not session.heard or 0 < generation.quiet_rounds % PROBE_EVERY <= PROBE_ROUNDS
+        probes = not session.heard or 0 < generation.quiet_rounds % PROBE_EVERY <= NEAR_PROBE_ROUNDS
         return session.want or (probes and name == self._best(generation)) * PROBE_LEAD
+
+    def opens(self, generation: Generation, name: str) -> bool:
+        """Whether to ask a drafter to draft for a request now, if it was not asked yet.
+
+        One on the target's cores reads the prompt after the target, so that the first token is not late for it, and
+        only if it pays, or to find out whether it does.
+        """
+        if name not in self._drafters or not self._drafters[name].contends:
+            return True
+        if not generation.rounds or generation.rounds - generation.sessions[name].opened_round > 1:
+            return False
+        drafter, cost = self._drafters[name], self.turns.whole.costs
+        pays = in_turns(drafter.partner(self.turns.mode), cost, 1) > 1.0 / cost(1)
+        return drafter.promises(pays or generation.speculation is Speculation.ALWAYS, PROBE_REQUESTS)
 
     def worth(self, name: str, requests: int) -> float:
         """The lowest probability of being needed at which a guess is worth a step now; 0: as the drafter was told."""

@@ -221,7 +221,11 @@ class VerifierWorker:
         for generation, name in closed:
             batch.hints.extend(hints.closing(generation, (name,)))
         device = self._loaded.device
-        batch.hints.extend(hints.opening(one, name, self._engine, self._instance, device) for one, name in opened)
+        batch.hints.extend(
+            hints.opening(one, name, self._engine, self._instance, device)
+            for one, name in opened
+            if self._engine.sharing.opens(one, name)
+        )
         await self._put(batch)
 
     async def _put(self, batch: Batch) -> None:
@@ -286,7 +290,7 @@ class VerifierWorker:
             if chunk.finish is not Finish.NONE:
                 self._end(generation, batch)
                 continue
-            batch.hints.extend(hints.decided(gain, chunk.tokens, self._engine))
+            batch.hints.extend(hints.decided(gain, chunk.tokens, self._engine, self._instance, self._loaded.device))
         return batch
 
     async def _hand_back(self) -> None:

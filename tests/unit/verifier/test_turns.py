@@ -5,18 +5,19 @@ from functools import cache
 from msgspec.structs import replace
 
 from services.verifier import hints
-from services.verifier.engine import LEAD, Engine, Gain
-from services.verifier.sharing import PROBE_LEAD, PROBE_ROUNDS
+from services.verifier.engine import LEAD, Engine
+from services.verifier.sharing import NEAR_PROBE_ROUNDS, PROBE_LEAD, PROBE_REQUESTS
 from services.verifier.turns import LOOK_EVERY, Crew, Mode, Partner, Turns
 from shared.law import prefix
 from shared.law.speedup import RowCosts
 from shared.wire.jobs import Claim
-from shared.wire.messages import Commit, Proposal, Sampling, Site
+from shared.wire.messages import Commit, Open, Proposal, Sampling, Site
 from tests.toys import EOG, ToyTarget, drafter_card, job, plain_answer
 
 HERE = Site(machine="boot-1", cores="3", threads=1, most=2)
 WHOLE = {1: 100.0, 8: 200.0, 64: 900.0}
 HALF = {1: 180.0, 8: 360.0, 64: 1600.0}
+REST = Commit(request_id="r1", epoch=1, base=0, tokens=(), lead=0)
 REQUEST = job(max_tokens=400, sampling=Sampling(seed=5, logit_bias=((EOG, -100.0),)))
 GOOD = Partner(acceptance=0.8, hop_ms=1.0, step_ms=6.0, beside_step_ms=10.0)
 
@@ -93,10 +94,17 @@ class Desk:
         )
         card = replace(drafter_card("d"), site=site, step_ms=6.0, beside_step_ms=10.0)
         self.engine.drafters.update([card])
+        self.told = REST
+        self.opened: list[Open] = []
+        self.start()
+
+    def start(self) -> None:
+        """A request, the only one."""
+        for generation in list(self.engine.running):
+            self.engine.drop(generation)
         claim = Claim(job=REQUEST, epoch=1, committed=0, remaining_ms=1 << 40)
         self.generation = self.engine.admit(claim, [])
         self.engine.reassign()
-        self.told = Commit(request_id="r1", epoch=1, base=0, tokens=(), lead=0)
 
     def spend(self, ms: float) -> None:
         self.now += ms
@@ -106,10 +114,10 @@ class Desk:
         decoded = self.engine.run(self.engine.plan(may_wait=False))
         [gain] = self.engine.finish(decoded)
         assert gain.chunk is not None
-        [(_, hint)] = hints.decided(Gain(gain.generation, gain.base, None), gain.chunk.tokens, self.engine)
-        assert isinstance(hint, Commit)
-        self.told = hint
-        return hint
+        found = hints.decided(gain, gain.chunk.tokens, self.engine, "v", "cpu")
+        self.opened += [hint for _, hint in found if isinstance(hint, Open)]
+        self.told = next((hint for _, hint in found if isinstance(hint, Commit)), REST)
+        return self.told
 
     def answer(self, count: int, right: bool = True, batch: int = 0) -> None:
         """The drafter proposes so many tokens after the committed ones, which the target will draw or not."""
@@ -151,12 +159,37 @@ def test_a_drafter_in_its_turn_is_told_to_make_what_the_verifier_waits_for_and_t
 def test_the_target_has_all_cores_whenever_it_decodes_except_while_the_drafter_reads_the_prompt() -> None:
     desk = Desk()
     desk.round()
+    desk.round()
     assert desk.target.threads == [1]
     desk.answer(1)
     for _ in range(8):
         desk.round()
         desk.answer(max(1, desk.told.want))
     assert desk.target.threads == [1, 2]
+
+
+def test_a_drafter_reads_the_prompt_after_the_target_so_that_the_first_token_is_not_late() -> None:
+    desk = Desk()
+    assert not desk.engine.sharing.opens(desk.generation, "d")
+    desk.round()
+    [opened] = desk.opened
+    assert list(opened.committed) == answer()[:1]
+    assert opened.lead == PROBE_LEAD
+    assert desk.target.threads == [], "the target read with all cores"
+
+
+def test_a_drafter_that_does_not_pay_reads_one_prompt_in_eight() -> None:
+    desk = Desk()
+    for _ in range(60):
+        desk.round()
+        if desk.told.lead:
+            desk.answer(desk.told.lead, right=False)
+    desk.opened.clear()
+    for _ in range(3 * PROBE_REQUESTS):
+        desk.start()
+        for _ in range(3):
+            desk.round()
+    assert len(desk.opened) == 3
 
 
 def test_a_drafter_that_falls_silent_holds_up_one_round_and_no_longer_than_planned() -> None:
@@ -170,7 +203,7 @@ def test_a_drafter_that_falls_silent_holds_up_one_round_and_no_longer_than_plann
     for _ in range(20):
         assert not desk.engine.plan().wait_ms
         desk.round()
-    assert desk.target.threads[-1] == 2
+    assert desk.target.threads == [], "the target had all cores throughout"
 
 
 def test_a_drafter_that_never_answers_leaves_the_target_all_cores_soon() -> None:
@@ -192,7 +225,7 @@ def test_a_drafter_that_is_never_right_rests_and_leaves_the_target_all_cores() -
         waits += desk.engine.plan().wait_ms > 0
         drafted += desk.round().lead
     assert not waits
-    assert drafted <= PROBE_LEAD * PROBE_ROUNDS, "it is tried again at times, and cheaply"
+    assert drafted <= PROBE_LEAD * NEAR_PROBE_ROUNDS, "it is tried again at times, and cheaply"
     assert desk.target.threads == [1, 2]
 
 
