@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from services.launcher.facts.placing import offload_target, place_drafts, place_targets
+from services.launcher.facts.placing import offload_target, place_drafts, place_targets, takes_turns
 from services.launcher.fleet import embedded, ports
 from services.launcher.fleet.aliases import name_targets
 from services.launcher.fleet.child import Program, service_command
@@ -32,6 +32,10 @@ from shared.wire import broker
 
 _FLOAT_TYPES: Final = frozenset({CacheType.AUTO, CacheType.F32, CacheType.F16, CacheType.BF16})
 
+_SHARED: Final = (
+    "target and drafter compute in the same place: in turns or side by side, whichever is faster (`draftmesh status`"
+    " says which), and while nobody drafts the target has all of it"
+)
 _LABEL: Final = 63  # bytes of a name in DNS
 
 Resolve = Callable[[str, str], Path]
@@ -86,8 +90,9 @@ def make(
     aliases = name_targets(options.target_model, target_paths, options.alias)
     draft_paths = [resolve(model, "--draft-model") for model in options.draft_model]
 
-    for path, target in zip(target_paths, targets, strict=True):
-        _check_fit(path, target, present, options)
+    here = [_computes_here(*one, present, options) for one in zip(target_paths, targets, strict=True)]
+    if any(takes_turns(*one, draft) for one in zip(targets, here, strict=True) for draft in drafts):
+        notes.append(_SHARED)
     services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, options, present)
     return Plan(
         valkey=embedded.program(server, folder, environment) if server else None,
@@ -105,8 +110,8 @@ def make(
     )
 
 
-def _check_fit(path: Path, target: Sequence[Device], present: Sequence[Device], options: UpOptions) -> None:
-    """Raise `StartError` for a target that does not fit."""
+def _computes_here(path: Path, target: Sequence[Device], present: Sequence[Device], options: UpOptions) -> bool:
+    """Whether the CPU will compute layers of a target. Raises `StartError` for one that does not fit."""
     placed = offload_target(
         path,
         model_source.model_name(path),
@@ -118,6 +123,7 @@ def _check_fit(path: Path, target: Sequence[Device], present: Sequence[Device], 
     )
     if shortage := placed.shortage():
         raise StartError("--target-model", model_source.model_name(path), shortage)
+    return placed.computes_here
 
 
 def _opened(options: UpOptions, environment: Mapping[str, str]) -> tuple[UpOptions, str]:
