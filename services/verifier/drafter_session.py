@@ -28,6 +28,10 @@ class DrafterSession:
         """It is asked to draft, and reads the prompt."""
         self.told = True
 
+    def decided(self, takes_turns: bool) -> None:
+        """A round ended, so nothing is awaited any more; `takes_turns`: it drafts in its turn alone from now on."""
+        self.want, self.takes_turns = 0, takes_turns
+
     def ask(self, want: int, step_ms: float, now_ms: float) -> None:
         """Its guesses were wrong, so it starts anew; the verifier waits for `want` tokens.
 

@@ -201,13 +201,13 @@ class Generation:
             self.first = now_ms, len(tokens)
         alive = {name for child in self.trie.root.children.values() for name in child.guesses}
         for session in self.sessions.values():
-            session.want = 0
-            if session.drafter not in drafters:
+            known = session.drafter in drafters
+            in_turns = turn is not None and known and drafters[session.drafter].contends
+            session.decided(in_turns)
+            if not known:
                 continue
             drafter = drafters[session.drafter]
             drafter.count(asked=1)
-            in_turns = turn is not None and drafter.contends
-            session.takes_turns = in_turns
             asked = True
             if in_turns:  # guesses that are left are used first
                 asked = session.drafter == turn and session.heard and session.drafter not in alive

@@ -64,7 +64,9 @@ class Sharing:
         One on the target's cores reads the prompt after the target, so that the first token is not late for it, and
         only if it pays, or to find out whether it does.
         """
-        if name not in self._drafters or not self._drafters[name].contends:
+        if name not in self._drafters:
+            return False
+        if not self._drafters[name].contends:
             return True
         if not generation.rounds or generation.rounds - generation.sessions[name].opened_round > 1:
             return False

@@ -178,6 +178,13 @@ def test_a_drafter_reads_the_prompt_after_the_target_so_that_the_first_token_is_
     assert desk.target.threads == [], "the target read with all cores"
 
 
+def test_a_drafter_that_leaves_before_it_was_asked_is_not_asked() -> None:
+    desk = Desk()
+    desk.engine.drafters.update([])
+    desk.round()
+    assert not desk.opened
+
+
 def test_a_drafter_that_does_not_pay_reads_one_prompt_in_eight() -> None:
     desk = Desk()
     for _ in range(60):
