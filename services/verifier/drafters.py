@@ -21,6 +21,7 @@ _WORTH_SHARED: Final = 0.15
 _WORTH_APART: Final = 0.02
 _STEP_WEIGHT: Final = 0.2  # weight of a new step time; a drafter's load changes within a few steps
 
+_KNOWN: Final = 32  # verdicts after which a drafter's acceptance is more than a guess
 # How many bytes of proposals a drafter may send for each hint that it gets; an honest one sends about a thousand.
 _PER_HINT: Final = 8 << 10
 # What it may send beyond that at once, and the most that it can save up.
@@ -43,6 +44,7 @@ class Drafter:
     allowance: int = _AT_ONCE  # bytes of proposals that it may still send
     contends: bool = False  # it computes on the target's own cores or device
     fits: bool = True  # there are cores for both at the same time
+    verdicts: int = 0  # on its guesses
     passed_over: int = 0  # requests in a row for which it was not asked, because it does not pay
     _steps: dict[Mode, float] = field(default_factory=dict)  # its last step time in each way of sharing
 
@@ -54,9 +56,15 @@ class Drafter:
         """It drafts for one request fewer."""
         self.requests -= 1
 
+    def judge(self, score: float, accepted: bool, rank: int) -> None:
+        """A verdict on a guess of its."""
+        self.verdicts += 1
+        self.acceptance.learn(score, accepted, rank)
+
     def promises(self, pays: bool, every: int) -> bool:
-        """Whether to ask it to draft for a new request: if it pays, or else for one of `every` requests."""
-        self.passed_over = 0 if pays or self.passed_over + 1 >= every else self.passed_over + 1
+        """Whether to ask it to draft for a new request: if it pays or is hardly known, or else for one of `every`."""
+        asked = pays or self.verdicts < _KNOWN or self.passed_over + 1 >= every
+        self.passed_over = 0 if asked else self.passed_over + 1
         return not self.passed_over
 
     def was_asked(self) -> None:

@@ -295,7 +295,7 @@ class Engine:
             for child in node.children.values():
                 for name, guess in child.guesses.items():
                     if name in self.drafters and not child.forced:
-                        self.drafters[name].acceptance.learn(guess.score, child.token == drawn, guess.rank)
+                        self.drafters[name].judge(guess.score, child.token == drawn, guess.rank)
         if not entry.drafts:
             return
         self.counters.verified(len(entry.drafts), len(result.path))
