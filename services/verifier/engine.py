@@ -13,6 +13,7 @@ from services.verifier.assignment import Assignment, Pairing
 from services.verifier.constraint import Constraint
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
+from services.verifier.failures import DETAIL, UndoneError
 from services.verifier.generation import Generation
 from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, RoundEntry
 from services.verifier.scheduler import ExpectedDrafts
@@ -23,6 +24,7 @@ from services.verifier.turns import Crew, Turns
 from services.verifier.walk import BROKEN, Walk, walk
 from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
+from shared.model.rows import LlamaError
 from shared.model.sequences import Sequences
 from shared.model.target import Target
 from shared.wire.jobs import Claim
@@ -165,7 +167,8 @@ class Engine:
     def run(self, round: Round) -> Decoded:
         """Decode the rows, walk every request that has logits, and drop rejected rows from the cache.
 
-        Call it in the target's thread.
+        Call it in the target's thread. Raises `UndoneError` if llama.cpp cannot compute them; the next plan has them
+        again.
         """
         for entry in round.entries:
             self._branch(entry)
@@ -174,7 +177,12 @@ class Engine:
             self.target.use_threads(threads)
             self._threads = threads
         started = self._clock()
-        self.target.decode(round.rows)
+        try:
+            self.target.decode(round.rows)
+        except LlamaError as error:
+            for entry in round.entries:
+                self._undo(entry)
+            raise UndoneError(str(error)) from None
         decode_ms = (self._clock() - started) * 1000
         return Decoded(round, decode_ms, tuple(self._walk(entry) for entry in round.entries))
 
@@ -217,6 +225,20 @@ class Engine:
         for leaf in entry.leaves:
             if leaf != slot.id:
                 self.target.truncate(leaf, 0)
+
+    def _undo(self, entry: RoundEntry) -> None:
+        """Drop what a failed decode may have left in the cache: it computes large batches in parts."""
+        self._join(entry, [])
+        if self.target.can_roll_back:
+            self.sequences.rewind(entry.generation.slot)
+        else:
+            self.sequences.cut(entry.generation.slot, 0)
+
+    @staticmethod
+    def give_up(round: Round) -> list[Gain]:
+        """End the requests of a round that cannot be decoded."""
+        error = Chunk(tokens=(), finish=Finish.ERROR, detail=DETAIL)
+        return [Gain(entry.generation, entry.generation.offset, error) for entry in round.entries]
 
     def finish(self, decoded: Decoded) -> list[Gain]:
         """Turn a decoded round into chunks, verdicts on guesses, and statistics."""

@@ -30,6 +30,7 @@ from shared.fleet.arriving import Threads, alone
 from shared.folders import cache_folder
 from shared.law.sampling import BrokenLogits
 from shared.law.speedup import RowCosts
+from shared.machine import load as machine_load
 from shared.machine import resources
 from shared.model import model_source, offload, row_costs
 from shared.model.llama.context import Context, number_bytes
@@ -255,7 +256,9 @@ class _Loader:
         found = cache.load()
         if found is not None and found[0] and still_holds(context, tokens, found[0]):
             return Calibration(*found, cache)
-        times = row_costs.time_rows(context, tokens, told=_Progress("calibration_progress", of="the cost of rows"))
+        times = row_costs.time_rows(
+            context, tokens, told=_Progress("calibration_progress", of="the cost of rows"), cpu=machine_load.read
+        )
         told = _Progress("calibration_progress", of="how exact this device is")
         threads = (site.most, site.threads if site.threads < site.most else 0)
         probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law does not need bit-equal logits
@@ -271,7 +274,7 @@ class _Loader:
         # Times from a busy machine would say for weeks that drafts pay, or that they do not.
         cache.store({} if times.is_noisy else times.costs, exactness)
         if times.is_noisy:
-            logger.warning("calibration_noisy", spread=round(times.noise, 2))
+            logger.warning("calibration_noisy", spread=round(times.noise, 2), contended=times.contended)
         return Calibration(times.costs, exactness, cache, times.is_noisy, tuple(tokens))
 
     def _loaded(

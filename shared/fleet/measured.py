@@ -22,6 +22,7 @@ def of_drafter(
         draft_ms=step_ms(drafter),
         round_trip_ms=counts.round_trip_ms if round_trip_ms is None else round_trip_ms,
         seen=verifier.speedup or None,
+        provisional=verifier.provisional,
         turns=verifier.sharing == "turns" and contend(drafter.site, verifier.site),
     )
 
@@ -38,7 +39,7 @@ def of_verifier(verifier: VerifierCard, cards: Iterable[Card]) -> Measurement:
     return max(
         found,
         key=lambda measured: payoff(measured).expected,
-        default=Measurement(row_ms=rows, can_roll_back=verifier.can_roll_back),
+        default=Measurement(row_ms=rows, can_roll_back=verifier.can_roll_back, provisional=verifier.provisional),
     )
 
 

@@ -50,6 +50,7 @@ class Measurement:
     draft_ms: float = 0.0
     round_trip_ms: float = 0.0
     seen: float | None = None
+    provisional: bool = False  # measured on a busy machine, and to be measured again
     turns: bool = False
 
     @property
@@ -178,10 +179,11 @@ def sentence(measured: Measurement) -> str:
     """One sentence for people: whether speculation pays, how much and with what width, or why not."""
     if not measured.row_ms:
         return "whether speculation pays is not measured yet"
+    later = " (measured on a busy machine; will measure again)" if measured.provisional else ""
     found = payoff(measured)
     if found.reason:
         demo = "; `draftmesh demo` shows where it does" if measured.alpha is None else ""
-        return f"speculation does not pay here: {found.reason}{demo}"
+        return f"speculation does not pay here: {found.reason}{demo}{later}"
     parts = []
     if measured.seen is not None:
         parts.append(f"{found.speedup:.2f}x plain decoding in the last rounds")
@@ -192,4 +194,4 @@ def sentence(measured: Measurement) -> str:
         parts.append(f"expect {up_to}{found.expected:.2f}x plain decoding {at} ({row_price(measured)})")
         if found.ceiling >= found.expected + 0.005:
             parts.append(f"{found.ceiling:.2f}x if drafts were always ready")
-    return f"speculation pays here: {'; '.join(parts)}"
+    return f"speculation pays here: {'; '.join(parts)}{later}"

@@ -272,6 +272,7 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     cells_running: Count = 0  # how many of these are for running requests
     site: Site = NOWHERE
     can_roll_back: bool = True  # False: a recurrent or hybrid model, which takes no drafts
+    provisional: bool = False  # `row_ms` was measured on a busy machine, and will be measured again
     sharing: str = ""  # how it shares cores or a device with drafters: "turns", "beside"; empty: with none
 
 

@@ -232,6 +232,7 @@ EXAMPLES: Final = (
             cells_running=800,
             site=SITE,
             can_roll_back=False,
+            provisional=True,
             sharing="turns",
         ),
         [
@@ -249,6 +250,7 @@ EXAMPLES: Final = (
             *(20.5, 2.125, 3.5, 8192, 900, 800),
             PLAIN_SITE,
             False,
+            True,
             "turns",
         ],
         codec.decode_card,
