@@ -50,6 +50,9 @@ class Uncomputed:
         """The tokens of the prefix that a row of the last decode ends."""
         return self._chains[self.rows[row].sequence][: self.rows[row].length]
 
+    def use_threads(self, count: int) -> None:
+        """It computes nothing."""
+
     def floor(self, sequence: int) -> int:
         """It forgets nothing."""
         return 0

@@ -92,6 +92,7 @@ class ToyTarget:
         self.branches = branches
         self.cells: list[list[int]] = [[] for _ in range(sequences * (1 + branches))]
         self.decodes: list[Rows] = []
+        self.threads: list[int] = []  # what it was told to compute with, in order
         self.cleared = 0  # times that the whole cache was set to zero
         self._window = window
         self._first = [0] * len(self.cells)  # the first position of each sequence that is not forgotten
@@ -119,6 +120,9 @@ class ToyTarget:
             cells.append(token)
             if output:
                 self._logits[row] = self._model(cells)
+
+    def use_threads(self, count: int) -> None:
+        self.threads.append(count)
 
     def logits(self, row: int) -> Logits:
         return self._logits[row]

@@ -132,9 +132,17 @@ class DraftSession:
         self._lanes.append(lane)
         return lane
 
-    def commit(self, base: int, tokens: Sequence[int], lead: int, want: int) -> list[DraftNode] | None:
+    @property
+    def awaited(self) -> bool:
+        """Whether the verifier waits for every guess that may still be made, so that its target rests meanwhile."""
+        return self.tree.ahead < self.lead <= self.want
+
+    def commit(
+        self, base: int, tokens: Sequence[int], lead: int, want: int, worth: float = 0.0
+    ) -> list[DraftNode] | None:
         """The target decided `tokens` after `base`. Returns the tree's new roots, or None, as `DraftTree.commit`."""
         self.lead, self.want = lead, want
+        self.tree.price(worth or self.opening.worth)
         computed = len(self.view)  # the whole view was computed if any node below the root was drawn
         passed = self.tree.commit(base, tokens)
         if not passed:

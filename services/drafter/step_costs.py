@@ -19,7 +19,11 @@ _BUDGET_S: Final = 1.0  # longest measurement on a busy machine
 
 
 def measure(
-    target: Target, tokens: Sequence[int], ranks: int, clock: Callable[[], float] = time.perf_counter
+    target: Target,
+    tokens: Sequence[int],
+    ranks: int,
+    clock: Callable[[], float] = time.perf_counter,
+    counts: Sequence[int] = ROW_COUNTS,
 ) -> dict[int, float]:
     """Milliseconds of a step by rows, each with the draws of `ranks` tokens, as `row_costs.time_rows` measures them.
 
@@ -32,7 +36,7 @@ def measure(
             draws.ranked(target.logits(row), Sampling(seed=0), None, row, ranks)
 
     return row_costs.time_rows(
-        target, tokens, ROW_COUNTS, read=read, longest_ms=_LONGEST_MS, budget_s=_BUDGET_S, clock=clock
+        target, tokens, counts, read=read, longest_ms=_LONGEST_MS, budget_s=_BUDGET_S, clock=clock
     ).costs
 
 

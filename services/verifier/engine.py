@@ -17,8 +17,10 @@ from services.verifier.failures import DETAIL, UndoneError
 from services.verifier.generation import Generation
 from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, RoundEntry
 from services.verifier.scheduler import ExpectedDrafts
+from services.verifier.sharing import PROBE_EVERY, PROBE_ROUNDS, Sharing
 from services.verifier.speed import Pace
 from services.verifier.trie import TrieNode
+from services.verifier.turns import Crew, Turns
 from services.verifier.walk import BROKEN, Walk, walk
 from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
@@ -26,17 +28,13 @@ from shared.model.rows import LlamaError
 from shared.model.sequences import Sequences
 from shared.model.target import Target
 from shared.wire.jobs import Claim
-from shared.wire.messages import Chunk, Finish, Job, Proposal, Speculation
+from shared.wire.messages import NOWHERE, Chunk, Finish, Job, Proposal, Site, Speculation
 
 # Guesses that a drafter makes while the target reads the prompt: only what the first round can use, because drafting
 # slows a target on the same device.
 FIRST_LEAD: Final = 20
 LEAD: Final = 2 * MAX_WIDTH  # most guesses ahead: for this round and the next
 GRAMMAR: Final = "grammar"  # the source of tokens that a constraint forced
-# Every so many rounds resting drafters try again for a few rounds. Their guesses are judged without rows, so this costs
-# the verifier nothing.
-PROBE_EVERY: Final = 256
-PROBE_ROUNDS: Final = 8
 
 
 def _tokens(job: Job, output: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -68,21 +66,30 @@ class Engine:
         speculation: Speculation = Speculation.AUTO,
         trees: bool = True,
         clock: Callable[[], float] = time.perf_counter,
+        site: Site = NOWHERE,
+        part: Crew | None = None,
     ) -> None:
-        """With `min_rows` 2 no sequence has a single row in a decode, which keeps float weights bit-exact.
+        """The target is at `site`; `part` is who computes there beside a drafter, if that is not all of it.
+
+        With `min_rows` 2 no sequence has a single row in a decode, which keeps float weights bit-exact.
 
         Without `trees`, and if the target has no branches, the rows of a request are one chain.
         """
         self.target = target
         self.costs = costs
         self.eog = frozenset(eog)
-        self.drafters = Drafters()
+        self.drafters = Drafters(site)
+        self._turns = Turns(Crew(site.most, costs), part)
+        self._threads = site.most  # of the last decode
         self.assignment = Assignment(self.drafters)
         self.sequences = Sequences(target)
         self.running: list[Generation] = []
         self.counters = Counters()
         self._pace = Pace()
-        self._planner = Planner(target, self.sequences, costs, self.eog, min_rows, self.counters, self._pace, trees)
+        self.sharing = Sharing(self._turns, self.drafters, self._pace)
+        self._planner = Planner(
+            target, self.sequences, self._turns, self.eog, min_rows, self.counters, self._pace, trees
+        )
         self._speculation = speculation
         self._clock = clock
 
@@ -127,7 +134,9 @@ class Engine:
 
     def reassign(self) -> tuple[list[Pairing], list[Pairing]]:
         """Assign drafters to all requests again; returns which sessions to open and which to close."""
-        return self.assignment.reassign(self.running, self._clock() * 1000)
+        changes = self.assignment.reassign(self.running, self._clock() * 1000)
+        self.sharing.look(self.running)
+        return changes
 
     def take(self, proposals: Sequence[Proposal], now_ms: float) -> None:
         """Add proposals that arrived at `now_ms` to the tries of their running requests."""
@@ -142,9 +151,15 @@ class Engine:
         """How many guesses a drafter should keep ahead; 0 for a model drafter while its guesses do not pay."""
         quiet = generation.quiet_rounds
         always = generation.speculation is Speculation.ALWAYS
+        if self.sharing.takes_turns(name):
+            return self.sharing.lead(generation, name)
         if always or quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
             return LEAD
         return LEAD if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
+
+    def worth(self, name: str) -> float:
+        """The lowest probability of being needed at which a guess is worth a step now; 0: as the drafter was told."""
+        return self.sharing.worth(name, max(1, len(self.running)))
 
     def plan(self, may_wait: bool = True) -> Round:
         return self._planner.plan(self.running, self.drafters, self._clock() * 1000, may_wait)
@@ -157,6 +172,10 @@ class Engine:
         """
         for entry in round.entries:
             self._branch(entry)
+        threads = self._turns.crew(round.drafting).threads
+        if threads != self._threads:
+            self.target.use_threads(threads)
+            self._threads = threads
         started = self._clock()
         try:
             self.target.decode(round.rows)
@@ -227,6 +246,7 @@ class Engine:
         self.counters.add("decodes", 1)
         self.counters.add("decode_us", int(decoded.decode_ms * 1000))
         self._planner.ended(decoded)
+        self.sharing.look(self.running)
         gains = [self._gain(*one, now_ms) for one in zip(round.entries, decoded.walks, strict=True)]
         if round.prefill_rows or any(gain.chunk is None or gain.chunk.finish is not Finish.NONE for gain in gains):
             self._pace.interrupted()
@@ -244,7 +264,8 @@ class Engine:
         sources = [self._source(node) for node in result.path]
         sources += [""] * (len(result.tokens) - len(sources))
         tried = self._tried(entry, result)
-        generation.advance(result.tokens, self.drafters, now_ms, self._wanted)
+        turn = self.sharing.turn(generation, self.running)
+        generation.advance(result.tokens, self.drafters, now_ms, self._wanted, turn)
         width = len(entry.drafts)
         generation.round_ended(entry.reason, guessed=any(not node.forced for node in entry.drafts))
         self.assignment.round_ended(generation)
@@ -296,7 +317,7 @@ class Engine:
             for child in node.children.values():
                 for name, guess in child.guesses.items():
                     if name in self.drafters and not child.forced:
-                        self.drafters[name].acceptance.learn(guess.score, child.token == drawn, guess.rank)
+                        self.drafters[name].judge(guess.score, child.token == drawn, guess.rank)
         if not entry.drafts:
             return
         self.counters.verified(len(entry.drafts), len(result.path))

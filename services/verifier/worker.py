@@ -89,6 +89,8 @@ class VerifierWorker:
             speculation=speculation,
             trees=trees,
             clock=clock,
+            site=loaded.site,
+            part=loaded.part,
         )
         self._remeasuring = Remeasuring(
             loaded.context, self._engine.sequences, loaded.costs, loaded.calibration, machine_load.read
@@ -246,7 +248,11 @@ class VerifierWorker:
         for generation, name in closed:
             batch.hints.extend(hints.closing(generation, (name,)))
         device = self._loaded.device
-        batch.hints.extend(hints.opening(one, name, self._engine, self._instance, device) for one, name in opened)
+        batch.hints.extend(
+            hints.opening(one, name, self._engine, self._instance, device)
+            for one, name in opened
+            if self._engine.sharing.opens(one, name)
+        )
         await self._put(batch)
 
     async def _put(self, batch: Batch) -> None:
@@ -311,7 +317,7 @@ class VerifierWorker:
             if chunk.finish is not Finish.NONE:
                 self._end(generation, batch)
                 continue
-            batch.hints.extend(hints.decided(gain, chunk.tokens, self._engine))
+            batch.hints.extend(hints.decided(gain, chunk.tokens, self._engine, self._instance, self._loaded.device))
         return batch
 
     async def _hand_back(self) -> None:

@@ -27,6 +27,9 @@ class Target(Protocol):
         Raises `LlamaError` and changes nothing if it cannot.
         """
 
+    def use_threads(self, count: int) -> None:
+        """Compute the next decodes with `count` threads of the CPU."""
+
     def logits(self, row: int) -> Logits:
         """Logits of a row of the last decode that asked for them."""
 

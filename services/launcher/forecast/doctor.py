@@ -137,13 +137,19 @@ class Examination:
         path = self._find(models.target_model, "--target-model")
         placed = self._offload(path, targets[0], present) if path else None
         cores = resources.available_cores()
-        [threads], shares = placing.divide(models.threads, cores, [placed is None or placed.computes_here], others)
+        threads = placing.threads(cores, placed is None or placed.computes_here, models.threads)
         split = devices.parse_tensor_split(models.tensor_split)
         place = open_seen(targets[0], present, split, devices.TARGET_OPTION)
         target = Placed(model_source.model_name(path), path, place, placed.layers, threads) if path and placed else None
         drafts = [
-            Placed(model_source.model_name(draft), draft, open_seen([other], present), -1, share)
-            for spec, other, share in zip(models.draft_model, others, shares, strict=True)
+            Placed(
+                model_source.model_name(draft),
+                draft,
+                open_seen([other], present),
+                -1,
+                placing.threads(cores, other.kind == devices.CPU),
+            )
+            for spec, other in zip(models.draft_model, others, strict=True)
             if (draft := self._find(spec, "--draft-model"))
         ]
         return target, drafts

@@ -131,6 +131,10 @@ class Context:
             raise LlamaError(f"llama_decode failed with status {status} on {count} rows")
         C.llama_synchronize(self.handle)
 
+    def use_threads(self, count: int) -> None:
+        """Compute the next decodes with `count` threads of the CPU."""
+        C.llama_set_n_threads(self.handle, count, count)
+
     def logits(self, row: int) -> npt.NDArray[np.float32]:
         """Row `row`'s logits, float32 of the vocabulary's size; a view that the next decode overwrites."""
         pointer = C.llama_get_logits_ith(self.handle, row)

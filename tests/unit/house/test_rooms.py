@@ -50,7 +50,18 @@ PURE: Final = (
     "shared.fleet.neighbours",
     *(
         f"services.verifier.{name}"
-        for name in ("trie", "walk", "tree", "scheduler", "pieces", "counters", "contributions", "speed", "thinking")
+        for name in (
+            "trie",
+            "walk",
+            "tree",
+            "scheduler",
+            "pieces",
+            "counters",
+            "contributions",
+            "speed",
+            "thinking",
+            "turns",
+        )
     ),
     *(
         f"services.drafter.{name}"
