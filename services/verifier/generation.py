@@ -78,6 +78,14 @@ class DrafterSession:
         self.expected_ms = now_ms + max(self.batch, behind) * step_ms
 
 
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """An older request that reads the first `length` tokens of this one's prompt too."""
+
+    generation: "Generation"
+    length: int
+
+
 @dataclass(slots=True, eq=False)
 class Generation:
     """One request. Only this class writes its fields.
@@ -103,6 +111,7 @@ class Generation:
     heard: bool = False  # a drafter has sent a proposal, so rounds without drafts count as quiet
     quiet_rounds: int = 0  # rounds in a row without a verified draft
     deadline_ms: float = math.inf  # on the engine's clock
+    leader: Leader | None = None  # it reads nothing before this one has read their common prefix
     lost: bool = False  # cancelled, taken over or gone: its verifier stops and writes nothing more
 
     @classmethod
@@ -262,6 +271,11 @@ class Generation:
                 first = ExpectedDrafts(session.hop_ms + drafter.step_ms, drafter.step_ms, drafter.acceptance.mean)
                 want = wanted(first, self.job.max_tokens - self.offset - 1)
             session.ask(want, drafter.step_ms, now_ms)
+
+    def follow(self, leader: Leader | None) -> None:
+        """Wait for `leader` to read; None: read from here on, after what the slot holds by now."""
+        self.leader = leader
+        self.cached = len(self.slot.tokens)
 
     def piece_read(self) -> None:
         """A decode read a part of the prompt, but not the end of it."""
