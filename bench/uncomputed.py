@@ -20,6 +20,7 @@ class Uncomputed:
 
     can_roll_back = True
     can_copy = True
+    states = None
     unified = True
     branches = 0
     max_rows: int

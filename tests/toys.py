@@ -10,6 +10,7 @@ from shared.law import prefix, sampling
 from shared.law.history import History
 from shared.law.sampling import Logits
 from shared.model.rows import MAX_LEAVES, LlamaError, Rows
+from shared.model.target import State, States
 from shared.wire.messages import DrafterCard, Job, Sampling
 
 VOCABULARY = 64
@@ -88,6 +89,8 @@ class ToyTarget:
         self.max_rows = max_rows
         self.can_roll_back = True
         self.can_copy = not window
+        self.states: States | None = None if window else self
+        self.saves = 0  # states that were copied out
         self.unified = unified
         self.branches = branches
         self.cells: list[list[int]] = [[] for _ in range(sequences * (1 + branches))]
@@ -155,6 +158,17 @@ class ToyTarget:
         assert self.cells[target][:start] == self.cells[source][:start]
         self.cells[target] = self.cells[source][:length]
         return length
+
+    def size(self, sequence: int) -> int:
+        return 4 * len(self.cells[sequence])
+
+    def save(self, sequence: int) -> State | None:
+        self.saves += 1
+        return np.array(self.cells[sequence], np.int32).view(np.uint8)
+
+    def restore(self, sequence: int, state: State) -> bool:
+        self.cells[sequence] = state.view(np.int32).tolist()
+        return True
 
 
 def plain_answer(

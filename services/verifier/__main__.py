@@ -6,12 +6,14 @@ from typing import Final
 
 import structlog
 
+from services.verifier.host_cache import budget
 from services.verifier.load import load
 from services.verifier.worker import VerifierWorker
 from shared.fleet.arriving import Arriving
 from shared.fleet.model_names import check_aliases
 from shared.fleet.registry import Registry
 from shared.law import native
+from shared.machine import resources
 from shared.model import chat_templates, model_source
 from shared.model.llama.placement import place_target
 from shared.process import lifecycle, logs, tracing
@@ -59,6 +61,7 @@ def main(options: VerifierOptions) -> None:
                     aliases=aliases,
                     ready_file=options.ready_file,
                     chat_template=template,
+                    cache_ram=budget(target.cache_ram, resources.available_memory()),
                 )
                 await worker.run(stop)
                 loaded.context.close()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from services.verifier import following
 from services.verifier.assignment import Assignment, Pairing
 from services.verifier.constraint import Constraint
 from services.verifier.counters import Counters
@@ -25,6 +26,7 @@ from services.verifier.walk import BROKEN, Walk, walk
 from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
 from shared.model.rows import LlamaError
+from shared.model.saved_states import SavedStates
 from shared.model.sequences import Sequences
 from shared.model.target import Target
 from shared.wire.jobs import Claim
@@ -68,8 +70,10 @@ class Engine:
         clock: Callable[[], float] = time.perf_counter,
         site: Site = NOWHERE,
         part: Crew | None = None,
+        cache_ram: int = 0,
     ) -> None:
-        """The target is at `site`; `part` is who computes there beside a drafter, if that is not all of it.
+        """The target is at `site`; `part` is who computes there beside a drafter, if that is not all of it. Ended
+        conversations may take `cache_ram` bytes of host memory beside the target's own cache.
 
         With `min_rows` 2 no sequence has a single row in a decode, which keeps float weights bit-exact.
 
@@ -82,9 +86,11 @@ class Engine:
         self._turns = Turns(Crew(site.most, costs), part)
         self._threads = site.most  # of the last decode
         self.assignment = Assignment(self.drafters)
-        self.sequences = Sequences(target)
         self.running: list[Generation] = []
         self.counters = Counters()
+        states = target.states if cache_ram else None
+        self.saved = SavedStates(states, cache_ram, self.counters.add) if states is not None else None
+        self.sequences = Sequences(target, self.saved)
         self._pace = Pace()
         self.sharing = Sharing(self._turns, self.drafters, self._pace)
         self._planner = Planner(
@@ -107,17 +113,23 @@ class Engine:
             speculation = self._speculation
         generation = Generation.start(claim, output, slot, speculation, self._clock() * 1000, constraint)
         self.running.append(generation)
+        if self.target.can_copy:
+            generation.follow(following.lead(generation, self.running))
         self.counters.add("requests", 1)
         self.counters.add("takeovers", claim.epoch > 1)
         self.counters.add("prompt_tokens", len(job.prompt))
         # A request that was taken over may also find the beginning of its answer in the cache.
         self.counters.add("cached_tokens", min(generation.cached, len(job.prompt)))
+        self.counters.add("restored_tokens", min(slot.restored, len(job.prompt)))
         return generation
 
     def drop(self, generation: Generation) -> None:
         """Remove a request; its computed prefix stays in the cache."""
         self.running.remove(generation)
         self.sequences.release(generation.slot)
+        for other in self.running:
+            if other.leader is not None and other.leader.generation is generation:
+                other.follow(following.lead(other, self.running))
         self.assignment.request_ended(generation)
 
     def misfit(self, claim: Claim, output: list[int]) -> str:
@@ -184,7 +196,15 @@ class Engine:
                 self._undo(entry)
             raise UndoneError(str(error)) from None
         decode_ms = (self._clock() - started) * 1000
-        return Decoded(round, decode_ms, tuple(self._walk(entry) for entry in round.entries))
+        walks = tuple(self._walk(entry) for entry in round.entries)
+        self._catch_up()
+        return Decoded(round, decode_ms, walks)
+
+    def _catch_up(self) -> None:
+        before = {generation: generation.cached for generation in self.running if generation.leader is not None}
+        for generation in following.catch_up(self.running, self.sequences):
+            fresh = min(generation.cached, len(generation.job.prompt)) - before[generation]
+            self.counters.add("cached_tokens", max(0, fresh))
 
     def _walk(self, entry: RoundEntry) -> Walk | None:
         """Draw from the logits of a request's rows, and keep only accepted rows in the cache."""

@@ -22,6 +22,14 @@ from shared.wire.jobs import Claim
 from shared.wire.messages import Job, Proposal, RequestStatus, Speculation
 
 
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """An older request that reads the first `length` tokens of this one's prompt too."""
+
+    generation: "Generation"
+    length: int
+
+
 @dataclass(slots=True, eq=False)
 class Generation:
     """One request. Only this class writes its fields.
@@ -47,6 +55,7 @@ class Generation:
     heard: bool = False  # a drafter has sent a proposal, so rounds without drafts count as quiet
     quiet_rounds: int = 0  # rounds in a row without a verified draft
     deadline_ms: float = math.inf  # on the engine's clock
+    leader: Leader | None = None  # it reads nothing before this one has read their common prefix
     lost: bool = False  # cancelled, taken over or gone: its verifier stops and writes nothing more
 
     @classmethod
@@ -236,6 +245,11 @@ class Generation:
             for name, session in self.sessions.items()
             if name in drafters
         )
+
+    def follow(self, leader: Leader | None) -> None:
+        """Wait for `leader` to read; None: read from here on, after what the slot holds by now."""
+        self.leader = leader
+        self.cached = len(self.slot.tokens)
 
     def piece_read(self) -> None:
         """A decode read a part of the prompt, but not the end of it."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from services.verifier import following
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
@@ -111,7 +112,7 @@ class Planner:
     def plan(self, running: Sequence[Generation], drafters: Drafters, now_ms: float, may_wait: bool) -> Round:
         """The next decode, or how long to wait for drafts first."""
         decoding = [generation for generation in running if generation.uncomputed == 1]
-        prefilling = [generation for generation in running if generation.uncomputed > 1]
+        prefilling = [generation for generation in running if generation.uncomputed > 1 and generation.leader is None]
         unread = sum(generation.uncomputed for generation in prefilling)
         prefill_rows = min(unread, self._pieces.rows(len(decoding)))
         rankings = [generation.rank(drafters, self._eog, self._leaves) for generation in decoding]
@@ -140,7 +141,8 @@ class Planner:
         for generation, ranking, candidate, width in zip(decoding, rankings, candidates, widths, strict=True):
             reason = "" if width else self._reason(generation, candidate)
             self._add_decoding(round, generation, ranking.nodes[:width], reason, 1 + max(widths))
-        self._add_prompts(round, prefilling, 1 + max(widths, default=0))
+        needs = [following.need(generation, running) for generation in prefilling]
+        self._add_prompts(round, prefilling, needs, 1 + max(widths, default=0))
         return round
 
     def wanted(self, arrival: ExpectedDrafts, limit: int, others: int) -> int:
@@ -223,12 +225,12 @@ class Planner:
         self._pad(rows, slot.id, start + len(entry.rows), wanted - len(entry.rows))
         round.entries.append(entry)
 
-    def _add_prompts(self, round: Round, prefilling: list[Generation], width: int) -> None:
+    def _add_prompts(self, round: Round, prefilling: list[Generation], needs: list[int], width: int) -> None:
         """Add pieces of prompts in turn. Once a prompt ends in this decode, only prompts that end too are added, so
         that its first token does not wait for a part of another prompt."""
         budget = self._pieces.rows(round.decoding, len(round.rows))
         ends = False
-        for index in self._pieces.order([generation.uncomputed for generation in prefilling]):
+        for index in self._pieces.order(needs):
             generation = prefilling[index]
             if ends and generation.uncomputed > budget:
                 break

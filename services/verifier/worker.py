@@ -67,10 +67,12 @@ class VerifierWorker:
         aliases: Sequence[str] = (),
         ready_file: str = "",
         chat_template: str = "",
+        cache_ram: int = 0,
     ) -> None:
         """Without `trees` the drafts of a request are one chain, even if the target has branches.
 
-        A `chat_template` (Jinja) replaces the one of the model's file.
+        A `chat_template` (Jinja) replaces the one of the model's file. Ended conversations may take `cache_ram` bytes
+        of host memory.
 
         `clock` is monotonic, in seconds, and is never compared with another process's.
         """
@@ -91,6 +93,7 @@ class VerifierWorker:
             clock=clock,
             site=loaded.site,
             part=loaded.part,
+            cache_ram=cache_ram,
         )
         self._remeasuring = Remeasuring(
             loaded.context, self._engine.sequences, loaded.costs, loaded.calibration, machine_load.read

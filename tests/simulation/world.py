@@ -51,6 +51,7 @@ class Oracle:
     n_vocab = _VOCABULARY
     can_roll_back = True
     can_copy = True
+    states = None
     unified = True
     sequences = 1
     branches = 0

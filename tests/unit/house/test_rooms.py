@@ -44,6 +44,7 @@ PURE: Final = (
         "shared.model.tensor_types",
         "shared.model.memory",
         "shared.model.gguf_header",
+        "shared.model.prefix_index",
         "shared.model.model_sizes",
     ),
     *("shared.model.purpose", "shared.model.offload", "shared.machine.threads", "shared.machine.signals"),

@@ -210,6 +210,7 @@ def test_a_verifier_reads_all_that_up_was_told_of_targets(tmp_path: Path, monkey
         cache_type_v=CacheType.F16,
         flash_attn=Switch.ON,
         exactness=Exactness.LAW,
+        cache_ram="100",
         gpu_layers="all",
         tensor_split="1",
         offline=True,
