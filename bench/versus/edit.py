@@ -1,5 +1,7 @@
 """The cell about code edits: lookup drafts only, where about seven in ten tokens of the answer are copied.
 
+Lookups also copy from earlier answers, so each repetition edits a file that nobody saw before, and the warm-up another.
+
 The small model is asked to rename a field of a file and print it. It explains a little and then mostly copies; the
 share that it really copied is measured and told, since it decides what lookup can gain.
 """
