@@ -69,7 +69,7 @@ class Typed:
             return False
         async with self.http.get("/status") as response:
             found = await response.json()
-        return not self._drafted or any(drafter["kind"] == "drafter" for drafter in found["drafters"])
+        return not self._drafted or any(drafter["kind"] == "model" for drafter in found["drafters"])
 
     async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         limit = time.monotonic() + START_S
