@@ -11,6 +11,8 @@ from bench.versus.contest import Contestant, Ours
 from bench.workload import requests, warm_up
 from services.launcher.fleet.stack import Stack
 from services.launcher.models.pair import Pair
+from shared.model import model_files, weights_read
+from shared.model.weights_read import BandwidthUse
 
 RAW, PLAIN, LOOKUP, DRAFT_8BIT, DRAFT_4BIT = CONFIGURATIONS = (Raw.name, "plain", "lookup", "8-bit", "4-bit")
 
@@ -39,6 +41,7 @@ class Sample:
 class Measured:
     """Everything that was measured; memory is in bytes, the highest seen."""
 
+    reading: BandwidthUse
     samples: list[Sample] = field(default_factory=list)
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -61,7 +64,8 @@ class Bench:
             name: Ours(stack, False if name == PLAIN else "auto", name) for name in CONFIGURATIONS
         }
         self._contestants[RAW] = raw
-        self.measured = Measured()
+        weights = weights_read.per_token(model_files.headers(pair.target))
+        self.measured = Measured(BandwidthUse(weights=weights, bandwidth=raw.bandwidth, threads=1))
         self._counted: dict[str, int] = {}  # after the latest request that was measured
 
     async def repeat(self, repetition: int, tokens: int) -> None:

@@ -19,6 +19,7 @@ import typer
 from bench.tasks import Task
 from services.launcher.clients.streaming import StreamedAnswer
 from services.launcher.forecast.probe import drawn
+from shared.machine.bandwidth import read_bandwidth
 from shared.model.llama.context import Context
 from shared.model.llama.fitness import Fitness, on_stderr
 from shared.model.llama.model import Model
@@ -54,6 +55,7 @@ class Raw:
     def __init__(self, model: Path, *, ctx: int, core: int) -> None:
         self._command = [sys.executable, "-m", "bench.raw", f"--model={model}", f"--ctx={ctx}", f"--core={core}"]
         self.eog: frozenset[int] = frozenset()
+        self.bandwidth = 0.0  # bytes per second that its core reads; 0: not measured
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
@@ -64,7 +66,8 @@ class Raw:
             cwd=Path(__file__).parents[1],  # bench is no installed package
             start_new_session=True,  # the terminal's Ctrl-C is for us
         )
-        self.eog = frozenset((await self._line())["eog"])
+        told = await self._line()
+        self.eog, self.bandwidth = frozenset(told["eog"]), told["bandwidth"]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -97,11 +100,12 @@ def main(
     """Serve requests from standard input until it ends. The context is the verifier's under exactness law."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
+    bandwidth = read_bandwidth(1)
     loaded = Model(model, extra_buffers=Fitness(on_stderr, on_stderr).extra_buffers(model))
     context = Context(loaded, n_ctx=ctx, sequences=1, unified=True, threads=1, max_outputs=1)
     eog = frozenset(loaded.vocabulary.eog)
     answer(context, eog, {"prompt": [0], "seed": 0, "temperature": 0.0, "tokens": 4})  # first decodes map the file in
-    print(json.dumps({"eog": sorted(eog)}), flush=True)
+    print(json.dumps({"eog": sorted(eog), "bandwidth": bandwidth}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(context, eog, json.loads(line))), flush=True)
     context.close()

@@ -3,7 +3,7 @@
 Keys of bench/results/latest.json:
   created            when, UTC
   machine            cpu, cores, memory_bytes, system, python, llama_cpp, row_ms: what the numbers hold for
-  settings           repetitions, tokens, target and drafts (file names and bytes)
+  settings           pair, repetitions, tokens, target and drafts (file names and bytes)
   summaries          per configuration and temperature:
     tokens_per_second  mean, min, max, stdev, count over all requests: decode speed, prefill left out
     ratio_to_plain     geometric mean over pairs with the same prompt and repetition, so that drift cancels
@@ -11,10 +11,14 @@ Keys of bench/results/latest.json:
     tokens_per_round, acceptance_rate  over all requests; null where nothing was drafted
     first_token_ms     median
     over_prefill_ms    median difference between the first token and the raw loop's prefill of the same prompt
+    bandwidth_share    of the raw loop and plain: bytes of weights per token × tokens_per_second over the measured read
+                       bandwidth of the target's core; null where drafts helped, or where that was not measured
     decode_share       of the verifier's busy time inside llama_decode; null for the raw loop
     cpu_share          CPU time of the verifier over its busy time; well below 1: something else ran on its core
     equal_to_plain, equal_to_raw, compared   token sequences that were equal, and how many there were
     reasons            why requests did not speculate, by count
+  reading            weights (bytes that a plain decode reads per token), bandwidth (bytes per second; 0: not measured)
+                     and the threads that it was measured with
   memory             per process: rss, peak_rss, pss in bytes, the highest seen
   targets            name, wanted, got, reached
   samples            every request; tokens as ids
@@ -49,6 +53,7 @@ class ReportRow:
     acceptance_rate: float | None
     first_token_ms: float
     over_prefill_ms: float | None
+    bandwidth_share: float | None
     decode_share: float | None
     cpu_share: float | None
     equal_to_plain: int
@@ -93,16 +98,18 @@ def _summary(measured: Measured, configuration: str, temperature: float) -> Repo
     drafted, accepted, rounds = (
         sum(int(sample.statistics.get(key) or 0) for sample in samples) for key in ("drafted", "accepted", "rounds")
     )
+    speeds = spread([sample.tokens_per_second for sample in samples])
     return ReportRow(
         configuration=configuration,
         temperature=temperature,
-        tokens_per_second=spread([sample.tokens_per_second for sample in samples]),
+        tokens_per_second=speeds,
         ratio_to_plain=_ratio(plain),
         ratio_to_raw=_ratio(raw),
         tokens_per_round=sum(len(sample.tokens) for sample in samples) / rounds if rounds and drafted else None,
         acceptance_rate=accepted / drafted if drafted else None,
         first_token_ms=1000 * statistics.median(sample.first_token_s for sample in samples),
         over_prefill_ms=_median((one.first_token_s - other.first_token_s) * 1000 for one, other in raw),
+        bandwidth_share=measured.reading.share(speeds.mean) if speeds and configuration in (RAW, PLAIN) else None,
         decode_share=_share(samples, "decode_us"),
         cpu_share=_share(samples, "cpu_us"),
         equal_to_plain=sum(one.tokens == other.tokens for one, other in plain),
@@ -168,6 +175,7 @@ def as_json(measured: Measured) -> dict[str, Any]:
     """The contents of latest.json but for its head."""
     return {
         "summaries": [asdict(summary) for summary in summaries(measured)],
+        "reading": asdict(measured.reading),
         "memory": measured.memory,
         "targets": [asdict(goal) for goal in goals(measured)],
         "samples": [asdict(sample) for sample in measured.samples],
@@ -176,10 +184,13 @@ def as_json(measured: Measured) -> dict[str, Any]:
 
 def speed_table(measured: Measured) -> Table:
     """How fast: one line per configuration and temperature."""
-    table = titled("decode speed, one request at a time", "T", "", "tok/s", "min", "max", "stdev", "x plain", "x raw")
+    table = titled(
+        "decode speed, one request at a time", "T", "", "tok/s", "min", "max", "stdev", "x plain", "x raw", "bandwidth"
+    )
     for one in summaries(measured):
         speeds = [f"{getattr(one.tokens_per_second, key):.2f}" for key in ("mean", "min", "max", "stdev")]
-        _row(table, one, *speeds, _number(one.ratio_to_plain, "{:.2f}"), _number(one.ratio_to_raw, "{:.3f}"))
+        ratios = (_number(one.ratio_to_plain, "{:.2f}"), _number(one.ratio_to_raw, "{:.3f}"))
+        _row(table, one, *speeds, *ratios, _number(one.bandwidth_share, "{:.0%}"))
     return table
 
 

@@ -4,14 +4,17 @@ import sys
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from rich.console import Console
 
+from bench import pairs
+from bench.pairs import PairName
 from services.launcher.bench import machine
 from services.launcher.clients.streaming import AnswerError
 from services.launcher.fleet.stack import StackError, run_to_end
-from services.launcher.models.pair import Pair, build_pair
+from services.launcher.models.pair import Pair
 from services.launcher.models.progress import building
 from shared.errors import StartError
 from shared.folders import cache_folder
@@ -39,10 +42,15 @@ def chosen(option: str, names: Iterable[str], parts: Sequence[T]) -> list[T]:
     return [part for part in parts if not names or part.name in names]
 
 
-def build() -> Pair:
-    """The demo's pair of models, with progress where something is built."""
+def build(name: PairName = PairName.WIDENED) -> Pair:
+    """A pair of models, with progress where something is fetched or built. Raises `StartError`."""
     with building(console) as progress:
-        return build_pair(cache_folder(), progress)
+        return pairs.build(name, cache_folder(), progress)
+
+
+def of_pair(results: Path, name: PairName) -> Path:
+    """The file of results for a pair: trends are told by the widened one, so no other pair replaces its file."""
+    return results if name is PairName.WIDENED else results.with_stem(f"{results.stem}-{name}")
 
 
 def head(settings: dict[str, Any], **of_machine: Any) -> dict[str, Any]:

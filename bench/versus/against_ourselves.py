@@ -64,6 +64,29 @@ async def nopay(setup: Setup, cell: str) -> CellResult:
     return result
 
 
+async def no_gain(setup: Setup, cell: str) -> CellResult:
+    """Speed on one machine beside a drafter that cannot pay, over that of a fleet that has none and all cores.
+
+    The drafter is the target itself: it guesses right and costs as much as it saves. `speculative: false` tells what
+    its mere presence costs, `auto` what it costs to find out.
+    """
+    result = CellResult()
+    async with (
+        setup.typed(setup.pair.target, None) as alone,
+        setup.typed(setup.pair.target, setup.pair.target) as beside,
+    ):
+        plain = Ours(alone, speculative=False, name=OURS_PLAIN)
+        ours = (Ours(beside, speculative=False, name="beside it, false"), Ours(beside, name="beside it, auto"))
+        for temperature, some in works(setup.pair.draft_4bit, QUESTIONS, setup.tokens).items():
+            runs = await meet(setup, [plain, *ours], some, each=1)
+            result.runs += runs.all
+            result.findings += [
+                compared(cell, one.name, temperature, runs, (one.name, plain.name), NOT_SLOWER, "without a drafter")
+                for one in ours
+            ]
+    return result
+
+
 async def _auto_or_not(setup: Setup, cell: str, what: str, stack: Stack, result: CellResult) -> None:
     names = (OURS, OURS_PLAIN)
     for temperature, some in works(setup.pair.draft_4bit, QUESTIONS, setup.tokens).items():

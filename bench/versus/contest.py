@@ -15,7 +15,6 @@ from bench.versus.peers import PeerServer
 from bench.versus.ratios import Key, Rounds
 from bench.workload import TEMPERATURES
 from services.launcher.clients.streaming import StreamedAnswer, stream
-from services.launcher.fleet.stack import Stack
 
 OURS: Final = "draftmesh"
 OURS_PLAIN: Final = "draftmesh plain"
@@ -35,17 +34,23 @@ class Contestant(Protocol):
     async def ask(self, task: Task) -> StreamedAnswer: ...
 
 
+class Fleet(Protocol):
+    """A fleet of ours that runs, and a session with its gateway."""
+
+    http: ClientSession
+
+
 @dataclass(frozen=True, slots=True)
 class Ours:
     """draftmesh through its gateway."""
 
-    stack: Stack
+    fleet: Fleet
     speculative: bool | str = "auto"
     name: str = OURS
 
     async def ask(self, task: Task) -> StreamedAnswer:
         """Stream an answer. Raises `RuntimeError` if the gateway made another prompt than the peers get."""
-        answer = await stream(self.stack.http, task.body(self.speculative))
+        answer = await stream(self.fleet.http, task.body(self.speculative))
         if answer.prompt_tokens != len(task.prompt):
             raise RuntimeError(
                 f"the gateway made {answer.prompt_tokens} prompt tokens of {task.name!r}, not {len(task.prompt)}:"

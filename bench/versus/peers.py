@@ -1,13 +1,13 @@
 """The other engines: their settings as command lines, and one running server of each.
 
 *native* is llama-server built from the llama.cpp that draftmesh uses; *newest* is the server of the wheel xllamacpp.
-Both get one thread for the target and one for the draft, and both cores; a server that nobody asks sleeps.
+Both may use both cores; a setting says how many threads target and draft get. A server that nobody asks sleeps.
 """
 
 import asyncio
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
@@ -20,6 +20,8 @@ from services.launcher.fleet.ports import LOOPBACK, claim
 from services.launcher.fleet.stack import POLL_S, START_S, StackError
 from shared.errors import StartError
 
+LONGEST: Final = 16  # tokens of the longest draft that is tried
+P_MINS: Final = (0.5, 0.75, 0.9)
 _SCRIPT: Final = Path(__file__).with_name("xllamacpp_server.py")
 
 
@@ -38,7 +40,9 @@ class PeerSetting:
     draft: Path | None = None
     draft_max: int = 0
     probabilistic: bool = False
+    p_min: float = 0.0  # a draft ends before a token that is less likely than this
     ngram: str = ""
+    threads: int = 1  # of the target, and of the draft: they compute in turn
 
     @property
     def plain(self) -> bool:
@@ -48,7 +52,8 @@ class PeerSetting:
     def name(self) -> str:
         """What tables call it."""
         if self.draft is not None:
-            return f"{self.engine} n={self.draft_max}{' probabilistic' if self.probabilistic else ''}"
+            sure = f" p>={self.p_min:g}" if self.p_min else ""
+            return f"{self.engine} n={self.draft_max}{' probabilistic' if self.probabilistic else ''}{sure}"
         return f"{self.engine} {self.ngram or 'plain'}"
 
 
@@ -74,12 +79,16 @@ class Binaries:
                 raise StartError(option, path, "is no program; bench/README.md says how to set the peers up")
 
 
-def draft_settings(engine: PeerEngine, draft: Path) -> list[PeerSetting]:
+def draft_settings(engine: PeerEngine, draft: Path, threads: int = 1) -> list[PeerSetting]:
     """Every setting worth trying with a draft model, plain first."""
-    widths = (2, 4, 8) if engine is PeerEngine.NATIVE else (4, 8)
-    settings = [PeerSetting(engine=engine), *(PeerSetting(engine=engine, draft=draft, draft_max=n) for n in widths)]
+    plain = PeerSetting(engine=engine, threads=threads)
+    drafted = replace(plain, draft=draft)
+    widths = (2, 4, 8, LONGEST) if engine is PeerEngine.NATIVE else (4, 8, LONGEST)
+    settings = [plain, *(replace(drafted, draft_max=n) for n in widths)]
+    # Only long drafts gain from ending early.
+    settings += [replace(drafted, draft_max=LONGEST, p_min=p_min) for p_min in P_MINS]
     if engine is PeerEngine.NEWEST:
-        settings += [PeerSetting(engine=engine, draft=draft, draft_max=n, probabilistic=True) for n in widths]
+        settings += [replace(drafted, draft_max=n, probabilistic=True) for n in (4, 8)]
     return settings
 
 
@@ -100,17 +109,19 @@ def command(
     if binaries.llama_server is None:
         raise StartError("--llama-server", "''", "must name llama-server for the native peer")
     draft: tuple[str, ...] = ()
+    threads = str(setting.threads)
     if setting.draft is not None:
         draft = (
             *("--spec-type", "draft-simple", "--spec-draft-model", str(setting.draft)),
-            *("--spec-draft-n-max", str(setting.draft_max), "--spec-draft-threads", "1", "--spec-draft-poll", "0"),
+            *("--spec-draft-n-max", str(setting.draft_max), "--spec-draft-p-min", f"{setting.p_min:g}"),
+            *("--spec-draft-threads", threads, "--spec-draft-poll", "0"),
         )
     elif setting.ngram:
         draft = ("--spec-type", setting.ngram)
     return (
         str(binaries.llama_server),
         *("--model", str(target), "--host", LOOPBACK, "--port", str(port), "--no-ui"),
-        *("--threads", "1", "--threads-batch", "1", "--threads-http", "2", "--poll", "0"),
+        *("--threads", threads, "--threads-batch", threads, "--threads-http", "2", "--poll", "0"),
         *("--ctx-size", str(ctx * slots), "--parallel", str(slots), "--cache-ram", "0"),
         *draft,
     )
@@ -122,12 +133,13 @@ def _newest(setting: PeerSetting, binaries: Binaries, target: Path, port: int, c
     draft: tuple[str, ...] = ()
     if setting.draft is not None:
         draft = ("--draft-model", str(setting.draft), "--draft-max", str(setting.draft_max))
+        draft += ("--p-min", f"{setting.p_min:g}")
         draft += ("--probabilistic",) if setting.probabilistic else ()
     elif setting.ngram:
         draft = ("--ngram", setting.ngram)
     return (
         *(str(binaries.xllamacpp_python), str(_SCRIPT), "--model", str(target)),
-        *("--port", str(port), "--ctx", str(ctx), "--slots", str(slots)),
+        *("--port", str(port), "--ctx", str(ctx), "--slots", str(slots), "--threads", str(setting.threads)),
         *draft,
     )
 

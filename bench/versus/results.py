@@ -3,12 +3,13 @@
 Keys of bench/results/versus.json:
   created     when the run began, UTC
   machine     cpu, cores, memory_bytes, system, python, llama_cpp: what the numbers hold for
-  settings    repetitions, prompts, tokens, peers
+  settings    pair, repetitions, prompts, tokens, peers
   cells       by name, each written as soon as it is done:
     findings    cell, temperature, what; ours and theirs (value, low, high: mean, and the lowest and highest mean of a
                 repetition); opponent (the peer's setting); ratio of ours to theirs (geometric mean over pairs with the
                 same prompt and repetition); wanted (null where the figure is only told), at_most, reached; unit
-    auditions   tokens per second of every peer setting on one prompt, by temperature: what the opponents were chosen by
+    auditions   mean tokens per second of every peer setting over some prompts, by temperature: what the opponents were
+                chosen by
     notes       what to know before believing the numbers
     runs        every measured request
 """
@@ -109,6 +110,8 @@ async def measure(
         result = await part()
         file.add(name, result)
         tell(steps=1)
+        if result.auditions:
+            console.print(audition_table(result.auditions))
         console.print(finding_table(title, result.findings), *result.notes, sep="\n")
     console.print(f"written to {file.path}")
 
@@ -150,6 +153,15 @@ def finding_table(name: str, findings: list[Finding]) -> Table:
             f"{finding.ratio.low:.3f}–{finding.ratio.high:.3f}",
             *verdict(finding),
         )
+    return table
+
+
+def audition_table(auditions: Mapping[str, Mapping[str, float]]) -> Table:
+    """One line per setting of a peer, with its speed at each temperature."""
+    table = titled("peers' settings before the contest, tok/s", "", *auditions)
+    for name in dict.fromkeys(name for speeds in auditions.values() for name in speeds):
+        speeds = (found.get(name) for found in auditions.values())
+        table.add_row(name, *("-" if speed is None else f"{speed:.2f}" for speed in speeds))
     return table
 
 

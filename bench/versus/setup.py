@@ -1,5 +1,6 @@
 """What every cell gets: the files, the cores, the peers, how much to measure, and where to tell of progress."""
 
+import statistics
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from bench.versus.as_typed import Typed
 from bench.versus.contest import Contestant, Runs, Theirs, Work, compete, do, warm_up
 from bench.versus.peers import Binaries, PeerEngine, PeerServer, PeerSetting
 from bench.versus.ratios import best
@@ -15,8 +17,9 @@ from services.launcher.fleet.stack import Stack
 from services.launcher.models.pair import Pair
 
 CTX: Final = 1024
-AUDITION_TOKENS: Final = 32
-_IN_THE_RUNNING: Final = 0.85  # of the fastest: one prompt says no more than that
+AUDITION_TOKENS: Final = 32  # of every answer
+AUDITION_PROMPTS: Final = 2
+_IN_THE_RUNNING: Final = 0.85  # of the fastest: an audition says no more than that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,6 @@ class Setup:
     """Settings of the whole run."""
 
     pair: Pair
-    slow_draft: Path
     default_model: Path
     binaries: Binaries
     engine_cores: Cores
@@ -42,6 +44,16 @@ class Setup:
         options = {"ctx": CTX, "fresh": True, **options}
         return Stack(target, engine_cores=self.engine_cores, side_cores=self.side_cores, **options)  # type: ignore[arg-type]
 
+    @property
+    def cores(self) -> Cores:
+        """All cores that anybody uses here."""
+        return sorted({*self.engine_cores, *self.side_cores})
+
+    def typed(self, target: Path, draft: Path | None) -> Typed:
+        """Our fleet as `draftmesh up` makes it, on all cores."""
+        log = self.logs / f"{next(self._numbers):03d}-up.log"
+        return Typed(target, draft, ctx=CTX, cores=self.cores, log=log)
+
     def peer(self, setting: PeerSetting, target: Path, *, ctx: int = CTX, slots: int = 1) -> PeerServer:
         """A peer's server on both cores."""
         return PeerServer(
@@ -50,26 +62,26 @@ class Setup:
             target=target,
             ctx=ctx,
             slots=slots,
-            cores=sorted({*self.engine_cores, *self.side_cores}),
+            cores=self.cores,
             log=self.logs / f"{next(self._numbers):03d}-{setting.name.replace(' ', '-')}.log",
         )
 
     async def audition(
-        self, settings: Sequence[PeerSetting], target: Path, works: Sequence[Work], *, slots: int = 1
+        self, settings: Sequence[PeerSetting], target: Path, works: Mapping[float, Sequence[Work]], *, slots: int = 1
     ) -> dict[float, dict[PeerSetting, float]]:
-        """Tokens per second of each setting on each work, by the work's temperature; one server at a time."""
-        found: dict[float, dict[PeerSetting, float]] = {work[0].temperature: {} for work in works}
+        """Mean tokens per second of each setting over the works of each temperature; one server at a time."""
+        found: dict[float, dict[PeerSetting, float]] = {temperature: {} for temperature in works}
         for setting in settings:
             async with self.peer(setting, target, slots=slots) as server:
                 self.step(f"choosing: {setting.name}")
                 contestant = Theirs(server)
                 if slots > 1:  # decode speed of one request begins after the prefill, which warms up
-                    await warm_up([contestant], works[0])
-                for work in works:
+                    await warm_up([contestant], next(iter(works.values()))[0])
+                for temperature, some in works.items():
                     # At temperature 0 probabilistic drafts are what the others are.
-                    if work[0].temperature > 0 or not setting.probabilistic:
-                        run = await do(contestant, work, 0)
-                        found[work[0].temperature][setting] = run.tokens_per_second
+                    if temperature > 0 or not setting.probabilistic:
+                        runs = [await do(contestant, work, 0) for work in some]
+                        found[temperature][setting] = statistics.fmean(run.tokens_per_second for run in runs)
         return found
 
     @asynccontextmanager

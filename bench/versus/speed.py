@@ -10,34 +10,45 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.tasks import QUESTIONS, prompts
-from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, works
+from bench.versus.contest import OURS, Contestant, Fleet, Ours, Runs, Work, works
 from bench.versus.peers import PeerSetting, draft_settings
 from bench.versus.ratios import alone
 from bench.versus.results import CellResult, Finding, compared, of_the_ideal
-from bench.versus.setup import AUDITION_TOKENS, Setup, meet, opponent, winners
+from bench.versus.setup import AUDITION_PROMPTS, AUDITION_TOKENS, Setup, meet, opponent, winners
 from shared.law.speedup import RowCosts
 from shared.wire.messages import VerifierCard
 
+Wanted = Mapping[float, float | None]  # the ratio to reach by temperature; None: it is only told
 
-async def one_request(setup: Setup, cell: str, draft: Path, wanted: Mapping[float, float]) -> CellResult:
+
+async def one_request(setup: Setup, cell: str, draft: Path, wanted: Wanted) -> CellResult:
     """Decode speed of one request at each temperature, against the best setting of each peer."""
     work = works(setup.pair.draft_4bit, prompts(setup.prompts), setup.tokens)
     return await _fastest(setup, cell, draft, work, wanted)
 
 
-async def four(setup: Setup, cell: str, wanted: Mapping[float, float]) -> CellResult:
+async def four(setup: Setup, cell: str, wanted: Wanted) -> CellResult:
     """Tokens per second of four requests together, prefill included, against the best setting of each peer."""
     work = works(setup.pair.draft_4bit, QUESTIONS, setup.tokens, together=True)
     return await _fastest(setup, cell, setup.pair.draft_8bit, work, wanted, slots=len(QUESTIONS))
 
 
+async def one_machine(setup: Setup, cell: str, draft: Path, wanted: Wanted) -> CellResult:
+    """Decode speed of one request where all cores are there for target and draft, against the best of each peer.
+
+    Each peer gets as many threads as there are cores for either model; we choose ourselves, as `draftmesh up` does.
+    """
+    work = works(setup.pair.draft_4bit, prompts(setup.prompts), setup.tokens)
+    result = CellResult()
+    chosen = await _choose(setup, draft, work, result, threads=len(setup.cores))
+    async with setup.typed(setup.pair.target, draft) as typed:
+        for temperature, settings in chosen.items():
+            await _contest(setup, cell, temperature, settings, typed, work, wanted, result)
+    return result
+
+
 async def _fastest(
-    setup: Setup,
-    cell: str,
-    draft: Path,
-    work: Mapping[float, list[Work]],
-    wanted: Mapping[float, float],
-    slots: int = 1,
+    setup: Setup, cell: str, draft: Path, work: Mapping[float, list[Work]], wanted: Wanted, slots: int = 1
 ) -> CellResult:
     result = CellResult()
     chosen = await _choose(setup, draft, work, result, slots)
@@ -45,52 +56,70 @@ async def _fastest(
         await stack.start_drafter(draft)
         for temperature, settings in chosen.items():
             before = await stack.settled_card()
-            async with setup.opponents(settings, setup.pair.target, slots=slots) as theirs:
-                contestants: list[Contestant] = [Ours(stack), *theirs]
-                runs = await meet(setup, contestants, work[temperature])
-            names = [setting.name for setting in settings]
-            result.findings += against(cell, "peer", temperature, runs, names, wanted[temperature])
+            runs = await _contest(setup, cell, temperature, settings, stack, work, wanted, result, slots)
             if slots == 1:
                 result.findings += _ideal(cell, temperature, runs, before, await stack.settled_card())
-            result.runs += runs.all
     return result
 
 
+async def _contest(
+    setup: Setup,
+    cell: str,
+    temperature: float,
+    settings: list[PeerSetting],
+    fleet: Fleet,
+    work: Mapping[float, list[Work]],
+    wanted: Wanted,
+    result: CellResult,
+    slots: int = 1,
+) -> Runs:
+    """Ours and the chosen peers in turn at one temperature; what is found goes into `result`."""
+    async with setup.opponents(settings, setup.pair.target, slots=slots) as theirs:
+        contestants: list[Contestant] = [Ours(fleet), *theirs]
+        runs = await meet(setup, contestants, work[temperature])
+    names = [setting.name for setting in settings]
+    result.findings += against(cell, "peer", temperature, runs, names, wanted[temperature])
+    result.runs += runs.all
+    return runs
+
+
 async def _choose(
-    setup: Setup, draft: Path, works: Mapping[float, list[Work]], result: CellResult, slots: int
+    setup: Setup,
+    draft: Path,
+    works: Mapping[float, list[Work]],
+    result: CellResult,
+    slots: int = 1,
+    threads: int = 1,
 ) -> dict[float, list[PeerSetting]]:
-    """The settings that compete at each temperature: the first work, cut short, tells."""
+    """The settings that compete at each temperature: the first works, cut short, tell."""
     settings = [
         setting
         for engine in setup.binaries.engines
-        for setting in draft_settings(engine, draft)
-        if setting.draft_max in _widths(setup, slots)
+        for setting in draft_settings(engine, draft, threads)
+        if _worth_trying(setup, setting, slots)
     ]
     tokens = min(setup.tokens, AUDITION_TOKENS // (1 if slots == 1 else 2))
-    first = [tuple(replace(task, tokens=tokens) for task in some[0]) for some in works.values()]
+    first = {
+        temperature: [tuple(replace(task, tokens=tokens) for task in work) for work in some[:AUDITION_PROMPTS]]
+        for temperature, some in works.items()
+    }
     chosen = {}
     for temperature, speeds in (await setup.audition(settings, setup.pair.target, first, slots=slots)).items():
         chosen[temperature] = winners(speeds)
         result.auditions[f"T={temperature:g}"] = {setting.name: speed for setting, speed in speeds.items()}
-        plain = {setting.engine: speed for setting, speed in speeds.items() if setting.plain}
-        result.notes += [
-            f"T={temperature:g} {setting.name}: {speeds[setting] / plain[setting.engine]:.2f} x its own plain mode on"
-            " one prompt"
-            for engine in setup.binaries.engines
-            for setting in [max((one for one in speeds if one.engine is engine), key=lambda one: speeds[one])]
-            if plain[engine] > 0
-        ]
     return chosen
 
 
-def _widths(setup: Setup, slots: int) -> tuple[int, ...]:
-    """Draft lengths to try, 0 for plain. Several requests take long together, and two drafts are too few for them."""
+def _worth_trying(setup: Setup, setting: PeerSetting, slots: int) -> bool:
+    """Several requests take long together, and neither two drafts nor sixteen suit them."""
     if setup.quick:
-        return 0, 4
-    return (0, 4, 8) if slots > 1 else (0, 2, 4, 8)
+        return setting.plain or setting.draft_max == 4
+    return slots == 1 or setting.plain or setting.draft_max in (4, 8)
 
 
-def against(cell: str, kind: str, temperature: float, runs: Runs, names: list[str], wanted: float) -> list[Finding]:
+def against(
+    cell: str, kind: str, temperature: float, runs: Runs, names: list[str], wanted: float | None
+) -> list[Finding]:
     """Ours against each opponent; only the fastest one in the contest decides whether the wanted ratio is reached."""
     fastest = opponent(runs, names) if names else ""
     return [

@@ -15,8 +15,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--ctx", type=int, required=True, help="tokens of all slots together")
     parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--threads", type=int, default=1, help="of the target, and of the draft")
     parser.add_argument("--draft-model", default="")
     parser.add_argument("--draft-max", type=int, default=0)
+    parser.add_argument("--p-min", type=float, default=0.0)
     parser.add_argument("--probabilistic", action="store_true")
     parser.add_argument("--ngram", choices=["", "ngram-mod", "ngram-simple"], default="")
     arguments = parser.parse_args()
@@ -32,15 +34,16 @@ def main() -> None:
     parameters.cache_ram_mib = 0
     parameters.n_threads_http = 2
     for processor in (parameters.cpuparams, parameters.cpuparams_batch):
-        processor.n_threads, processor.poll = 1, 0
+        processor.n_threads, processor.poll = arguments.threads, 0
     speculative = parameters.speculative
     if arguments.draft_model:
         draft = speculative.draft
         draft.mparams.path = arguments.draft_model
         draft.n_max = arguments.draft_max
+        draft.p_min = arguments.p_min
         draft.probabilistic = arguments.probabilistic
         for processor in (draft.cpuparams, draft.cpuparams_batch):
-            processor.n_threads, processor.poll = 1, 0
+            processor.n_threads, processor.poll = arguments.threads, 0
         speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
     elif arguments.ngram:
         speculative.types = [getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{arguments.ngram.replace('-', '_').upper()}")]

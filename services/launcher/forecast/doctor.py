@@ -25,8 +25,9 @@ from shared.fleet.registry import Registry
 from shared.law import native
 from shared.law.payoff import LOCAL_MS, Measurement, payoff, sentence
 from shared.machine import devices, resources
+from shared.machine.bandwidth import read_bandwidth
 from shared.machine.devices import Device
-from shared.model import hardware, model_source
+from shared.model import hardware, model_files, model_source, weights_read
 from shared.model.hardware import Hardware
 from shared.model.llama.fitness import Fitness
 from shared.model.llama.model import Model
@@ -34,6 +35,7 @@ from shared.model.llama.placement import Placement, open_seen
 from shared.model.offload import Offload
 from shared.model.rows import LlamaError
 from shared.model.vocabulary import first_difference
+from shared.model.weights_read import BandwidthUse
 from shared.settings.options import DEFAULT_REDIS
 from shared.wire.broker import DISCONNECTED, BrokerError, check, connect
 from shared.wire.messages import Card, VerifierCard
@@ -218,6 +220,8 @@ class Examination:
         table.add_row("steps", *(f"{ms / step:.2f}" for _, ms in found.row_ms))
         self._console.print(table)
         self._console.print(sentence(found), soft_wrap=True)
+        if not running:
+            self._console.print(self._bandwidth(target, 1000 / step), soft_wrap=True)
         if not found.can_roll_back:
             return
         rows_alone = Measurement(row_ms=found.row_ms)
@@ -228,6 +232,15 @@ class Examination:
                 share = f"{draft_ms:.1f} ms a token, {draft_ms / step:.2f} of the target's step"
                 one = replace(rows_alone, draft_ms=draft_ms, round_trip_ms=LOCAL_MS)
                 self._by_acceptance(f"{draft.name} ({share})", one)
+
+    def _bandwidth(self, target: Placed, tokens_per_second: float) -> str:
+        """How near a plain decode on the CPU comes to what memory allows."""
+        if target.place.gpus:
+            return "share of the memory bandwidth: not measured for a GPU"
+        weights = weights_read.per_token(model_files.headers(target.path))
+        bandwidth = read_bandwidth(target.threads)
+        reading = BandwidthUse(weights=weights, bandwidth=bandwidth, threads=target.threads)
+        return reading.sentence(tokens_per_second) or "share of the memory bandwidth: too little memory to measure it"
 
     def _running(self, target: Placed) -> VerifierCard | None:
         """The verifier that serves the target on the same device of this machine."""

@@ -17,7 +17,10 @@ from services.launcher.fleet import cores, stack
 from shared.law.sampling import Logits, draw, law
 from shared.model.rows import Rows
 from shared.model.target import Target
+from shared.model.weights_read import BandwidthUse
 from shared.wire.messages import Sampling
+
+READING = BandwidthUse(weights=1000, bandwidth=100_000.0, threads=1)
 
 
 def sample(
@@ -34,7 +37,7 @@ def only(measured: measure.Measured, configuration: str) -> report.ReportRow:
 
 
 def test_ratios_compare_the_same_prompt_and_repetition_so_that_drift_cancels() -> None:
-    measured = measure.Measured()
+    measured = measure.Measured(READING)
     for repetition, drift in enumerate((1.0, 0.5)):
         for prompt, cost in (("chat", 1.0), ("code", 2.0)):
             for name, speed in (("raw", 10.0), ("plain", 9.9), ("8-bit", 30.0)):
@@ -48,8 +51,16 @@ def test_ratios_compare_the_same_prompt_and_repetition_so_that_drift_cancels() -
     )
 
 
+def test_the_share_of_the_bandwidth_is_told_of_plain_decodes() -> None:
+    measured = measure.Measured(READING)
+    measured.samples += [sample(name, 50.0) for name in ("raw", "plain", "8-bit")]
+    shares = [only(measured, name).bandwidth_share for name in ("raw", "plain", "8-bit")]
+    assert shares == [pytest.approx(0.5), pytest.approx(0.5), None]
+    assert report.as_json(measured)["reading"] == {"weights": 1000, "bandwidth": 100_000.0, "threads": 1}
+
+
 def test_equal_answers_are_counted_against_plain_and_raw() -> None:
-    measured = measure.Measured()
+    measured = measure.Measured(READING)
     for repetition, tokens in enumerate([(1, 2, 3), (1, 2, 4)]):
         measured.samples.append(sample("raw", 1.0, repetition=repetition))
         measured.samples.append(sample("plain", 1.0, repetition=repetition, tokens=tokens))
@@ -59,7 +70,7 @@ def test_equal_answers_are_counted_against_plain_and_raw() -> None:
 
 
 def test_rates_are_taken_over_all_requests_and_absent_without_drafts() -> None:
-    measured = measure.Measured()
+    measured = measure.Measured(READING)
     few = {"drafted": 10, "accepted": 1, "rounds": 2}
     many = {"drafted": 90, "accepted": 79, "rounds": 1}
     measured.samples += [
@@ -80,7 +91,7 @@ def test_rates_are_taken_over_all_requests_and_absent_without_drafts() -> None:
 
 
 def test_the_worst_value_decides_whether_a_target_is_reached() -> None:
-    measured = measure.Measured()
+    measured = measure.Measured(READING)
     for temperature, gain in ((0.0, 3.5), (1.0, 2.9)):
         for name, speed, first in (("raw", 7.0, 0.100), ("plain", 6.9, 0.110), ("8-bit", 6.9 * gain, 0.118)):
             measured.samples.append(sample(name, speed, temperature=temperature, first_token_s=first))
@@ -96,9 +107,9 @@ def test_the_worst_value_decides_whether_a_target_is_reached() -> None:
 
 
 def test_the_report_is_json_with_the_documented_keys_and_the_tables_draw() -> None:
-    measured = measure.Measured(samples=[sample("raw", 7.0), sample("plain", 6.9)])
+    measured = measure.Measured(READING, samples=[sample("raw", 7.0), sample("plain", 6.9)])
     written = json.loads(json.dumps({**running.head({}), **report.as_json(measured)}))
-    assert set(written) == {"created", "machine", "settings", "summaries", "memory", "targets", "samples"}
+    assert set(written) == {"created", "machine", "settings", "summaries", "reading", "memory", "targets", "samples"}
     assert report.__doc__ is not None
     for key in (*written, *written["summaries"][0]):
         assert key in report.__doc__ or key in ("configuration", "temperature")

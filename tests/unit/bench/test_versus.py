@@ -9,6 +9,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from bench import running, tasks
+from bench.pairs import PairName
 from bench.random_drafter import RandomProposer
 from bench.versus import cells, completion, contest, edit, peers, ratios, results, setup
 from bench.versus.peers import Binaries, PeerEngine, PeerSetting
@@ -81,6 +82,7 @@ def test_the_native_peer_gets_one_thread_each_and_its_draft() -> None:
             "--spec-type": "draft-simple",
             "--spec-draft-model": "/d.gguf",
             "--spec-draft-n-max": "4",
+            "--spec-draft-p-min": "0",
             "--ctx-size": "4096",
             "--parallel": "4",
         }.items()
@@ -91,6 +93,22 @@ def test_the_native_peer_gets_one_thread_each_and_its_draft() -> None:
         PeerSetting(engine=PeerEngine.NATIVE, ngram="ngram-mod"), BINARIES, target=Path("/t.gguf"), port=9, ctx=1024
     )
     assert options(lookup)["--spec-type"] == "ngram-mod"
+
+
+def test_on_one_machine_each_of_a_peers_models_gets_all_threads() -> None:
+    setting = peers.draft_settings(PeerEngine.NATIVE, Path("/d.gguf"), threads=2)[-1]
+    words = peers.command(setting, BINARIES, target=Path("/t.gguf"), port=9, ctx=1024)
+    wanted = {"--threads": "2", "--threads-batch": "2", "--spec-draft-threads": "2", "--spec-draft-p-min": "0.9"}
+    assert options(words).items() >= (wanted | {"--spec-draft-n-max": "16"}).items()
+    newest = peers.draft_settings(PeerEngine.NEWEST, Path("/d.gguf"), threads=2)
+    words = peers.command(newest[4], BINARIES, target=Path("/t.gguf"), port=9, ctx=1024)
+    assert options(words).items() >= {"--threads": "2", "--p-min": "0.5", "--draft-max": "16"}.items()
+
+
+@pytest.mark.parametrize("engine", list(PeerEngine))
+def test_the_longest_draft_is_tried_with_every_least_probability(engine: PeerEngine) -> None:
+    tried = {(setting.draft_max, setting.p_min) for setting in peers.draft_settings(engine, Path("/d"))}
+    assert tried >= {(0, 0.0), (4, 0.0), (8, 0.0), (16, 0.0), (16, 0.5), (16, 0.75), (16, 0.9)}
 
 
 def test_the_newest_peer_runs_our_script_under_its_own_python() -> None:
@@ -250,11 +268,16 @@ def test_only_runs_of_tokens_count_as_copied() -> None:
 
 
 def test_an_edit_asks_for_a_rename_of_a_field_that_its_file_has() -> None:
-    for name in ("invoice", "sensor", "parcel"):
-        text = edit.instruction(name)
-        old = text.split("`")[1]
-        assert f"    {old}: " in text
-        compile(edit.source_file(name), name, "exec")
+    for number in range(12):
+        asked = edit.record(number)
+        old, new = edit.instruction(asked).split("`")[1:4:2]
+        assert f"    {old}: " in edit.source_file(asked)
+        assert new not in edit.source_file(asked)
+        compile(edit.source_file(asked), asked.name, "exec")
+
+
+def test_no_two_repetitions_edit_the_same_file() -> None:
+    assert len({edit.source_file(edit.record(number)) for number in range(40)}) == 40
 
 
 def test_a_finding_is_reached_by_its_own_measure() -> None:
@@ -265,6 +288,12 @@ def test_a_finding_is_reached_by_its_own_measure() -> None:
     ]
     assert [finding.reached for finding in findings] == [True, False, True, False, None]
     assert results.finding_table("t", findings).row_count == 5
+
+
+def test_the_audition_is_a_table_of_every_setting() -> None:
+    table = results.audition_table({"T=0": {"plain": 2.5, "n=4": 6.0}, "T=1": {"plain": 2.4, "probabilistic": 4.0}})
+    columns = [list(column.cells) for column in table.columns]
+    assert columns == [["plain", "n=4", "probabilistic"], ["2.50", "6.00", "-"], ["2.40", "-", "4.00"]]
 
 
 def test_the_file_holds_every_cell_that_is_done(tmp_path: Path) -> None:
@@ -282,11 +311,14 @@ def test_the_file_holds_every_cell_that_is_done(tmp_path: Path) -> None:
 
 
 def test_cells_are_chosen_by_name_and_fit_into_the_time() -> None:
-    assert [cell.name for cell in running.chosen("--cell", ["turn", "8bit"], cells.CELLS)] == ["8bit", "turn"]
-    assert len(running.chosen("--cell", [], cells.CELLS)) == 8
+    widened, qwen = (cells.CELLS[name] for name in (PairName.WIDENED, PairName.QWEN))
+    assert [cell.name for cell in running.chosen("--cell", ["turn", "8bit"], widened)] == ["8bit", "turn"]
+    assert len(running.chosen("--cell", [], widened)) == 9
     with pytest.raises(StartError, match="--cell 9bit: must be one of 8bit, 4bit"):
-        running.chosen("--cell", ["9bit"], cells.CELLS)
-    assert {cell.name for cell in cells.CELLS if not cell.peers} == {"delay", "nopay"}
+        running.chosen("--cell", ["9bit"], widened)
+    assert {cell.name for cell in (*widened, *qwen) if not cell.peers} == {"delay", "nopay", "no-gain"}
+    against_peers = [cell for cell in qwen if cell.peers]
+    assert sum(cell.fixed + 3 * cell.each for cell in against_peers) <= 20, "minutes of three repetitions"
 
 
 def opening(name: str = "r", lead: int = 20) -> Opening:

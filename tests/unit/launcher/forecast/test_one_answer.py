@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from gguf import GGMLQuantizationType
 from msgspec import structs
 from rich.console import Console
 
@@ -20,6 +21,8 @@ from shared.fleet import measured
 from shared.fleet.describe import describe
 from shared.law import payoff
 from shared.law.payoff import Measurement, sentence
+from shared.model import gguf_header, weights_read
+from shared.model.llama import tiny_model
 from shared.model.llama.backend_device import BackendDevice
 from shared.model.llama.placement import Placement
 from shared.wire.messages import Card, DrafterCounts, VerifierCard
@@ -65,6 +68,9 @@ class Silent(doctor.Examination):
     def _measure(self, placed: doctor.Placed, counts: Sequence[int]) -> Measurement:
         self.measured += 1
         return Measurement(row_ms=tuple(self.row_ms.items()))
+
+    def _bandwidth(self, target: doctor.Placed, tokens_per_second: float) -> str:
+        return f"bandwidth at {tokens_per_second:g} tokens per second"
 
 
 @pytest.mark.parametrize(
@@ -127,3 +133,18 @@ def test_the_verdict_of_a_fleet_gives_the_reason_of_its_verifier() -> None:
     verifier, every = fleet(DEAR, 400, speedup=1.0)
     found = describe([structs.replace(verifier, requests=()), *every[1:]])
     assert found.verdict == f"Not faster than plain decoding: {found.verifiers[0].payoff.reason}."
+
+
+def test_the_doctor_tells_what_share_of_the_bandwidth_a_decode_on_the_cpu_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = tmp_path / "tiny.gguf"
+    assert tiny_model.write(tiny, GGMLQuantizationType.F32)
+    weights = weights_read.per_token([gguf_header.read(tiny)])
+    monkeypatch.setattr(doctor, "read_bandwidth", lambda threads: weights * 20.0 * threads)
+    examination = doctor.Examination(SUBJECT, Console(file=io.StringIO()))
+    on_cpu = doctor.Placed("tiny", tiny, Placement((DEVICE,)), -1, 2)
+    assert "GB/s, 25% of the " in examination._bandwidth(on_cpu, 10.0)
+    card = BackendDevice("CUDA0", "a card", "cuda", 1, 1, "", 9, "cuda:0")
+    on_card = doctor.Placed("tiny", tiny, Placement((card,)), -1, 1)
+    assert examination._bandwidth(on_card, 10.0) == "share of the memory bandwidth: not measured for a GPU"
