@@ -114,7 +114,8 @@ async def test_one_that_is_read_or_answered_stops_within_a_round(
         stopped = gate.started
         gate.open.set()
         assert '"finish_reason"' in await ask(session, url, [9, 8], False)
-        assert gate.started == stopped + 80  # one decode reads the other's prompt and gives a token
+        # One decode reads the other's prompt and gives a token; one more may run before the cancelled one is seen.
+        assert gate.started - stopped in (80, 81)
 
 
 async def test_one_that_waits_for_a_place_is_never_decoded(valkey: Broker, valkey_url: str, model_path: Path) -> None:

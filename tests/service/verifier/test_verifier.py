@@ -19,6 +19,7 @@ from services.verifier.load import LoadedTarget
 from shared.fleet import liveness
 from shared.fleet.registry import Registry, draft_keeper
 from shared.law.speedup import RowCosts
+from shared.machine import load
 from shared.model import row_costs
 from shared.wire import keys
 from shared.wire.broker import Broker
@@ -309,6 +310,7 @@ async def test_costs_from_a_busy_machine_are_measured_again_while_nothing_runs(
 ) -> None:
     monkeypatch.setattr(remeasuring, "FIRST_S", 0.01)
     monkeypatch.setattr(row_costs, "NOISY", math.inf)  # the toy's decodes take no time, so they differ by chance
+    monkeypatch.setattr(load, "read", lambda: None)  # what else runs here now is not this test's
     target = toy(model_path)
     noisy = replace(target, calibration=Calibration({}, SETTLED.exactness, is_noisy=True, tokens=tuple(range(2, 62))))
     async with stack(valkey_url, model_path, noisy) as one:
