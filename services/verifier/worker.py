@@ -50,6 +50,7 @@ from shared.wire.scripts import ScriptOutcome
 logger = structlog.get_logger()
 
 DRAIN_S: Final = 10.0  # if Redis is away for longer, requests are handed over when their leases end
+GRAMMARS_AT_ONCE: Final = 2  # compiled at the same time: more would take cores from a target on the CPU
 LOOK_S: Final = 0.5  # between two looks at the registry, and so how late a drafter that joins is asked
 
 
@@ -131,6 +132,8 @@ class VerifierWorker:
         async with lifecycle.Loops() as loops:
             new = loops.start(self._claims.run_new, name="new")
             orphans = loops.start(self._claims.run_orphans, name="orphans")
+            for _ in range(GRAMMARS_AT_ONCE):
+                loops.start(self._claims.run_constraints, name="constraints")
             readers = Readers(self._store, self._registry, partial(self._engine.counters.add, "unread"))
             loops.start(readers.run, name="readers")
             loops.start(self._committer.run, name="committer")
