@@ -114,7 +114,7 @@ class VerifierWorker:
         self._introductions = Introductions(
             self._registry, vocabulary, loaded.model.path, clock, chat_template, self._hoards.refuses
         )
-        self._committer = Committer(self._store, self._lose, self._claims.done)
+        self._committer = Committer(broker.redis, self._store, self._lose, self._claims.done)
         outboxes = drafts.Outboxes(broker.redis, broker.blocking, instance)
         self._listener = Listener(outboxes, self._engine.drafters, self._introductions, self._news.set, clock)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
