@@ -216,7 +216,7 @@ async def test_hints_and_proposals_lie_where_the_documentation_says(broker: Brok
     await Inbox(broker.redis, broker.blocking, "drafter-1").open()
     await send(broker.redis, [("drafter-1", commit.ours)])
     entries = await broker.redis.xrange("draftmesh:inbox:drafter-1")
-    assert read(first_fields(entries)[b"m"]) == commit.plain
+    assert read(first_fields(entries)[b"0"]) == commit.plain
 
 
 @pytest.mark.parametrize("kind", get_args(Announced))
