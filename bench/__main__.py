@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from bench import draws as draws_alone
+from bench import rounds as rounds_alone
 from bench.measure import CONFIGURATIONS, Bench
 from bench.pairs import PairName
 from bench.raw import Raw
@@ -35,13 +36,18 @@ def main(
     ),
     tokens: Annotated[int, typer.Option(help="Tokens per answer.", min=8, max=512)] = TOKENS,
     draws: Annotated[bool, typer.Option("--draws", help="Only time draws from rows of logits; no model.")] = False,
+    rounds: Annotated[bool, typer.Option("--rounds", help="Only time rounds around their decode; no model.")] = False,
 ) -> None:
     """Measure the raw loop, draftmesh plain and draftmesh with each drafter; print tables; write latest.json.
 
-    With --draws it times draws instead, and writes draws.json.
+    With --draws it times draws instead, and writes draws.json. With --rounds it times what an engine does around a
+    decode, and writes rounds.json.
     """
     if draws:
         draws_alone.run(console, 40 if quick else 400)
+    if rounds:
+        rounds_alone.run(console, 40 if quick else 400)
+    if draws or rounds:
         return
     to_end(_measure(pair, build(pair), 1 if quick else repeat, tokens))
 

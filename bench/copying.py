@@ -95,7 +95,9 @@ class Verifier:
 
     def _choose(self, trie: Trie, most: int) -> set[TrieNode]:
         """The likeliest nodes, as long as each makes the round's tokens per time more."""
-        ranking = rank(trie.root, lambda node: self.acceptance.estimate(*node.guesses[_NAME]), (), most, MAX_LEAVES)
+        ranking = rank(
+            trie.root, lambda node: self.acceptance.estimate(*node.guesses[_NAME]), frozenset(), most, MAX_LEAVES
+        )
         rows: set[TrieNode] = set()
         tokens, cost = 1.0, 1.0
         for node, reach in zip(ranking.nodes, ranking.reach, strict=True):

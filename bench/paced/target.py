@@ -61,6 +61,7 @@ class Emulated:
     branches = MAX_LEAVES - 1
     max_rows = _MOST_ROWS
     can_roll_back = can_copy = unified = True
+    states = None
 
     def __init__(
         self,
@@ -84,6 +85,9 @@ class Emulated:
             raise LlamaError(f"a decode takes 1 to {self.max_rows} rows, not {len(rows)}")
         self._tokens = rows.tokens
         self._until(due)
+
+    def use_threads(self, count: int) -> None:
+        """It computes with none."""
 
     def logits(self, row: int) -> Logits:
         return bigram.after(self._table, self._tokens[row])

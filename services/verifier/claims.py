@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -51,7 +51,10 @@ class Claims:
         constrain: Constrain = lambda job, output: None,
         gave_up: Callable[[], object] = lambda: None,
     ) -> None:
-        """`constrain` runs in another thread, because it may take long. `gave_up` is called for each job given up."""
+        """`constrain` runs in another thread, because it may take long; `run_constraints` must run for it.
+
+        `gave_up` is called for each job given up.
+        """
         self._redis = redis
         self._store = store
         self._instance = instance
@@ -63,6 +66,8 @@ class Claims:
         self._gave_up = gave_up
         self._ready: list[Claimed] = []
         self._claiming = asyncio.Lock()
+        # Only one waits for a free `run_constraints`: a lease lasts for little more than two compilations.
+        self._unconstrained: asyncio.Queue[Claimed] = asyncio.Queue(1)
         self._orphan_check = -math.inf  # time of the last one
         self._room = asyncio.Event()
         self._room.set()
@@ -126,6 +131,22 @@ class Claims:
             for loop in loops:
                 loop.cancel()
         await asyncio.wait(loops)
+        await self._unconstrained.join()
+
+    async def run_constraints(self) -> None:
+        """Make the constraints of claimed jobs for ever, one at a time, while others are claimed."""
+        while True:
+            one = await self._unconstrained.get()
+            try:
+                one = replace(one, constraint=await asyncio.to_thread(self._constrain, one.claim.job, one.output))
+            except GrammarError as error:
+                one = replace(one, refusal=str(error))
+            self._can_begin(one)
+            self._unconstrained.task_done()
+
+    def _can_begin(self, one: Claimed) -> None:
+        self._ready.append(one)
+        self._arrived()
 
     async def _claim(self, request_id: str) -> None:
         async with self._claiming:
@@ -146,15 +167,12 @@ class Claims:
                     await self._store.give_up(request_id, claim.epoch, claim.committed)
                     self._gave_up()
                     return
-                constraint, refusal = None, ""
-                if claim.job.grammar or claim.job.thinking is not None:
-                    try:
-                        constraint = await asyncio.to_thread(self._constrain, claim.job, output)
-                    except GrammarError as error:
-                        refusal = str(error)
                 claimed = True
-                self._ready.append(Claimed(claim, output, constraint, refusal, at_ns))
-                self._arrived()
+                one = Claimed(claim, output, at_ns=at_ns)
+                if claim.job.grammar or claim.job.thinking is not None:
+                    await self._unconstrained.put(one)
+                else:
+                    self._can_begin(one)
             finally:
                 if not claimed:
                     self.done(request_id)

@@ -1,17 +1,23 @@
 """Sends the results of rounds to Redis, in order, while the next decode runs; learns what was cancelled or lost.
 
-Nothing is dropped while Redis is away. The committer retries a batch until Redis accepts it, which is safe because
+No commit is dropped while Redis is away. The committer retries a batch until Redis accepts it, which is safe because
 commits are idempotent. After a few rounds the queue is full, and decoding stops until Redis is back.
+
+A round's hints go out before its commits, because drafters wait for them and nothing depends on them. If a verifier
+dies in between, drafters know tokens that no log has. The next verifier has another epoch, for which they begin anew.
 """
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
 
 from services.verifier.generation import Generation
+from shared.wire import drafts
 from shared.wire.broker import DISCONNECTED, Reconnect
+from shared.wire.commands import Redis
 from shared.wire.jobs import Append, JobStore, Renewal
 from shared.wire.messages import Hint
 from shared.wire.scripts import ScriptOutcome
@@ -41,10 +47,12 @@ class Committer:
 
     def __init__(
         self,
+        redis: Redis,
         store: JobStore,
         on_lost: Callable[[Generation, ScriptOutcome], None],
         on_ended: Callable[[str], None],
     ) -> None:
+        self._redis = redis
         self._store = store
         self._on_lost = on_lost
         self._on_ended = on_ended
@@ -63,15 +71,15 @@ class Committer:
         reconnect = Reconnect("committer")
         while True:
             batch = await self._queue.get()
-            hints = batch.hints
+            with suppress(*DISCONNECTED):  # hints are out of date by the time Redis is back
+                await drafts.send(self._redis, batch.hints)
             while True:
                 try:
                     outcomes = await self._store.commit(
-                        [append for _, append in batch.appends], [renewal for _, renewal in batch.renewals], hints
+                        [append for _, append in batch.appends], [renewal for _, renewal in batch.renewals]
                     )
                     break
                 except DISCONNECTED as error:
-                    hints = []  # out of date by the time Redis is back
                     await reconnect.failed(error)
             reconnect.succeeded()
             generations = [generation for generation, _ in (*batch.appends, *batch.renewals)]

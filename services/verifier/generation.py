@@ -156,10 +156,11 @@ class Generation:
         """Calibrated acceptance of a node: the highest estimate among the drafters that guessed it."""
         if node.forced:
             return 1.0
-        return max(
-            (drafters[name].acceptance.estimate(*guess) for name, guess in node.guesses.items() if name in drafters),
-            default=0.0,
-        )
+        best = 0.0
+        for name, guess in node.guesses.items():
+            if name in drafters:
+                best = max(best, drafters[name].acceptance.estimate(*guess))
+        return best
 
     def arrival(self, ranking: Ranking, drafters: Drafters, now_ms: float) -> ExpectedDrafts | None:
         """When the next draft after the likeliest path should come, or None if no drafter is working on one."""

@@ -13,7 +13,7 @@ from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
 from services.verifier.pieces import Pieces
-from services.verifier.scheduler import ExpectedDrafts, RowAllocation, RowCandidate, choose
+from services.verifier.scheduler import ExpectedDrafts, RowAllocation, RowCandidate, choose, worth_awaiting
 from services.verifier.speed import Pace
 from services.verifier.tree import sequences
 from services.verifier.trie import TrieNode
@@ -114,7 +114,7 @@ class Planner:
         decoding = [generation for generation in running if generation.uncomputed == 1]
         prefilling = [generation for generation in running if generation.uncomputed > 1 and generation.leader is None]
         unread = sum(generation.uncomputed for generation in prefilling)
-        prefill_rows = min(unread, self._pieces.rows(len(decoding)))
+        prefill_rows = min(unread, self._pieces.rows(len(decoding))) if unread else 0
         rankings = [generation.rank(drafters, self._eog, self._leaves) for generation in decoding]
         candidates = [
             generation.candidate(ranking, drafters, self._target.n_ctx, now_ms)
@@ -141,15 +141,14 @@ class Planner:
         for generation, ranking, candidate, width in zip(decoding, rankings, candidates, widths, strict=True):
             reason = "" if width else self._reason(generation, candidate)
             self._add_decoding(round, generation, ranking.nodes[:width], reason, 1 + max(widths))
-        needs = [following.need(generation, running) for generation in prefilling]
-        self._add_prompts(round, prefilling, needs, 1 + max(widths, default=0))
+        if prefilling:
+            needs = [following.need(generation, running) for generation in prefilling]
+            self._add_prompts(round, prefilling, needs, 1 + max(widths, default=0))
         return round
 
     def wanted(self, arrival: ExpectedDrafts, limit: int, others: int) -> int:
         """How many drafts are worth waiting for when a drafter starts anew, beside `others` requests; 0: none."""
-        candidate = RowCandidate(ready=(), limit=max(0, limit), arrival=arrival)
-        choice = choose([candidate], self._costs, others, False, self._target.max_rows, True, self._pace.rate)
-        return 1 + round((choice.wait_ms - arrival.first_ms) / arrival.step_ms) if choice.wait_ms else 0
+        return worth_awaiting(arrival, limit, self._costs, others, self._target.max_rows, self._pace.rate)
 
     def ended(self, decoded: Decoded) -> None:
         """Learn from the time that a round took."""

@@ -9,6 +9,8 @@ refusal it keeps a poor round short.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, zip_longest
+from operator import sub
 
 from shared.law.payoff import MAX_WIDTH, perfect_drafts_pay
 
@@ -77,18 +79,61 @@ def choose(
     if not count:
         return RowAllocation((), 0.0, 0.0, 0.0)
     plain_ms = cost(count + other_rows)
-    best = RowAllocation((0,) * count, 0.0, float(count), plain_ms)
+    plain = RowAllocation((0,) * count, 0.0, float(count), plain_ms)
     most = min(sum(min(candidate.limit, MAX_WIDTH) for candidate in candidates), max_rows - count - other_rows)
     if not perfect_drafts_pay(cost, most, 1.0, count, other_rows):
-        return best
+        return plain
     rate = max(rate, count / plain_ms)
-    pick = _equal if equal_widths else _best_first
-    for wait_ms in _waits(candidates, plain_ms if may_wait else 0.0):
-        chains = [_path_probabilities(candidate, wait_ms) for candidate in candidates]
-        widths, tokens, decode_ms = pick(chains, cost, other_rows, max_rows, rate)
-        ms = wait_ms + decode_ms
-        if tokens - rate * ms > best.tokens - rate * best.ms + 1e-9:
-            best = RowAllocation(widths, wait_ms, tokens, ms)
+    rows = count if equal_widths else 1  # of a step: one more draft for everybody, or one more draft
+    waits = _waits(candidates, plain_ms if may_wait else 0.0)
+    # The longer the wait, the more drafts are there.
+    steps = len(_gains(_chains(candidates, waits[-1]), equal_widths))
+    steps = min(steps, (max_rows - count - other_rows) // rows)
+    prices = [rate * cost(count + other_rows + step * rows) for step in range(steps + 1)]  # in tokens
+
+    def value_after(wait_ms: float) -> float:
+        """The value in tokens of the best decode with the drafts that are there after the wait, without the wait."""
+        gains = _gains(_chains(candidates, wait_ms), equal_widths)
+        value: float = max(map(sub, accumulate(gains, initial=float(count)), prices))
+        return value
+
+    most_value = value_after(waits[-1])
+    best_value, best_wait_ms = count - prices[0], None
+    for wait_ms in waits:
+        if most_value - rate * wait_ms <= best_value:
+            break
+        value = (most_value if wait_ms == waits[-1] else value_after(wait_ms)) - rate * wait_ms
+        if value > best_value + 1e-9:
+            best_value, best_wait_ms = value, wait_ms
+    if best_wait_ms is None:
+        return plain
+    chains = _chains(candidates, best_wait_ms)
+    tokens = list(accumulate(_gains(chains, equal_widths), initial=float(count)))
+    values = list(map(sub, tokens, prices))
+    step = values.index(max(values))
+    ms = best_wait_ms + cost(count + other_rows + step * rows)
+    return RowAllocation(_widths(chains, step, equal_widths), best_wait_ms, tokens[step], ms)
+
+
+def worth_awaiting(
+    arrival: ExpectedDrafts, limit: int, cost: Callable[[int], float], other_rows: int, max_rows: int, rate: float
+) -> int:
+    """How many of at most `limit` drafts a request without any should wait for, beside `other_rows` rows; 0: none.
+
+    The same as `choose` would wait for, with all drafts in one decode. They come one by one.
+    """
+    plain_ms = cost(1 + other_rows)
+    rate = max(rate, 1.0 / plain_ms)
+    best_value, best = 1.0 - rate * plain_ms, 0
+    tokens = 1.0
+    for drafts in range(1, min(limit, MAX_WIDTH, max_rows - 1 - other_rows) + 1):
+        wait_ms = arrival.first_ms + (drafts - 1) * arrival.step_ms
+        if wait_ms > plain_ms:
+            break
+        tokens += arrival.acceptance**drafts
+        value = tokens - rate * (wait_ms + cost(1 + other_rows + drafts))
+        if value > best_value + 1e-9:
+            best_value, best = value, drafts
     return best
 
 
@@ -117,40 +162,23 @@ def _path_probabilities(candidate: RowCandidate, wait_ms: float) -> Sequence[flo
     return sorted((*candidate.ready, *coming), reverse=True)[:most]
 
 
-def _best_first(
-    chains: Sequence[Sequence[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, rate: float
-) -> tuple[tuple[int, ...], float, float]:
-    """Uneven widths: rows in order of path probability over all requests. Returns widths, tokens, milliseconds."""
-    count = len(chains)
-    order = sorted(
-        ((-probability, depth, index) for index, chain in enumerate(chains) for depth, probability in enumerate(chain))
-    )[: max(0, max_rows - count - other_rows)]
-    tokens = float(count)
-    best_tokens, best_ms, best_rows = tokens, cost(count + other_rows), 0
-    for rows, (negative, _, _) in enumerate(order, start=1):
-        tokens -= negative
-        ms = cost(count + rows + other_rows)
-        if tokens - rate * ms > best_tokens - rate * best_ms:
-            best_tokens, best_ms, best_rows = tokens, ms, rows
-    widths = [0] * count
-    for _, _, index in order[:best_rows]:
+def _chains(candidates: Sequence[RowCandidate], wait_ms: float) -> list[Sequence[float]]:
+    return [_path_probabilities(candidate, wait_ms) for candidate in candidates]
+
+
+def _gains(chains: Sequence[Sequence[float]], equal_widths: bool) -> list[float]:
+    """The tokens that each step adds: the likeliest draft that is left, or with equal widths the next of each chain."""
+    if equal_widths:
+        return [sum(drafts) for drafts in zip_longest(*chains, fillvalue=0.0)]
+    return sorted(chain.from_iterable(chains), reverse=True)
+
+
+def _widths(chains: Sequence[Sequence[float]], steps: int, equal_widths: bool) -> tuple[int, ...]:
+    """The drafts of each chain after so many steps."""
+    if equal_widths:
+        return tuple(min(steps, len(gains)) for gains in chains)
+    order = sorted((-gain, depth, index) for index, gains in enumerate(chains) for depth, gain in enumerate(gains))
+    widths = [0] * len(chains)
+    for _, _, index in order[:steps]:
         widths[index] += 1
-    return tuple(widths), best_tokens, best_ms
-
-
-def _equal(
-    chains: Sequence[Sequence[float]], cost: Callable[[int], float], other_rows: int, max_rows: int, rate: float
-) -> tuple[tuple[int, ...], float, float]:
-    """Equal widths: one more row for every request at a time; padding rows of short chains cost time too."""
-    count = len(chains)
-    tokens = float(count)
-    best_tokens, best_ms, best_width = tokens, cost(count + other_rows), 0
-    for width in range(1, max(map(len, chains)) + 1):
-        rows = count * (width + 1) + other_rows
-        if rows > max_rows:
-            break
-        tokens += sum(chain[width - 1] for chain in chains if len(chain) >= width)
-        ms = cost(rows)
-        if tokens - rate * ms > best_tokens - rate * best_ms:
-            best_tokens, best_ms, best_width = tokens, ms, width
-    return tuple(min(best_width, len(chain)) for chain in chains), best_tokens, best_ms
+    return tuple(widths)

@@ -5,7 +5,7 @@ The order by path probability gives the most expected accepted tokens for any nu
 """
 
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, count
 
@@ -26,9 +26,7 @@ class Ranking:
     ended: bool  # the likeliest guess after the tip is an end of generation
 
 
-def rank(
-    root: TrieNode, chance: Callable[[TrieNode], float], eog: Collection[int], limit: int, leaves: int = 1
-) -> Ranking:
+def rank(root: TrieNode, chance: Callable[[TrieNode], float], eog: Set[int], limit: int, leaves: int = 1) -> Ranking:
     """The `limit` likeliest guesses below `root` with at most `leaves` leaves; with 1 leaf the likeliest chain.
 
     `chance` gives the acceptance of a guess if its parent is accepted. A path stops before an end of generation,
@@ -41,6 +39,8 @@ def rank(
     heap: list[tuple[float, int, TrieNode, TrieNode]] = []
 
     def offer(parent: TrieNode, path: float) -> None:
+        if not parent.children:
+            return
         chances = [chance(child) for child in parent.children.values()]
         # Only one child can be right, so the chances of children together are at most 1.
         share = path / max(1.0, sum(chances))
@@ -61,8 +61,7 @@ def rank(
     tip = root
     while tip in first:
         tip = first[tip]
-    following = max(tip.children.values(), key=chance, default=None)
-    ended = following is not None and following.token in eog
+    ended = not eog.isdisjoint(tip.children) and max(tip.children.values(), key=chance).token in eog
     return Ranking(nodes, reach, tip, reach[nodes.index(tip)] if nodes else 1.0, ended)
 
 

@@ -50,6 +50,7 @@ from shared.wire.scripts import ScriptOutcome
 logger = structlog.get_logger()
 
 DRAIN_S: Final = 10.0  # if Redis is away for longer, requests are handed over when their leases end
+GRAMMARS_AT_ONCE: Final = 2  # compiled at the same time: more would take cores from a target on the CPU
 LOOK_S: Final = 0.5  # between two looks at the registry, and so how late a drafter that joins is asked
 
 
@@ -113,7 +114,7 @@ class VerifierWorker:
         self._introductions = Introductions(
             self._registry, vocabulary, loaded.model.path, clock, chat_template, self._hoards.refuses
         )
-        self._committer = Committer(self._store, self._lose, self._claims.done)
+        self._committer = Committer(broker.redis, self._store, self._lose, self._claims.done)
         outboxes = drafts.Outboxes(broker.redis, broker.blocking, instance)
         self._listener = Listener(outboxes, self._engine.drafters, self._introductions, self._news.set, clock)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
@@ -131,6 +132,8 @@ class VerifierWorker:
         async with lifecycle.Loops() as loops:
             new = loops.start(self._claims.run_new, name="new")
             orphans = loops.start(self._claims.run_orphans, name="orphans")
+            for _ in range(GRAMMARS_AT_ONCE):
+                loops.start(self._claims.run_constraints, name="constraints")
             readers = Readers(self._store, self._registry, partial(self._engine.counters.add, "unread"))
             loops.start(readers.run, name="readers")
             loops.start(self._committer.run, name="committer")

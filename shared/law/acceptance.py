@@ -34,11 +34,14 @@ class _Curve:
         (self._vb, self._vs), self._vbs = _PRIOR_VARIANCE, 0.0
 
     def estimate(self, score: float) -> float:
-        return 1.0 / (1.0 + math.exp(-max(-12.0, min(12.0, self._base + self._slope * _logit(score)))))
+        return self._at(_logit(score))
+
+    def _at(self, logit: float) -> float:
+        return 1.0 / (1.0 + math.exp(-max(-12.0, min(12.0, self._base + self._slope * logit))))
 
     def learn(self, score: float, accepted: bool) -> None:
         x = _logit(score)
-        chance = self.estimate(score)
+        chance = self._at(x)
         weight = max(chance * (1.0 - chance), 0.02)  # even a certain guess gives a little evidence
         # Forgetting scales all entries together, because otherwise the matrix would no longer be a covariance.
         growth = 1.0 / _MEMORY if self._vb + self._vs < _MAX_VARIANCE else 1.0

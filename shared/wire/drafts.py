@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from shared.wire import codec, keys
 from shared.wire.broker import BLOCK_MS, DISCONNECTED, Reconnect
-from shared.wire.commands import Fields, Pipeline, Redis
+from shared.wire.commands import Fields, Redis
 from shared.wire.messages import Hint, Proposal
 
 STREAM_TTL_MS: Final = 60_000
@@ -204,28 +204,19 @@ def burst(lead: int, want: int) -> int:
 
 
 async def send(redis: Redis, hints: Iterable[tuple[str, Hint]]) -> None:
-    """Put the hints into the inboxes of the drafters named with them, in one round trip.
+    """Put the hints into the inboxes of the drafters named with them, in one round trip; one entry for each drafter.
 
-    Ignores inboxes that take none.
+    Ignores inboxes that take none: whatever a drafter made of its own, only its own hints are lost.
     """
     pipeline = redis.pipeline(transaction=False)
-    if queue(pipeline, hints):
-        await pipeline.execute(raise_on_error=False)
-
-
-def queue(pipeline: Pipeline, hints: Iterable[tuple[str, Hint]]) -> int:
-    """Add the commands that send the hints to a pipeline, one for each drafter, and return their number.
-
-    The pipeline must not be a transaction, and its errors at these commands mean nothing: whatever a drafter made of
-    its inbox, only its own hints are lost.
-    """
     inboxes: dict[str, list[Hint]] = {}
     for drafter, hint in hints:
         inboxes.setdefault(drafter, []).append(hint)
     for drafter, together in inboxes.items():
         entry = {str(place): codec.encode(hint) for place, hint in enumerate(together)}
         pipeline.xadd(keys.inbox(drafter), entry, maxlen=STREAM_MAXLEN, approximate=True, nomkstream=True)
-    return len(inboxes)
+    if inboxes:
+        await pipeline.execute(raise_on_error=False)
 
 
 async def propose(redis: Redis, drafter: str, proposals: Iterable[tuple[str, Proposal]]) -> None:

@@ -11,10 +11,10 @@ from typing import Any, Final
 import structlog
 from redis.exceptions import NoScriptError, ResponseError
 
-from shared.wire import codec, drafts, keys, mending, scripts
+from shared.wire import codec, keys, mending, scripts
 from shared.wire.commands import Entries, Redis
 from shared.wire.connection import RefusedError
-from shared.wire.messages import MAX_NAME, Chunk, Finish, Hint, Job
+from shared.wire.messages import MAX_NAME, Chunk, Finish, Job
 from shared.wire.scripts import ScriptOutcome
 
 logger = structlog.get_logger()
@@ -245,33 +245,22 @@ class JobStore:
             if isinstance(error, RefusedError):
                 raise
 
-    async def commit(
-        self,
-        appends: Sequence[Append],
-        renewals: Sequence[Renewal] = (),
-        hints: Sequence[tuple[str, Hint]] = (),
-    ) -> list[ScriptOutcome]:
-        """Send a round's commits, renewals and hints (drafter, message) in one round trip.
+    async def commit(self, appends: Sequence[Append], renewals: Sequence[Renewal] = ()) -> list[ScriptOutcome]:
+        """Send a round's commits and renewals in one round trip.
 
         Returns one outcome per append, then one per renewal. `DUPLICATE` means that an earlier try succeeded, `DAMAGED`
-        that the request's keys hold something else. Hints go first, so that drafters start sooner; nothing depends on
-        them, and no error at one of them is seen.
+        that the request's keys hold something else.
         """
         try:
-            return await self._commit(appends, renewals, hints)
+            return await self._commit(appends, renewals)
         except NoScriptError:
             # Redis has restarted. It may restart again, so this sends the whole scripts.
-            return await self._commit(appends, renewals, (), known=False)
+            return await self._commit(appends, renewals, known=False)
 
     async def _commit(
-        self,
-        appends: Sequence[Append],
-        renewals: Sequence[Renewal],
-        hints: Sequence[tuple[str, Hint]],
-        known: bool = True,
+        self, appends: Sequence[Append], renewals: Sequence[Renewal], known: bool = True
     ) -> list[ScriptOutcome]:
-        pipeline = self._redis.pipeline(transaction=False)  # in a transaction a refused hint would undo the commits
-        first = drafts.queue(pipeline, hints)
+        pipeline = self._redis.pipeline(transaction=False)  # each commit stands for itself
         for append in appends:
             chunk = append.chunk
             arguments = [append.request_id, keys.GROUP, append.epoch, append.base, len(chunk.tokens)]
@@ -280,8 +269,7 @@ class JobStore:
         for renewal in renewals:
             arguments = [renewal.request_id, keys.GROUP, renewal.epoch, self._lease_ms]
             scripts.RENEW.queue(pipeline, self._names(renewal.request_id), arguments, known)
-        replies = await pipeline.execute(raise_on_error=False)
-        return [scripts.outcome(_readable(reply)) for reply in replies[first:]]
+        return [scripts.outcome(_readable(reply)) for reply in await pipeline.execute(raise_on_error=False)]
 
     async def release(self, request_id: str, epoch: int) -> ScriptOutcome:
         """Give a claim back so that a peer takes it over at once."""

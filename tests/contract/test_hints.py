@@ -141,6 +141,15 @@ async def test_an_inbox_or_outbox_that_is_no_stream_is_made_anew(valkey: Broker,
     assert [sent.proposals for sent in await outboxes.read(1)] == [[proposal(4)]]
 
 
+@pytest.mark.parametrize("wrong", [*WRONG, ("xadd", f"{2**64 - 1}-{2**64 - 1}", "m", "x")])
+async def test_no_state_of_an_inbox_keeps_back_what_others_are_told(valkey: Broker, wrong: tuple[str, ...]) -> None:
+    inbox = inbox_of(valkey)
+    await inbox.open()
+    await valkey.redis.execute_command(wrong[0], keys.inbox("hostile"), *wrong[1:])  # type: ignore[attr-defined]
+    await send(valkey.redis, [("hostile", commit(0)), ("d", commit(1))])
+    assert await inbox.read(1) == [commit(1)]
+
+
 async def test_a_hint_to_a_drafter_without_an_inbox_leaves_nothing(broker: Broker) -> None:
     await send(broker.redis, [("d", commit(0))])
     assert await broker.redis.pttl(keys.inbox("d")) == -2  # type: ignore[attr-defined]

@@ -214,7 +214,7 @@ async def test_a_claim_whose_verifier_speaks_again_is_no_sign_of_poison(broker: 
     if late == "commit":
         assert await commit(store, append(first.epoch, 0, [4])) == [ScriptOutcome.STALE]
     else:
-        assert await store.commit([], [Renewal("r1", first.epoch)], []) == [ScriptOutcome.STALE]
+        assert await store.commit([], [Renewal("r1", first.epoch)]) == [ScriptOutcome.STALE]
     assert (await claimed(store)).epoch == 4
     assert await store.claim("r1", OWNER) is ScriptOutcome.POISON
 
@@ -260,7 +260,7 @@ async def test_commits_survive_a_server_that_forgot_its_scripts(broker: Broker) 
     await store.submit(job(), 10)
     await claimed(store)
     await broker.redis.script_flush()  # type: ignore[attr-defined]
-    outcomes = await store.commit([append(1, 0, [4])], [Renewal("r1", 1)], [("d", Close(request_id="r1"))])
+    outcomes = await store.commit([append(1, 0, [4])], [Renewal("r1", 1)])
     assert outcomes == [ScriptOutcome.OK, ScriptOutcome.OK]
 
 
@@ -332,28 +332,6 @@ async def test_an_entry_whose_job_expired_leaves_the_stream(broker: Broker) -> N
     assert await store.next_job(OWNER, 10) == "r1"
     assert await store.claim("r1", OWNER) is ScriptOutcome.GONE
     assert await store.orphans(OTHER) == []
-
-
-@pytest.mark.parametrize("damage", [(), ("SET", "x"), ("RPUSH", "x"), ("SADD", "x")])
-async def test_no_state_of_an_inbox_keeps_a_commit_from_the_log(broker: Broker, damage: tuple[str, ...]) -> None:
-    store, inbox = store_of(broker), keys.inbox("d")
-    await store.submit(job(), 10)
-    await claimed(store)
-    if damage:
-        await broker.redis.execute_command(damage[0], inbox, damage[1])  # type: ignore[attr-defined]
-    hints = [("d", Close(request_id="r1"))]
-    assert await store.commit([append(1, 0, [4])], hints=hints) == [ScriptOutcome.OK]
-    assert [chunk.tokens for _, chunk in await read_log(broker.redis, "r1")] == [(4,)]
-    if not damage:  # nothing is left for a drafter that is gone
-        assert await broker.redis.pttl(inbox) == -2  # type: ignore[attr-defined]
-
-
-async def test_an_inbox_that_takes_no_more_keeps_no_commit_from_the_log(valkey: Broker) -> None:
-    store = store_of(valkey)
-    await store.submit(job(), 10)
-    await claimed(store)
-    await valkey.redis.execute_command("XADD", keys.inbox("d"), f"{2**64 - 1}-{2**64 - 1}", "m", "x")  # type: ignore[attr-defined]
-    assert await store.commit([append(1, 0, [4])], hints=[("d", Close(request_id="r1"))]) == [ScriptOutcome.OK]
 
 
 @pytest.mark.parametrize("key", [keys.job("r1"), keys.log("r1")])
@@ -463,7 +441,7 @@ async def test_a_connection_that_breaks_anywhere_leaves_no_key_without_its_ttl(b
     watched = cast(Any, Watched(broker.redis))
     store = JobStore(watched, broker.blocking, "toy")
     await store.ensure_group()
-    await store.commit([], hints=[("d", Close(request_id="r1"))])
+    await drafts.send(watched, [("d", Close(request_id="r1"))])
     assert pipelines == [True, False]  # a hint makes no key
     await drafts.Inbox(watched, broker.blocking, "d").open()
     guess = Proposal(request_id="r1", epoch=1, base=0, prefix_hash=1, tokens=(4,), scores=(0.5,), drafter="d")

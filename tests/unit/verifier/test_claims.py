@@ -1,12 +1,17 @@
 """Claims never take more than there are slots, whichever loop finds a job first."""
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from typing import Any, cast
 
-from services.verifier.claims import ORPHAN_CHECK_S, Claims
+from services.verifier.claims import ORPHAN_CHECK_S, Claims, Constrain
 from shared.wire.jobs import Claim
+from shared.wire.messages import Job
 from tests.patience import HANG_S
 from tests.toys import job
+
+GRAMMAR = 'start: "a"'
 
 
 class Store:
@@ -31,12 +36,28 @@ class Store:
     async def claim(self, request_id: str, owner: str) -> Claim:
         await asyncio.sleep(0)
         self.claimed.append(request_id)
-        return Claim(job=job(request_id), epoch=1, committed=0, remaining_ms=1000)
+        grammar = GRAMMAR if request_id.startswith("grammar") else ""
+        return Claim(job=job(request_id, grammar=grammar), epoch=1, committed=0, remaining_ms=1000)
 
 
-def claims(slots: int) -> tuple[Claims, Store]:
+class Compiler:
+    """Makes constraints when told to, and only then."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._may = threading.Semaphore(0)
+
+    def __call__(self, job: Job, output: Sequence[int]) -> None:
+        self.asked.append(job.request_id)
+        assert self._may.acquire(timeout=HANG_S)
+
+    def finish(self, count: int = 1) -> None:
+        self._may.release(count)
+
+
+def claims(slots: int, constrain: Constrain = lambda job, output: None) -> tuple[Claims, Store]:
     store = Store()
-    return Claims(cast(Any, None), cast(Any, store), "v", slots, lambda: None), store
+    return Claims(cast(Any, None), cast(Any, store), "v", slots, lambda: None, constrain), store
 
 
 async def test_two_loops_that_find_jobs_at_once_share_the_slots() -> None:
@@ -94,3 +115,38 @@ async def test_a_lost_verifiers_job_comes_before_those_that_wait_when_a_slot_get
         await store.until(4)
     loop.cancel()
     assert store.claimed == ["w0", "w1", "lost", "w2"]
+
+
+async def test_a_grammar_that_takes_long_holds_up_nobody_else() -> None:
+    compiler = Compiler()
+    one, store = claims(slots=9, constrain=compiler)
+    store.waiting = ["grammar 1", "grammar 2", "r0", "r1"]
+    loops = [asyncio.create_task(loop()) for loop in (one.run_new, one.run_constraints)]
+    async with asyncio.timeout(HANG_S):
+        await store.until(4)
+        assert [one.take().claim.job.request_id for _ in range(2)] == ["r0", "r1"]
+        assert not one
+        compiler.finish(2)
+        while not one:  # noqa: ASYNC110 - as long as it takes the loop under test
+            await asyncio.sleep(0)
+    assert one.take().claim.job.request_id == "grammar 1"
+    for loop in loops:
+        loop.cancel()
+
+
+async def test_stopping_waits_for_the_grammars_of_claimed_jobs() -> None:
+    """So that these jobs are given back."""
+    compiler = Compiler()
+    one, _ = claims(slots=9, constrain=compiler)
+    constraints = asyncio.create_task(one.run_constraints())
+    claiming = asyncio.create_task(one._claim("grammar"))
+    async with asyncio.timeout(HANG_S):
+        await claiming
+        stopping = asyncio.create_task(one.stop(claiming))
+        while not compiler.asked:  # noqa: ASYNC110 - as long as it takes the loop under test
+            await asyncio.sleep(0)
+        assert not stopping.done()
+        compiler.finish()
+        await stopping
+    assert one.take().claim.job.request_id == "grammar"
+    constraints.cancel()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.verifier.scheduler import ExpectedDrafts, RowCandidate, choose
+from services.verifier.scheduler import ExpectedDrafts, RowCandidate, choose, worth_awaiting
 from shared.law.payoff import Measurement, payoff
 from shared.law.speedup import RowCosts, expected_tokens
 
@@ -98,3 +98,38 @@ def test_simulated_rounds_agree_with_the_formula() -> None:
             ms += FLOAT(width + 1)
         measured = tokens / ms * FLOAT(1)
         assert measured == pytest.approx(expected_tokens(alpha, width) * FLOAT(1) / FLOAT(width + 1), rel=0.03)
+
+
+ARRIVALS = st.builds(ExpectedDrafts, st.floats(0.1, 50), st.floats(0.1, 30), st.floats(0, 1))
+
+
+@given(ARRIVALS, st.integers(-1, 40), st.sampled_from([FLOAT, LINEAR]), st.integers(0, 20), st.floats(0, 0.5))
+def test_what_is_worth_awaiting_is_what_a_request_without_drafts_would_wait_for(
+    arrival: ExpectedDrafts, limit: int, cost: RowCosts, other_rows: int, rate: float
+) -> None:
+    alone = RowCandidate((), max(0, limit), arrival)
+    choice = choose([alone], cost, other_rows, False, 32, may_wait=True, rate=rate)
+    assert worth_awaiting(arrival, limit, cost, other_rows, 32, rate) == choice.widths[0]
+
+
+def drafts_at(candidate: RowCandidate, moment: float) -> tuple[float, ...]:
+    """The drafts that a request has at this moment, best first."""
+    arrival = candidate.arrival
+    assert arrival is not None
+    late = moment - arrival.first_ms
+    come = 1 + int(late / arrival.step_ms + 1e-6) if late >= 0 else 0
+    more = [candidate.tip * arrival.acceptance**depth for depth in range(1, come + 1)]
+    return tuple(sorted((*candidate.ready, *more), reverse=True))
+
+
+@given(st.lists(st.tuples(st.integers(0, 16), ARRIVALS), min_size=1, max_size=5), st.booleans(), st.floats(0, 0.5))
+def test_a_choice_is_the_best_of_all_waits(ready: list[tuple[int, ExpectedDrafts]], equal: bool, rate: float) -> None:
+    """Waits that cannot be worth it are skipped, and none that is."""
+    candidates = [chain(0.8, length, arrival) for length, arrival in ready]
+    rate = max(rate, len(candidates) / FLOAT(len(candidates)))
+    choice = choose(candidates, FLOAT, 0, equal, 64, may_wait=True, rate=rate)
+    moments = [arrival.first_ms + steps * arrival.step_ms for _, arrival in ready for steps in range(16)]
+    for moment in [0.0, *(moment for moment in moments if moment <= FLOAT(len(candidates)))]:
+        there = [RowCandidate(drafts_at(one, moment), one.limit) for one in candidates]
+        later = choose(there, FLOAT, 0, equal, 64, may_wait=False, rate=rate)
+        assert choice.tokens - rate * choice.ms >= later.tokens - rate * (later.ms + moment) - 1e-6
