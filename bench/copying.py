@@ -142,7 +142,9 @@ class PromptLookup:
         self._extend((*opening.prompt, *opening.committed))
         self.busy = True
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
         self._path.commit(base, tokens)
         self._extend(tokens)
         self.busy = True

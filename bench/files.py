@@ -16,18 +16,9 @@ def slow_draft(pair: Pair, source: Path, progress: Progress | None = None) -> Pa
     It computes the same logits as the 8-bit draft: what is added is zero, and fills blocks of its own.
     """
     path = _folder(pair) / f"draft-8bit-wide{SLOW_FACTOR}.gguf"
-    return _written(GgufCopy(path=path, quant="Q8_0", factor=SLOW_FACTOR), source, progress)
-
-
-def float_copy(pair: Pair, source: Path, progress: Progress | None = None) -> Path:
-    """`source` in F32, whose wide decodes cost less than those of 4 bits, built if it is missing."""
-    return _written(GgufCopy(path=_folder(pair) / "default-f32.gguf", quant="F32"), source, progress)
-
-
-def _written(copy: GgufCopy, source: Path, progress: Progress | None) -> Path:
-    if not copy.path.exists():
-        gguf_copy.write(source, [copy], progress)
-    return copy.path
+    if not path.exists():
+        gguf_copy.write(source, [GgufCopy(path=path, quant="Q8_0", factor=SLOW_FACTOR)], progress)
+    return path
 
 
 def _folder(pair: Pair) -> Path:

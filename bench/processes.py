@@ -29,6 +29,17 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def delayed_s(pid: int) -> float:
+    """How long threads that wanted to run waited for a core so far; 0 where the kernel does not count it."""
+    waited = 0
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            waited += int((thread / "schedstat").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return waited / 1e9
+
+
 def memory(pid: int) -> dict[str, int]:
     """Resident bytes of a process now, at its highest, and proportionally (`pss`); empty where /proc is not."""
     found = {}

@@ -50,7 +50,9 @@ class RandomProposer:
         self._sessions[opening.request_id] = opening, Tokens(opening.prompt, opening.committed)
         self._leads[opening.request_id] = opening.lead
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
         if request_id not in self._sessions:
             return True
         self._leads[request_id] = lead

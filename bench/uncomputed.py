@@ -20,6 +20,7 @@ class Uncomputed:
 
     can_roll_back = True
     can_copy = True
+    states = None
     unified = True
     branches = 0
     max_rows: int
@@ -49,6 +50,9 @@ class Uncomputed:
     def tokens_to(self, row: int) -> list[int]:
         """The tokens of the prefix that a row of the last decode ends."""
         return self._chains[self.rows[row].sequence][: self.rows[row].length]
+
+    def use_threads(self, count: int) -> None:
+        """It computes nothing."""
 
     def floor(self, sequence: int) -> int:
         """It forgets nothing."""

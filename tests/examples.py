@@ -13,6 +13,6 @@ settings.register_profile("all", max_examples=400, deadline=None)
 settings.load_profile("all" if _ALL else "few")
 
 
-def few(count: int) -> int:
-    """`count`, or a quarter of it where not all examples are wanted."""
-    return count if _ALL else count // _SHARE
+def few(count: int, share: int = _SHARE) -> int:
+    """`count`, or a quarter of it, or another share, where not all examples are wanted."""
+    return count if _ALL else count // share

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from shared.law import prefix, sampling
+from shared.law.history import History
 from shared.law.sampling import Logits
 from shared.model.rows import MAX_LEAVES, LlamaError, Rows
+from shared.model.target import State, States
 from shared.wire.messages import DrafterCard, Job, Sampling
 
 VOCABULARY = 64
@@ -87,10 +89,13 @@ class ToyTarget:
         self.max_rows = max_rows
         self.can_roll_back = True
         self.can_copy = not window
+        self.states: States | None = None if window else self
+        self.saves = 0  # states that were copied out
         self.unified = unified
         self.branches = branches
         self.cells: list[list[int]] = [[] for _ in range(sequences * (1 + branches))]
         self.decodes: list[Rows] = []
+        self.threads: list[int] = []  # what it was told to compute with, in order
         self.cleared = 0  # times that the whole cache was set to zero
         self._window = window
         self._first = [0] * len(self.cells)  # the first position of each sequence that is not forgotten
@@ -118,6 +123,9 @@ class ToyTarget:
             cells.append(token)
             if output:
                 self._logits[row] = self._model(cells)
+
+    def use_threads(self, count: int) -> None:
+        self.threads.append(count)
 
     def logits(self, row: int) -> Logits:
         return self._logits[row]
@@ -151,6 +159,17 @@ class ToyTarget:
         self.cells[target] = self.cells[source][:length]
         return length
 
+    def size(self, sequence: int) -> int:
+        return 4 * len(self.cells[sequence])
+
+    def save(self, sequence: int) -> State | None:
+        self.saves += 1
+        return np.array(self.cells[sequence], np.int32).view(np.uint8)
+
+    def restore(self, sequence: int, state: State) -> bool:
+        self.cells[sequence] = state.view(np.int32).tolist()
+        return True
+
 
 def plain_answer(
     job: Job,
@@ -162,7 +181,7 @@ def plain_answer(
     """What the toy target says to a job, one token at a time and with no engine at all; `mask` by the output so far."""
     context = list(job.prompt)
     output: list[int] = []
-    history = sampling.History(job.prompt)
+    history = History(job.prompt)
     while len(output) < job.max_tokens and len(context) < n_ctx:
         law = sampling.law(logits_after(context, sharpness=sharpness), job.sampling, history, mask(output))
         token = sampling.draw(law, job.sampling.seed, len(output)).token

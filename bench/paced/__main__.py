@@ -1,8 +1,9 @@
 """`python -m bench.paced`: what a GPU-class verifier would see with draftmesh around it. Emulation, and labelled so.
 
-The target's decodes are stretched to a published cost curve; gateway, Redis, verifier loops and drafters are real and
-take real time on this machine's cores. Prints a table per scenario; keeps bench/results/paced.json, whose keys are
-those of bench/versus/results.py.
+The target's decodes take as long as a published cost curve says; its logits are real rows of 151,936 tokens. Gateway,
+Redis, verifier loops and drafters are real and take real time: the verifier has one core, all else shares another.
+Prints a table per scenario; keeps bench/results/paced.json, whose keys are those of bench/versus/results.py, and in
+each cell `spent`, keys in bench/paced/found.py.
 """
 
 from functools import partial
@@ -11,49 +12,55 @@ from typing import Annotated, Final
 
 import typer
 
-from bench.files import float_copy
-from bench.paced.emulation import SCENARIOS, Emulation
-from bench.running import build, chosen, console, head, to_end
-from bench.tasks import prompts
+from bench.paced import bigram
+from bench.paced.emulation import CONTESTANTS, SCENARIOS, TEMPERATURES, Emulation
+from bench.running import chosen, console, head, to_end
 from bench.versus.results import ResultFile, measure
 from services.launcher.fleet.cores import one_each
-from services.launcher.models.pair import default_model
-from services.launcher.models.progress import building, counted
+from services.launcher.models.progress import counted
+from shared.folders import cache_folder
 from shared.settings import command_line
 
 RESULTS: Final = Path(__file__).parents[1] / "results" / "paced.json"
 _NOTE: Final = "decodes take as long as a curve says; everything around them is real"
+_QUICK_TOKENS: Final = 32
+_QUICK_CONTEXT: Final = 512
 
 
 def main(
     scenario: Annotated[
         list[str] | None, typer.Option(help=f"One of {', '.join(one.name for one in SCENARIOS)}; all.")
     ] = None,
-    repeat: Annotated[int, typer.Option(help="Repetitions of every prompt.", min=1)] = 3,
-    tokens: Annotated[int, typer.Option(help="Tokens per answer.", min=8, max=512)] = 96,
-    quick: Annotated[bool, typer.Option("--quick", help="One prompt, one repetition, 24 tokens: does it run?")] = False,
+    repeat: Annotated[int, typer.Option(help="Repetitions, each with seeds of its own.", min=1)] = 3,
+    tokens: Annotated[int, typer.Option(help="Tokens per answer.", min=16, max=512)] = 128,
+    context: Annotated[int, typer.Option(help="Tokens of the prompt.", min=16, max=4096)] = 4096,
+    quick: Annotated[bool, typer.Option("--quick", help="Little of everything, in a minute: does it run?")] = False,
     results: Annotated[Path, typer.Option(help="Where to keep the results.")] = RESULTS,
 ) -> None:
-    """Emulate GPU-class targets; print decode shares and fractions of the ideal; write paced.json."""
+    """Emulate GPU-class targets; print decode shares and where the rest goes; write paced.json. About ten minutes."""
     scenarios = chosen("--scenario", scenario or [], SCENARIOS)
-    repetitions, tokens = (1, min(tokens, 24)) if quick else (repeat, tokens)
-    pair = build()
-    with building(console) as progress:
-        target = float_copy(pair, default_model(), progress)
+    if quick:
+        repeat, tokens, context = 1, min(tokens, _QUICK_TOKENS), min(context, _QUICK_CONTEXT)
+    console.print("writing a draft model of 151,936 tokens, once")
+    model = bigram.draft_model(cache_folder() / "bench-paced" / "bigram.gguf")
     engine, side = one_each()
-    file = ResultFile(results, {"emulated": _NOTE, **head({"repetitions": repetitions, "tokens": tokens})})
-    with counted(console, len(scenarios)) as tell:
+    settings = {"repetitions": repeat, "tokens": tokens, "context": context, "vocabulary": bigram.TOKENS}
+    file = ResultFile(results, {"emulated": _NOTE, **head(settings)})
+    each = len(CONTESTANTS) * len(TEMPERATURES) * (1 + repeat) + 1
+    with counted(console, len(scenarios) * each) as tell:
         emulation = Emulation(
-            pair=pair,
-            target=target,
+            model=model,
             engine_cores=engine,
             side_cores=side,
-            repetitions=repetitions,
-            texts=prompts(1 if quick else 2),
+            repetitions=repeat,
+            context=context,
             tokens=tokens,
             step=tell,
         )
-        parts = [(one.name, one.what, partial(emulation.run, one)) for one in scenarios]
+        parts = [
+            (one.name, f"{one.name}: emulated, {one.what}, {one.curve} ms", partial(emulation.run, one))
+            for one in scenarios
+        ]
         to_end(measure(parts, file, tell))
 
 

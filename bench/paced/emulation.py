@@ -1,28 +1,33 @@
 """Emulated targets: which there are, and what is measured of draftmesh around each."""
 
-import json
+import os
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from bench.paced.apart import assert_apart, move
+from bench.paced.asking import Asked, ask, prompt, script
+from bench.paced.found import PLAIN, AnswerFigures, PacedResult, Sample, findings
 from bench.paced.target import Curve
-from bench.tasks import Task
-from bench.versus.contest import OURS, Contestant, Ours, Runs, Work, compete, warm_up, warming, works
-from bench.versus.ratios import alone
-from bench.versus.results import CellResult, Finding, compared, of_the_ideal, over
+from bench.paced.watch import RecordReader
+from bench.processes import cpu_s, delayed_s
+from services.launcher.fleet.child import Child
 from services.launcher.fleet.cores import Cores
 from services.launcher.fleet.stack import Stack
-from services.launcher.models.pair import Pair, default_model
-from shared.wire.messages import VerifierCard
 
-CTX: Final = 1024
-TREE_WANTED: Final = 1.10
-BUDGET: Final = 16  # rows that tree and chain may both use
-TREE, CHAIN = "tree", "chain"
+TEMPERATURES: Final = (0.0, 1.0)
+ROOM: Final = 1024  # of the context, for answers
+SOMETIMES_RIGHT: Final = 0.8
+_WARM_UP_TOKENS: Final = 24
+_PLAIN_TOKENS: Final = 48  # of an answer without drafts: one a round, so there are rounds enough
+_WARM_UP_SEED: Final = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,37 +37,65 @@ class Scenario:
     name: str
     what: str
     curve: Curve
-    draft: Callable[[Pair], Path]
-    temperatures: tuple[float, ...] = (0.0, 1.0)
-    scripted: bool = False
-    share: float = 0.0
-    tree: bool = False
+    share: float
 
 
 SCENARIOS: Final = (
-    Scenario(
-        name="70b",
-        what="emulated 70B class over several cards, 100 ms + 3 ms per row, 8-bit draft",
-        curve=Curve(100, 3),
-        draft=lambda pair: pair.draft_8bit,
-        share=0.97,
-    ),
-    Scenario(
-        name="27b",
-        what="emulated 27B on one card, 26 ms + 1 ms per row, replayed logits, 8-bit draft",
-        curve=Curve(26, 1),
-        draft=lambda pair: pair.draft_8bit,
-        scripted=True,
-        share=0.93,
-    ),
-    Scenario(
-        name="tree",
-        what=f"emulated, 100 ms + 3 ms per row, {BUDGET} rows, 4-bit draft: a tree against a chain",
-        curve=Curve(100, 3),
-        draft=lambda pair: pair.draft_4bit,
-        temperatures=(1.0,),
-        tree=True,
-    ),
+    Scenario(name="8b", what="8B class on one card", curve=Curve(10, 0.5), share=0.90),
+    Scenario(name="27b", what="27B class on one card", curve=Curve(26, 1), share=0.93),
+    Scenario(name="70b", what="70B class over several cards", curve=Curve(100, 3), share=0.97),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """A running fleet with its drafter, and what its verifier writes."""
+
+    stack: Stack
+    drafter: Child
+    reader: RecordReader
+
+    @property
+    def side(self) -> dict[str, int]:
+        """Everything on the other core, by name."""
+        return {
+            "drafter": self.drafter.pid,
+            "gateway": self.stack.gateway.pid,
+            "Redis": self.stack.valkey.pid,
+            "client": os.getpid(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """A way to be asked: by which fleet, with what share of right guesses in the script, with drafts or without."""
+
+    name: str
+    fleet: str
+    number: int  # keeps its seeds apart from the others'
+    right: float = 1.0
+    speculative: bool | str = "auto"
+
+    def asks(self, prompt: tuple[int, ...], temperature: float, tokens: int) -> Asked:
+        return Asked(
+            prompt=prompt,
+            temperature=temperature,
+            seed=100 + self.number,
+            tokens=tokens if self.speculative else min(tokens, _PLAIN_TOKENS),
+            right=self.right,
+            speculative=self.speculative,
+        )
+
+
+SCRIPTED, REAL, CHAINS = "scripted", "real", "real, chains"
+ALWAYS = "scripted, always right"
+OFTEN = f"scripted, right {SOMETIMES_RIGHT:.0%}"
+CONTESTANTS: Final = (
+    Contestant(name=PLAIN, fleet=SCRIPTED, number=0, speculative=False),
+    Contestant(name=ALWAYS, fleet=SCRIPTED, number=1),
+    Contestant(name=OFTEN, fleet=SCRIPTED, number=2, right=SOMETIMES_RIGHT),
+    Contestant(name=REAL, fleet=REAL, number=3),
+    Contestant(name=CHAINS, fleet=CHAINS, number=3),
 )
 
 
@@ -70,118 +103,99 @@ SCENARIOS: Final = (
 class Emulation:
     """Runs scenarios."""
 
-    pair: Pair
-    target: Path  # of the scenarios that compute
+    model: Path  # the draft model, whose vocabulary is everybody's
     engine_cores: Cores
     side_cores: Cores
     repetitions: int
-    texts: dict[str, str]
+    context: int
     tokens: int
-    step: Callable[[str], object]
+    step: Callable[..., object]
 
-    async def run(self, scenario: Scenario) -> CellResult:
-        """What is measured of a scenario."""
-        asked = works(self.pair.draft_4bit, self.texts, self.tokens, scenario.temperatures)
-        return await (self.trees(scenario, asked) if scenario.tree else self.shares(scenario, asked))
-
-    def stack(self, scenario: Scenario, script: Path | None = None, *, max_rows: int = 0, trees: bool = True) -> Stack:
-        """A fleet whose verifier is paced."""
-        command = [sys.executable, "-m", "bench.paced.verifier", "--curve", str(scenario.curve)]
-        command += ["--max-rows", str(max_rows), *([] if trees else ["--no-trees"])]
-        command += ["--script", str(script)] if script else []
-        target = default_model() if script else self.target
-        cores, others = self.engine_cores, self.side_cores
-        return Stack(target, engine_cores=cores, side_cores=others, ctx=CTX, commands={"verifier": command})
-
-    async def shares(self, scenario: Scenario, asked: dict[float, list[Work]]) -> CellResult:
-        """Decode share and fraction of the ideal at each temperature."""
-        result = CellResult()
+    async def run(self, scenario: Scenario) -> PacedResult:
+        """What is measured of a scenario: everybody in turn, odd repetitions in reverse order."""
+        asked = prompt(self.context)
         with tempfile.TemporaryDirectory(prefix="draftmesh-paced-") as folder:
-            script = Path(folder) / "script.json" if scenario.scripted else None
-            if script is not None:
-                script.write_text(json.dumps(self._script(asked)))
-                self.step("recording")
-            async with self.stack(scenario, script) as stack:
-                result.findings.append(await self._plain_share(scenario, stack, asked))
-                await stack.start_drafter(scenario.draft(self.pair))
-                for temperature, some in asked.items():
-                    ours = Ours(stack)
-                    await warm_up([ours], some[0])
-                    before = await stack.settled_card()
-                    runs = await compete([ours], some, self.repetitions, self.step)
-                    did = _between(before, await stack.settled_card())
-                    result.findings += _shares(scenario, temperature, runs, did)
-                    result.runs += runs.all
-        return result
+            async with AsyncExitStack() as open_fleets:
+                fleets = {}
+                for name in (SCRIPTED, REAL, CHAINS):
+                    self.step(f"{scenario.name}: starting the fleet {name}")
+                    fleets[name] = await self._fleet(open_fleets, scenario, name, Path(folder))
+                for temperature in TEMPERATURES:
+                    for one in CONTESTANTS:
+                        warming = one.asks(asked, temperature, min(_WARM_UP_TOKENS, self.tokens))
+                        self.step(f"{scenario.name}: warming up {one.name}", steps=1)
+                        await self._ask(fleets[one.fleet], replace(warming, seed=_WARM_UP_SEED))
+                samples = await self._compete(scenario, fleets, asked)
+        return findings(
+            scenario.name,
+            scenario.curve,
+            scenario.share,
+            samples,
+            wanted=(ALWAYS, OFTEN),
+            alike=OFTEN,
+            trees=(REAL, CHAINS),
+        )
 
-    async def _plain_share(self, scenario: Scenario, stack: Stack, works: dict[float, list[Work]]) -> Finding:
-        """The decode share without drafts: what is missing is our software alone, with no wait for a drafter in it."""
-        temperature, [work, *_] = next(iter(works.items()))
-        plain = Ours(stack, speculative=False)
-        await warm_up([plain], work)
-        before = await stack.settled_card()
-        await compete([plain], [work], 1, self.step)
-        did = _between(before, await stack.settled_card())
-        return _alone(scenario, "decode share, plain", temperature, did["decode_us"] / did["busy_us"])
+    async def _fleet(self, open_fleets: AsyncExitStack, scenario: Scenario, name: str, folder: Path) -> Fleet:
+        record = folder / f"{name}.jsonl"
+        command = [sys.executable, "-m", "bench.paced.verifier", "--curve", str(scenario.curve)]
+        command += ["--record", str(record), *(["--no-trees"] if name == CHAINS else [])]
+        stack = Stack(
+            self.model,
+            engine_cores=self.engine_cores,
+            side_cores=self.side_cores,
+            ctx=self.context + ROOM,
+            commands={"verifier": command},
+        )
+        await open_fleets.enter_async_context(stack)
+        guessing: Sequence[str] = ()
+        if name == SCRIPTED:
+            guesses = folder / "script.json"
+            guesses.write_bytes(msgspec.json.encode(script(self._all())))
+            guessing = (sys.executable, "-m", "bench.paced.scripted", "--script", str(guesses))
+        fleet = Fleet(
+            stack=stack, drafter=await stack.start_drafter(self.model, command=guessing), reader=RecordReader(record)
+        )
+        move(self.side_cores)
+        assert_apart(stack, fleet.side)
+        return fleet
 
-    def _script(self, works: dict[float, list[Work]]) -> list[dict[str, object]]:
-        """Everything that will be asked, warm-ups included."""
-        asked: list[Task] = []
-        for some in works.values():
-            asked += [
-                task.seeded(repetition) for work in some for task in work for repetition in range(self.repetitions)
-            ]
-            asked.append(warming(some[0]))
+    def _all(self) -> list[Asked]:
+        """Every request to which the scripted drafter knows the answer."""
+        asked = prompt(self.context)
         return [
-            {"prompt": task.prompt, "seed": task.seed, "temperature": task.temperature, "tokens": task.tokens}
-            for task in asked
+            one.asks(asked, temperature, self.tokens).seeded(repetition)
+            for one in CONTESTANTS
+            if one.fleet == SCRIPTED and one.speculative
+            for temperature in TEMPERATURES
+            for repetition in range(self.repetitions)
         ]
 
-    async def trees(self, scenario: Scenario, asked: dict[float, list[Work]]) -> CellResult:
-        """A tree of drafts against a chain, both within `BUDGET` rows, in turn."""
-        result = CellResult()
-        async with AsyncExitStack() as open_stacks:
-            contestants: list[Contestant] = []
-            for name in (TREE, CHAIN):
-                stack = self.stack(scenario, max_rows=BUDGET, trees=name == TREE)
-                await open_stacks.enter_async_context(stack)
-                await stack.start_drafter(scenario.draft(self.pair))
-                contestants.append(Ours(stack, name=name))
-            for temperature, some in asked.items():
-                await warm_up(contestants, some[0])
-                runs = await compete(contestants, some, self.repetitions, self.step)
-                result.runs += runs.all
-                result.findings.append(
-                    compared(scenario.name, "tree of the same rows", temperature, runs, (TREE, CHAIN), TREE_WANTED)
-                )
-        return result
+    async def _compete(self, scenario: Scenario, fleets: dict[str, Fleet], prompt: tuple[int, ...]) -> list[Sample]:
+        samples = []
+        for repetition in range(self.repetitions):
+            for one in CONTESTANTS if repetition % 2 == 0 else CONTESTANTS[::-1]:
+                for temperature in TEMPERATURES:
+                    asked = one.asks(prompt, temperature, self.tokens).seeded(repetition)
+                    self.step(f"{scenario.name}: {one.name}, temperature {temperature:g}", steps=1)
+                    found = await self._ask(fleets[one.fleet], asked)
+                    samples.append(Sample(name=one.name, temperature=temperature, repetition=repetition, found=found))
+        return samples
 
-
-def _shares(scenario: Scenario, temperature: float, runs: Runs, did: dict[str, int]) -> list[Finding]:
-    speeds, plain = runs.speeds(OURS), 1000 / scenario.curve(1)
-    findings = [
-        _alone(scenario, "decode share", temperature, did["decode_us"] / did["busy_us"], wanted=scenario.share),
-        _alone(scenario, "decode time over the curve's", temperature, did["decode_us"] / _expected_us(scenario, did)),
-        over(scenario.name, "times plain decoding on the curve", temperature, speeds, plain),
-    ]
-    if rounds := runs.rounds(OURS):
-        findings.append(of_the_ideal(scenario.name, temperature, speeds, rounds, scenario.curve))
-    return findings
-
-
-def _between(before: VerifierCard, after: VerifierCard) -> dict[str, int]:
-    return {name: after.counters[name] - before.counters[name] for name in after.counters}
-
-
-def _expected_us(scenario: Scenario, did: dict[str, int]) -> float:
-    """The curve's time for all these decodes; as it is linear, their number and their rows say everything.
-
-    A prompt's last row is the first round's, so it is counted once.
-    """
-    prefill = did["prompt_tokens"] - did["cached_tokens"] - did["requests"]
-    rows = prefill + did["rounds"] + did["draft_tokens"] + did["padding_rows"]
-    return 1000 * (scenario.curve.base_ms * did["decodes"] + scenario.curve.row_ms * rows)
-
-
-def _alone(scenario: Scenario, what: str, temperature: float, value: float, wanted: float | None = None) -> Finding:
-    return Finding(cell=scenario.name, what=what, temperature=temperature, ratio=alone(value), wanted=wanted)
+    @staticmethod
+    async def _ask(fleet: Fleet, asked: Asked) -> AnswerFigures:
+        fleet.reader.fresh()
+        began, before = time.perf_counter(), {name: cpu_s(pid) for name, pid in fleet.side.items()}
+        both = {"verifier": fleet.stack.verifier.pid, "drafter": fleet.drafter.pid}
+        delayed = {name: delayed_s(pid) for name, pid in both.items()}
+        answer = await ask(fleet.stack.http, asked)
+        took = time.perf_counter() - began
+        return AnswerFigures(
+            rounds=fleet.reader.fresh(),
+            tokens=len(answer.tokens),
+            tokens_per_second=answer.tokens_per_second,
+            first_token_ms=1000 * answer.first_token_s,
+            cached=answer.cached_tokens,
+            delayed={name: (delayed_s(pid) - delayed[name]) / took for name, pid in both.items()},
+            busy={name: (cpu_s(pid) - before[name]) / took for name, pid in fleet.side.items()},
+        )

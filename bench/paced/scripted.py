@@ -1,64 +1,125 @@
-"""A target that replays logits of answers recorded before: for curves that are faster than this machine computes.
+"""A drafter that knows the answers: `python -m bench.paced.scripted` keeps up with any target.
 
-It knows the prefixes of the recorded answers and nothing else. That is enough: a walk reads a row only if every token
-before it is the target's own, so rows behind a wrong draft are never asked for.
+It runs as the real drafter does, so messages and their timing are real. Its guesses are in a file, mistakes included.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Final
+import asyncio
+from pathlib import Path
+from typing import Annotated, Final
 
-from bench.uncomputed import Uncomputed
-from services.launcher.forecast.probe import drawn
-from shared.law import prefix
-from shared.law.sampling import Logits
-from shared.model.rows import LlamaError
-from shared.model.target import Target
-from shared.wire.messages import Sampling
+import msgspec
+import typer
+from msgspec.structs import replace
 
-_MAX_ROWS: Final = 512
+from services.drafter.card import introduce
+from services.drafter.proposer import Draft, Opening
+from services.drafter.proposer import Path as Tokens
+from services.drafter.worker import DrafterWorker
+from shared.fleet.registry import Registry, draft_keeper
+from shared.model.llama.model import Model
+from shared.model.vocabulary import fingerprint
+from shared.process import lifecycle, logs
+from shared.settings import command_line, options
+from shared.wire.broker import connect
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """One request to record."""
-
-    prompt: tuple[int, ...]
-    sampling: Sampling
-    tokens: int
+_STEP_US: Final = 100  # what it says a token takes
+_CHAIN: Final = 8  # tokens per message
 
 
-def record(target: Target, recordings: Sequence[Recording], eog: frozenset[int]) -> dict[int, Logits]:
-    """Logits by the hash of the prefix after which they come, for plain answers to all `recordings`.
+class Guesses(msgspec.Struct, frozen=True):
+    """What to guess for the request with this seed and temperature, and how often it is right."""
 
-    Uses sequence 0 and leaves it empty. An answer that ends early is recorded to its end.
-    """
-    script: dict[int, Logits] = {}
-    for one in recordings:
-        at = prefix.extend_all(prefix.EMPTY, one.prompt)
-        for logits, token in islice(drawn(target, one.prompt, one.sampling), one.tokens):
-            script.setdefault(at, logits.copy())
-            if token in eog:
-                break
-            at = prefix.extend(at, token)
-        target.truncate(0, 0)
-    return script
+    seed: int
+    temperature: float
+    tokens: tuple[int, ...]
+    right: float
 
 
-class Scripted(Uncomputed):
-    """Takes no time."""
+class ScriptedProposer:
+    """The guesses of a script, as many ahead as it is told; requests that it does not name get none."""
 
-    max_rows = _MAX_ROWS
+    burst = 1
+    step_us = _STEP_US
 
-    def __init__(self, script: dict[int, Logits], *, n_ctx: int, sequences: int) -> None:
-        """`script` is what `record` gave; it must not be empty."""
-        super().__init__(n_ctx, len(next(iter(script.values()))), sequences)
-        self._script = script
+    def __init__(self, script: list[Guesses]) -> None:
+        self._script = {(one.seed, one.temperature): one for one in script}
+        self._sessions: dict[str, tuple[Guesses, Tokens]] = {}
+        self._leads: dict[str, int] = {}
 
-    def logits(self, row: int) -> Logits:
-        """The recorded logits after the row's prefix. Raises `LlamaError` for a prefix that was not recorded."""
-        try:
-            return self._script[self.rows[row].hash]
-        except KeyError:
-            raise LlamaError("this prefix was not recorded: a scripted target knows its own answers only") from None
+    @property
+    def sessions(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def busy(self) -> bool:
+        return any(self._due(name) > 0 for name in self._sessions)
+
+    def _due(self, name: str) -> int:
+        """How many tokens to guess next."""
+        guesses, path = self._sessions[name]
+        return min(_CHAIN, self._leads[name] - path.lead, len(guesses.tokens) - len(path.output))
+
+    def open(self, opening: Opening) -> None:
+        guesses = self._script.get((opening.sampling.seed, opening.sampling.temperature))
+        if guesses is not None:
+            self._sessions[opening.request_id] = guesses, Tokens(opening.prompt, opening.committed)
+            self._leads[opening.request_id] = opening.lead
+
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
+        if request_id not in self._sessions:
+            return True
+        self._leads[request_id] = lead
+        return self._sessions[request_id][1].commit(base, tokens) is not None
+
+    def close(self, request_id: str) -> None:
+        self._sessions.pop(request_id, None)
+
+    def step(self) -> list[Draft]:
+        drafts = []
+        for name, (guesses, path) in self._sessions.items():
+            count = self._due(name)
+            if count <= 0:
+                continue
+            base = len(path.output)
+            prefix_hash = path.hash(base)
+            tokens = guesses.tokens[base : base + count]
+            for token in tokens:
+                path.guess(token)
+            drafts.append(Draft(name, base, prefix_hash, tokens, (guesses.right,) * count))
+        return drafts
+
+
+def main(
+    draft_model: Annotated[Path, typer.Option(help="The model whose vocabulary it guesses from.")],
+    script: Annotated[Path, typer.Option(help="What to guess.")],
+    redis: options.Redis = options.DEFAULT_REDIS,
+    threads: options.Threads = 1,
+) -> None:
+    """Guess by the script until stopped. `--threads` is taken for the real drafter's sake and not used."""
+    logs.configure("drafter", options.Level.INFO)
+    model = Model(draft_model, vocab_only=True)
+    texts = model.vocabulary.texts()
+    model.close()
+    proposer = ScriptedProposer(msgspec.json.decode(script.read_bytes(), type=list[Guesses]))
+    instance = lifecycle.instance_name("scripted")
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with connect(redis) as broker:
+            keeper = draft_keeper(Registry(broker.redis), instance, texts)
+            await keeper.keep()
+            card = replace(
+                introduce(instance, "model", capacity=8),
+                model="scripted",
+                fingerprint=fingerprint(texts),
+                vocabulary=keeper.digest,
+                n_vocab=len(texts),
+            )
+            await DrafterWorker(broker, proposer, card, keeper.keep).run(stop)
+
+    lifecycle.run(serve)
+
+
+if __name__ == "__main__":
+    command_line.run(command_line.command(main), "python -m bench.paced.scripted")

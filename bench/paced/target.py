@@ -1,20 +1,17 @@
-"""A target whose decodes take as long as a cost curve says: emulation, for machines without the hardware.
-
-Tokens, drafts, messages and the scheduler's decisions are real; only the time of a decode is not.
-"""
+"""A target whose decodes take as long as a cost curve says: emulation, for machines without the hardware."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from bench.paced import bigram
 from shared.errors import StartError
+from shared.law.sampling import Logits
 from shared.law.speedup import RowCosts
-from shared.model.rows import Rows
-from shared.model.target import Target
+from shared.model.rows import MAX_LEAVES, LlamaError, Rows
 
 _MOST_ROWS: Final = 512
-_EARLY_S: Final = 0.0002  # sleeps end about a tenth of a millisecond late; the rest is spent yielding
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,44 +45,62 @@ def parse_curve(text: str) -> Curve:
     return curve
 
 
-def wait_until(moment: float) -> None:
-    """Return at `moment` of `time.perf_counter`, some 40 µs late, without keeping other threads from running."""
+def sleep_until(moment: float) -> None:
+    """Sleep until `moment` of `time.perf_counter`: on no core, and without the GIL, as one waits for a GPU."""
     remaining = moment - time.perf_counter()
-    if remaining > _EARLY_S:
-        time.sleep(remaining - _EARLY_S)
-    while time.perf_counter() < moment:
-        time.sleep(0)
+    if remaining > 0:
+        time.sleep(remaining)
 
 
-class Paced:
-    """A `Target` that computes what `inner` computes, in the time of `curve`.
+class Emulated:
+    """A `Target` that speaks the language of `bench.paced.bigram`, as a GPU that computes in the background would.
 
-    A decode that takes `inner` longer than the curve is as slow as it is: `overruns` counts them.
+    A decode costs no CPU time. Its rows of logits are real float32 rows of the whole vocabulary, made beforehand.
     """
+
+    branches = MAX_LEAVES - 1
+    max_rows = _MOST_ROWS
+    can_roll_back = can_copy = unified = True
 
     def __init__(
         self,
-        inner: Target,
+        table: bigram.Table,
         curve: Curve,
-        max_rows: int = 0,
         *,
+        n_ctx: int,
+        sequences: int,
         clock: Callable[[], float] = time.perf_counter,
-        until: Callable[[float], None] = wait_until,
+        until: Callable[[float], None] = sleep_until,
     ) -> None:
-        """`max_rows` bounds the rows of a decode below what `inner` takes; 0 leaves that as it is."""
-        self._inner = inner
-        self._curve = curve
+        self.n_ctx, self.n_vocab, self.sequences = n_ctx, table.shape[1], sequences
+        self._table, self._curve = table, curve
         self._clock, self._until = clock, until
-        self.max_rows = min(max_rows or inner.max_rows, inner.max_rows)
-        self.overruns = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)  # everything but time is the inner target's
+        self._tokens: list[int] = []
 
     def decode(self, rows: Rows) -> None:
-        """Decode, and return no sooner than the curve says."""
+        """Return when the curve says. Raises `LlamaError` for no rows or too many."""
         due = self._clock() + self._curve(len(rows)) / 1000
-        self._inner.decode(rows)
-        if self._clock() > due:
-            self.overruns += 1
+        if not 0 < len(rows) <= self.max_rows:
+            raise LlamaError(f"a decode takes 1 to {self.max_rows} rows, not {len(rows)}")
+        self._tokens = rows.tokens
         self._until(due)
+
+    def logits(self, row: int) -> Logits:
+        return bigram.after(self._table, self._tokens[row])
+
+    def floor(self, sequence: int) -> int:
+        """It forgets nothing."""
+        return 0
+
+    def truncate(self, sequence: int, length: int) -> int:
+        """Nothing to forget: what follows depends on the last token alone."""
+        return length
+
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> int:
+        return length
+
+    def clear(self) -> None:
+        """Nothing to forget."""
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -12,6 +12,7 @@ from services.drafter.lookup_proposer import LookupProposer
 from services.drafter.worker import DrafterWorker
 from shared.fleet.arriving import Arriving
 from shared.fleet.registry import Registry, draft_keeper
+from shared.law import native
 from shared.model import model_source
 from shared.process import lifecycle, logs
 from shared.settings import command_line
@@ -54,6 +55,8 @@ def main(options: DrafterOptions) -> None:
                     return
                 drafter = await asyncio.to_thread(ModelDrafter, draft, path, found, arriving.threads)
             keeper = draft_keeper(registry, instance, drafter.texts)
+            if native.FAULT:
+                logger.warning("native_draws_missing", reason=native.FAULT)
             logger.info("drafter_ready", instance=instance, model=drafter.name, device=drafter.device)
             card = drafter.card(instance, keeper.digest)
             await DrafterWorker(broker, drafter.proposer, card, keeper.keep, options.ready_file).run(stop)

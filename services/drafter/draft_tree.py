@@ -44,10 +44,14 @@ class DraftTree:
         start = prefix.extend_all(prefix.extend_all(prefix.EMPTY, prompt), committed)
         self.output = list(committed)
         self.root = DraftNode(token=-1, offset=len(committed) - 1, hash=start, parent=None)
-        self._worth = math.log(max(worth, 1e-9))
+        self.price(worth)
         self.ahead = 0  # drawn nodes that took a step of their own
         self.beside = 0  # drawn nodes that shared one
         self._undrawn = [self.root]
+
+    def price(self, worth: float) -> None:
+        """Extend no nodes from now on that the target reaches with a probability below `worth`."""
+        self._worth = math.log(max(worth, 1e-9))
 
     def worth(self) -> list[DraftNode]:
         """Undrawn nodes that are worth a row, the likeliest first."""

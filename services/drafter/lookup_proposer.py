@@ -47,7 +47,9 @@ class LookupProposer:
         self._sessions[opening.request_id] = _Session(opening, copier)
         self._waiting.append(opening.request_id)
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
         session = self._sessions.get(request_id)
         if session is None:
             return True

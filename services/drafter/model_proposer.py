@@ -19,13 +19,15 @@ from services.drafter.draft_tree import DraftCandidate, DraftNode
 from services.drafter.extension import Continuation
 from services.drafter.proposer import Draft, Opening
 from services.drafter.session import DraftSession
-from shared.law import sampling
+from shared.law import draws
 from shared.law.acceptance import Acceptance
+from shared.law.sampling import BrokenLogits
 from shared.law.speedup import RowCosts
 from shared.model.rows import Rows
 from shared.model.sequences import Sequences
 from shared.model.target import Target
 from shared.wire.drafts import burst
+from shared.wire.messages import NOWHERE, Site
 
 logger = structlog.get_logger()
 
@@ -55,16 +57,25 @@ class ModelProposer:
     """Drafts with any GGUF with the target's vocabulary; `open` ignores sessions beyond the target's sequences."""
 
     def __init__(
-        self, target: Target, costs: RowCosts | None = None, clock: Callable[[], float] = time.perf_counter
+        self,
+        target: Target,
+        costs: RowCosts | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        site: Site = NOWHERE,
     ) -> None:
-        """`costs` are a step's by rows: if rows are cheap, a session draws several nodes per step. None: always one."""
+        """`costs` are a step's by rows: if rows are cheap, a session draws several nodes per step. None: always one.
+
+        `site` has the numbers of threads to compute with, while a target beside it rests and while it does not.
+        """
         self._target = target
         self._costs = costs
         self._sequences = Sequences(target)
         self._sessions: dict[str, DraftSession] = {}
         self._acceptance = Acceptance()  # of this drafter's guesses by all targets
         self._clock = clock
-        self._step_s = 0.0
+        self._site = site
+        self._threads = 0  # of the last step
+        self._step_s: dict[int, float] = {}  # by number of threads
 
     @property
     def busy(self) -> bool:
@@ -72,7 +83,7 @@ class ModelProposer:
 
     @property
     def step_us(self) -> int:
-        return int(self._step_s * 1e6)
+        return int(self._step_s.get(self._threads, 0.0) * 1e6)
 
     @property
     def burst(self) -> int:
@@ -93,12 +104,14 @@ class ModelProposer:
         slot = self._sequences.acquire(context if len(context) < n_ctx else context[: n_ctx // 4], opening.share)
         self._sessions[opening.request_id] = DraftSession(opening, slot, self._sequences, self._target)
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
         session = self._sessions.get(request_id)
         if session is None:
             return True
         before = session.tree.root
-        passed = session.commit(base, tokens, lead, want)
+        passed = session.commit(base, tokens, lead, want, worth)
         if passed is None:
             return False
         for node in passed:
@@ -121,6 +134,7 @@ class ModelProposer:
         drawing = self._fill(rows)
         if not rows:
             return []
+        self._staff(drawing)
         self._target.decode(rows)
         drafts = [self._draw(drawn) for drawn in drawing]
         for session in {drawn.session for drawn in drawing if drawn.session.broken}:
@@ -129,8 +143,18 @@ class ModelProposer:
             self.close(session.opening.request_id)
         if len(rows) == len(drawing):  # only steps without prefill say how long the next token takes
             took = self._clock() - began
-            self._step_s = took if not self._step_s else self._step_s + _STEP_WEIGHT * (took - self._step_s)
-        return [draft for draft in drafts if draft.tokens]
+            before = self._step_s.get(self._threads, took)
+            self._step_s[self._threads] = before + _STEP_WEIGHT * (took - before)
+        resting = {name for name, session in self._sessions.items() if not session.best()}
+        return [replace(draft, rests=draft.request_id in resting) for draft in drafts if draft.tokens]
+
+    def _staff(self, drawing: list[_Drawing]) -> None:
+        """Compute with all cores if a verifier only waits for what is drawn, else with those beside its target."""
+        awaited = any(drawn.session.awaited for drawn in drawing)
+        threads = self._site.most if awaited else self._site.threads
+        if threads != self._threads:
+            self._target.use_threads(threads)
+            self._threads = threads
 
     def _fill(self, rows: Rows) -> list[_Drawing]:
         """Add the next rows of all sessions; returns the nodes to draw."""
@@ -179,8 +203,8 @@ class ModelProposer:
             for token in path:
                 history.push(token)
         try:
-            found = sampling.ranked(logits, session.opening.sampling, history, node.offset + 1, RANKS)
-        except sampling.BrokenLogits:
+            found = draws.ranked(logits, session.opening.sampling, history, node.offset + 1, RANKS)
+        except BrokenLogits:
             session.spoil()
             found = []
         if history is not None:

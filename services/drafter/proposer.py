@@ -23,6 +23,7 @@ class Draft:
     scores: tuple[float, ...]
     parents: tuple[int, ...] = ()
     copied: int = 0
+    rests: bool = False  # nothing follows until the next hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class _Joint:
             above = hashes[parent + 1]
             hashes.append(prefix.extend(above, token))
             (self._own if index < own else self._copies)[hashes[-1]] = _Guess(token, score, above)
+        self._rests = draft.rests
 
     def draft(self) -> Draft:
         copies = {found: guess for found, guess in self._copies.items() if found not in self._own}
@@ -99,6 +101,7 @@ class _Joint:
             scores=tuple(guess.score for guess in guesses),
             parents=() if parents == tuple(range(-1, len(guesses) - 1)) else parents,
             copied=len(copies),
+            rests=self._rests,
         )
 
 
@@ -133,7 +136,9 @@ class Proposer(Protocol):
     def open(self, opening: Opening) -> None:
         """Start a session; it replaces one that is open under this id."""
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
         """The target decided `tokens` after `base`. False if commits before `base` were missed."""
 
     def close(self, request_id: str) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from services.drafter.draft_tree import DraftNode, DraftTree
 from services.drafter.extension import Extension
 from services.drafter.proposer import Opening
-from shared.law import sampling
+from shared.law.history import History
+from shared.law.sampling import needs_history
 from shared.model.sequences import Sequences, Slot
 from shared.model.target import Target
 
@@ -36,9 +37,9 @@ class DraftSession:
         self.extension = Extension(opening)
         self.lead = opening.lead
         self.want = 0  # tokens that the verifier waits for
-        self.history: sampling.History | None = None
-        if sampling.needs_history(opening.sampling):
-            self.history = sampling.History(opening.prompt, opening.committed)
+        self.history: History | None = None
+        if needs_history(opening.sampling):
+            self.history = History(opening.prompt, opening.committed)
         self.view: list[int] = []
         self.broken = False  # see `spoil`
         self._sequences = sequences
@@ -131,9 +132,17 @@ class DraftSession:
         self._lanes.append(lane)
         return lane
 
-    def commit(self, base: int, tokens: Sequence[int], lead: int, want: int) -> list[DraftNode] | None:
+    @property
+    def awaited(self) -> bool:
+        """Whether the verifier waits for every guess that may still be made, so that its target rests meanwhile."""
+        return self.tree.ahead < self.lead <= self.want
+
+    def commit(
+        self, base: int, tokens: Sequence[int], lead: int, want: int, worth: float = 0.0
+    ) -> list[DraftNode] | None:
         """The target decided `tokens` after `base`. Returns the tree's new roots, or None, as `DraftTree.commit`."""
         self.lead, self.want = lead, want
+        self.tree.price(worth or self.opening.worth)
         computed = len(self.view)  # the whole view was computed if any node below the root was drawn
         passed = self.tree.commit(base, tokens)
         if not passed:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from shared.law import sampling
+from shared.law import draws
 from shared.model import row_costs
 from shared.model.target import Target
 from shared.wire.messages import Sampling
@@ -19,7 +19,11 @@ _BUDGET_S: Final = 1.0  # longest measurement on a busy machine
 
 
 def measure(
-    target: Target, tokens: Sequence[int], ranks: int, clock: Callable[[], float] = time.perf_counter
+    target: Target,
+    tokens: Sequence[int],
+    ranks: int,
+    clock: Callable[[], float] = time.perf_counter,
+    counts: Sequence[int] = ROW_COUNTS,
 ) -> dict[int, float]:
     """Milliseconds of a step by rows, each with the draws of `ranks` tokens, as `row_costs.time_rows` measures them.
 
@@ -29,10 +33,10 @@ def measure(
 
     def read(rows: int) -> None:
         for row in range(rows):
-            sampling.ranked(target.logits(row), Sampling(seed=0), None, row, ranks)
+            draws.ranked(target.logits(row), Sampling(seed=0), None, row, ranks)
 
     return row_costs.time_rows(
-        target, tokens, ROW_COUNTS, read=read, longest_ms=_LONGEST_MS, budget_s=_BUDGET_S, clock=clock
+        target, tokens, counts, read=read, longest_ms=_LONGEST_MS, budget_s=_BUDGET_S, clock=clock
     ).costs
 
 

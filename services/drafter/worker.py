@@ -147,7 +147,7 @@ class DrafterWorker:
         return join(found)
 
     async def _publish(self, found: list[Draft], batch: int) -> None:
-        """Send the guesses; the next message follows after `batch` steps."""
+        """Send the guesses; the next message of a session that does not rest follows after `batch` steps."""
         messages: list[tuple[str, Proposal]] = []
         for draft in found:
             opened = self._requests.get(draft.request_id)
@@ -165,7 +165,7 @@ class DrafterWorker:
                 drafter=self._instance,
                 step_us=self._proposer.step_us,
                 parents=draft.parents,
-                batch=batch,
+                batch=0 if draft.rests else batch,
                 copied=draft.copied,
             )
             messages.append((opened.reply_to, proposal))
@@ -184,7 +184,14 @@ class DrafterWorker:
                     await self._close(loop, hint.request_id)
                     continue
                 known = await loop.run_in_executor(
-                    self._thread, self._proposer.commit, hint.request_id, hint.base, hint.tokens, hint.lead, hint.want
+                    self._thread,
+                    self._proposer.commit,
+                    hint.request_id,
+                    hint.base,
+                    hint.tokens,
+                    hint.lead,
+                    hint.want,
+                    hint.worth,
                 )
                 if not known:
                     await self._open(loop, opened)

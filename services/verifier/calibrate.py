@@ -28,7 +28,7 @@ FEW_PROBE_ROWS: Final = 8  # enough to estimate the differences if logits need n
 # If a single row takes longer or shorter than the cached time by more than this factor, the cache is not used: the
 # machine was busy at the measurement, or has changed.
 _TOLERANCE: Final = 1.25
-_VERSION: Final = 4  # part of the cache key; raise it when the meaning of the cached numbers changes
+_VERSION: Final = 5  # part of the cache key; raise it when the meaning of the cached numbers changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class LogitDifferences:
     rows: float  # two or more rows per decode against many
     neighbours: float  # beside rows of another sequence
     cells: float  # in cells that another sequence has freed
+    threads: float = 0.0  # with fewer threads
 
     @property
     def at_no_cost(self) -> bool:
@@ -52,7 +53,7 @@ class LogitDifferences:
 
     @property
     def noise(self) -> float:
-        return max(self.single_row, self.rows, self.neighbours, self.cells)
+        return max(self.single_row, self.rows, self.neighbours, self.cells, self.threads)
 
 
 def _difference(one: list[Logits], other: list[Logits]) -> float:
@@ -66,13 +67,17 @@ def still_holds(target: Target, tokens: list[int], rows: dict[int, float]) -> bo
 
 
 def measure_exactness(
-    target: Target, tokens: list[int], most: int = PROBE_ROWS, told: Callable[[float], object] = lambda share: None
+    target: Target,
+    tokens: list[int],
+    most: int = PROBE_ROWS,
+    told: Callable[[float], object] = lambda share: None,
+    threads: tuple[int, int] = (0, 0),
 ) -> LogitDifferences:
     """How much logits depend on what else is in the decode or the cache, by `most` rows. Leaves every sequence empty.
 
     Only `PROBE_ROWS` rows show that nothing differs. Each row is computed about eight times, which takes a large model
-    on a CPU half a minute; `told` gets the share that is done. Raises `BrokenLogits` if the model gives numbers that
-    are not finite even here.
+    on a CPU half a minute; `told` gets the share that is done. `threads` are the target's, and how many it has at times
+    instead (0: it always has as many). Raises `BrokenLogits` if the model gives numbers that are not finite even here.
     """
     count = min(len(tokens), most, target.n_ctx)
     half, tail, computed = count // 2, 6, 0
@@ -120,8 +125,13 @@ def measure_exactness(
         target.truncate(1, 0)
         found += decode((0, half, count - half))
         cells = _difference(reference, found)
+    fewer = 0.0
+    if threads[1]:
+        target.use_threads(threads[1])
+        fewer = in_pieces([count - tail, tail])
+        target.use_threads(threads[0])
     clear()
-    return LogitDifferences(single, rows, neighbours, cells)
+    return LogitDifferences(single, rows, neighbours, cells, fewer)
 
 
 def _widths(width: int, count: int) -> Iterator[int]:

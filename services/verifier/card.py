@@ -56,6 +56,7 @@ def at_work(card: VerifierCard, engine: Engine, speed: Speed, now_s: float, drai
         refused=tuple(engine.drafters.refused.items()),
         requests=tuple(generation.status(now_s * 1000) for generation in engine.running),
         draining=draining,
+        sharing=engine.sharing.turns.mode,
         tokens_per_second=tokens_per_second,
         plain_tokens_per_second=plain,
         speedup=speed.speedup,

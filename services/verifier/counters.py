@@ -18,9 +18,10 @@ class Counters:
     values: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
             (
-                "requests", "rounds", "tokens", "prompt_tokens", "cached_tokens", "drafts", "draft_tokens",
-                "accepted_tokens", "decodes", "decode_us", "busy_us", "padding_rows",
-                "takeovers", "lost_stale", "lost_gap", "lost_gone", "poison", "unread", "stale_proposals",
+                "requests", "rounds", "tokens", "prompt_tokens", "cached_tokens", "restored_tokens", "saved_bytes",
+                "evicted_states", "drafts", "draft_tokens", "accepted_tokens", "decodes", "decode_us", "busy_us",
+                "padding_rows", "takeovers", "lost_stale", "lost_gap", "lost_gone", "poison", "unread",
+                "stale_proposals",
             ),
             0,
         )

@@ -9,32 +9,34 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from services.verifier import following
 from services.verifier.assignment import Assignment, Pairing
 from services.verifier.constraint import Constraint
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
+from services.verifier.failures import DETAIL, UndoneError
 from services.verifier.generation import Generation
 from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, RoundEntry
 from services.verifier.scheduler import ExpectedDrafts
+from services.verifier.sharing import PROBE_EVERY, PROBE_ROUNDS, Sharing
 from services.verifier.speed import Pace
 from services.verifier.trie import TrieNode
+from services.verifier.turns import Crew, Turns
 from services.verifier.walk import BROKEN, Walk, walk
 from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
+from shared.model.rows import LlamaError
+from shared.model.saved_states import SavedStates
 from shared.model.sequences import Sequences
 from shared.model.target import Target
 from shared.wire.jobs import Claim
-from shared.wire.messages import Chunk, Finish, Job, Proposal, Speculation
+from shared.wire.messages import NOWHERE, Chunk, Finish, Job, Proposal, Site, Speculation
 
 # Guesses that a drafter makes while the target reads the prompt: only what the first round can use, because drafting
 # slows a target on the same device.
 FIRST_LEAD: Final = 20
 LEAD: Final = 2 * MAX_WIDTH  # most guesses ahead: for this round and the next
 GRAMMAR: Final = "grammar"  # the source of tokens that a constraint forced
-# Every so many rounds resting drafters try again for a few rounds. Their guesses are judged without rows, so this costs
-# the verifier nothing.
-PROBE_EVERY: Final = 256
-PROBE_ROUNDS: Final = 8
 
 
 def _tokens(job: Job, output: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -66,21 +68,34 @@ class Engine:
         speculation: Speculation = Speculation.AUTO,
         trees: bool = True,
         clock: Callable[[], float] = time.perf_counter,
+        site: Site = NOWHERE,
+        part: Crew | None = None,
+        cache_ram: int = 0,
     ) -> None:
-        """With `min_rows` 2 no sequence has a single row in a decode, which keeps float weights bit-exact.
+        """The target is at `site`; `part` is who computes there beside a drafter, if that is not all of it. Ended
+        conversations may take `cache_ram` bytes of host memory beside the target's own cache.
+
+        With `min_rows` 2 no sequence has a single row in a decode, which keeps float weights bit-exact.
 
         Without `trees`, and if the target has no branches, the rows of a request are one chain.
         """
         self.target = target
         self.costs = costs
         self.eog = frozenset(eog)
-        self.drafters = Drafters()
+        self.drafters = Drafters(site)
+        self._turns = Turns(Crew(site.most, costs), part)
+        self._threads = site.most  # of the last decode
         self.assignment = Assignment(self.drafters)
-        self.sequences = Sequences(target)
         self.running: list[Generation] = []
         self.counters = Counters()
+        states = target.states if cache_ram else None
+        self.saved = SavedStates(states, cache_ram, self.counters.add) if states is not None else None
+        self.sequences = Sequences(target, self.saved)
         self._pace = Pace()
-        self._planner = Planner(target, self.sequences, costs, self.eog, min_rows, self.counters, self._pace, trees)
+        self.sharing = Sharing(self._turns, self.drafters, self._pace)
+        self._planner = Planner(
+            target, self.sequences, self._turns, self.eog, min_rows, self.counters, self._pace, trees
+        )
         self._speculation = speculation
         self._clock = clock
 
@@ -98,17 +113,23 @@ class Engine:
             speculation = self._speculation
         generation = Generation.start(claim, output, slot, speculation, self._clock() * 1000, constraint)
         self.running.append(generation)
+        if self.target.can_copy:
+            generation.follow(following.lead(generation, self.running))
         self.counters.add("requests", 1)
         self.counters.add("takeovers", claim.epoch > 1)
         self.counters.add("prompt_tokens", len(job.prompt))
         # A request that was taken over may also find the beginning of its answer in the cache.
         self.counters.add("cached_tokens", min(generation.cached, len(job.prompt)))
+        self.counters.add("restored_tokens", min(slot.restored, len(job.prompt)))
         return generation
 
     def drop(self, generation: Generation) -> None:
         """Remove a request; its computed prefix stays in the cache."""
         self.running.remove(generation)
         self.sequences.release(generation.slot)
+        for other in self.running:
+            if other.leader is not None and other.leader.generation is generation:
+                other.follow(following.lead(other, self.running))
         self.assignment.request_ended(generation)
 
     def misfit(self, claim: Claim, output: list[int]) -> str:
@@ -125,7 +146,9 @@ class Engine:
 
     def reassign(self) -> tuple[list[Pairing], list[Pairing]]:
         """Assign drafters to all requests again; returns which sessions to open and which to close."""
-        return self.assignment.reassign(self.running, self._clock() * 1000)
+        changes = self.assignment.reassign(self.running, self._clock() * 1000)
+        self.sharing.look(self.running)
+        return changes
 
     def take(self, proposals: Sequence[Proposal], now_ms: float) -> None:
         """Add proposals that arrived at `now_ms` to the tries of their running requests."""
@@ -140,9 +163,15 @@ class Engine:
         """How many guesses a drafter should keep ahead; 0 for a model drafter while its guesses do not pay."""
         quiet = generation.quiet_rounds
         always = generation.speculation is Speculation.ALWAYS
+        if self.sharing.takes_turns(name):
+            return self.sharing.lead(generation, name)
         if always or quiet < QUIET_ROUNDS or name not in self.drafters or self.drafters[name].card.kind != "model":
             return LEAD
         return LEAD if quiet % PROBE_EVERY < PROBE_ROUNDS else 0
+
+    def worth(self, name: str) -> float:
+        """The lowest probability of being needed at which a guess is worth a step now; 0: as the drafter was told."""
+        return self.sharing.worth(name, max(1, len(self.running)))
 
     def plan(self, may_wait: bool = True) -> Round:
         return self._planner.plan(self.running, self.drafters, self._clock() * 1000, may_wait)
@@ -150,14 +179,32 @@ class Engine:
     def run(self, round: Round) -> Decoded:
         """Decode the rows, walk every request that has logits, and drop rejected rows from the cache.
 
-        Call it in the target's thread.
+        Call it in the target's thread. Raises `UndoneError` if llama.cpp cannot compute them; the next plan has them
+        again.
         """
         for entry in round.entries:
             self._branch(entry)
+        threads = self._turns.crew(round.drafting).threads
+        if threads != self._threads:
+            self.target.use_threads(threads)
+            self._threads = threads
         started = self._clock()
-        self.target.decode(round.rows)
+        try:
+            self.target.decode(round.rows)
+        except LlamaError as error:
+            for entry in round.entries:
+                self._undo(entry)
+            raise UndoneError(str(error)) from None
         decode_ms = (self._clock() - started) * 1000
-        return Decoded(round, decode_ms, tuple(self._walk(entry) for entry in round.entries))
+        walks = tuple(self._walk(entry) for entry in round.entries)
+        self._catch_up()
+        return Decoded(round, decode_ms, walks)
+
+    def _catch_up(self) -> None:
+        before = {generation: generation.cached for generation in self.running if generation.leader is not None}
+        for generation in following.catch_up(self.running, self.sequences):
+            fresh = min(generation.cached, len(generation.job.prompt)) - before[generation]
+            self.counters.add("cached_tokens", max(0, fresh))
 
     def _walk(self, entry: RoundEntry) -> Walk | None:
         """Draw from the logits of a request's rows, and keep only accepted rows in the cache."""
@@ -199,12 +246,27 @@ class Engine:
             if leaf != slot.id:
                 self.target.truncate(leaf, 0)
 
+    def _undo(self, entry: RoundEntry) -> None:
+        """Drop what a failed decode may have left in the cache: it computes large batches in parts."""
+        self._join(entry, [])
+        if self.target.can_roll_back:
+            self.sequences.rewind(entry.generation.slot)
+        else:
+            self.sequences.cut(entry.generation.slot, 0)
+
+    @staticmethod
+    def give_up(round: Round) -> list[Gain]:
+        """End the requests of a round that cannot be decoded."""
+        error = Chunk(tokens=(), finish=Finish.ERROR, detail=DETAIL)
+        return [Gain(entry.generation, entry.generation.offset, error) for entry in round.entries]
+
     def finish(self, decoded: Decoded) -> list[Gain]:
         """Turn a decoded round into chunks, verdicts on guesses, and statistics."""
         round, now_ms = decoded.round, self._clock() * 1000
         self.counters.add("decodes", 1)
         self.counters.add("decode_us", int(decoded.decode_ms * 1000))
         self._planner.ended(decoded)
+        self.sharing.look(self.running)
         gains = [self._gain(*one, now_ms) for one in zip(round.entries, decoded.walks, strict=True)]
         if round.prefill_rows or any(gain.chunk is None or gain.chunk.finish is not Finish.NONE for gain in gains):
             self._pace.interrupted()
@@ -222,7 +284,8 @@ class Engine:
         sources = [self._source(node) for node in result.path]
         sources += [""] * (len(result.tokens) - len(sources))
         tried = self._tried(entry, result)
-        generation.advance(result.tokens, self.drafters, now_ms, self._wanted)
+        turn = self.sharing.turn(generation, self.running)
+        generation.advance(result.tokens, self.drafters, now_ms, self._wanted, turn)
         width = len(entry.drafts)
         generation.round_ended(entry.reason, guessed=any(not node.forced for node in entry.drafts))
         self.assignment.round_ended(generation)
@@ -274,7 +337,7 @@ class Engine:
             for child in node.children.values():
                 for name, guess in child.guesses.items():
                     if name in self.drafters and not child.forced:
-                        self.drafters[name].acceptance.learn(guess.score, child.token == drawn, guess.rank)
+                        self.drafters[name].judge(guess.score, child.token == drawn, guess.rank)
         if not entry.drafts:
             return
         self.counters.verified(len(entry.drafts), len(result.path))

@@ -7,75 +7,27 @@ from itertools import takewhile
 
 from services.verifier.constraint import Constraint
 from services.verifier.contributions import Contributions
-from services.verifier.drafters import Drafter, Drafters
+from services.verifier.drafter_session import DrafterSession
+from services.verifier.drafters import Drafters
 from services.verifier.scheduler import ExpectedDrafts, RowCandidate
 from services.verifier.tree import Ranking, rank
 from services.verifier.trie import Trie, TrieNode
 from services.verifier.walk import ANYTHING, Rule
 from shared.law.acceptance import COPIED
+from shared.law.history import History
 from shared.law.payoff import MAX_WIDTH, PREFILL, UNDECODED
-from shared.law.sampling import History, needs_history
+from shared.law.sampling import needs_history
 from shared.model.sequences import Slot
 from shared.wire.jobs import Claim
 from shared.wire.messages import Job, Proposal, RequestStatus, Speculation
 
-# Two hops through Redis on one host. Each session refines it by what it measures.
-FIRST_HOP_MS = 1.0
 
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """An older request that reads the first `length` tokens of this one's prompt too."""
 
-@dataclass(slots=True)
-class DrafterSession:
-    """One drafter's work on this request. `expected_ms` is when its next draft should be here (monotonic clock)."""
-
-    drafter: str
-    expected_ms: float
-    hop_ms: float = FIRST_HOP_MS  # a message to it and back, without its steps
-    jitter_ms: float = FIRST_HOP_MS  # the average deviation of `hop_ms`
-    batch: int = 1  # tokens that its next message should bring
-    want: int = 0  # tokens that we told it we would wait for
-    asked_ms: float | None = None  # when it was first asked to start anew; None once it has answered
-    latest_ms: float = 0.0  # when it was last asked to start anew
-
-    def ask(self, want: int, step_ms: float, now_ms: float) -> None:
-        """Its guesses were wrong, so it starts anew; the verifier waits for `want` tokens.
-
-        A drafter that already owes an answer keeps its expected time. Otherwise rounds would wait again and again for a
-        drafter that has fallen silent.
-        """
-        self.want = want
-        self.batch = max(1, want)
-        self.latest_ms = now_ms
-        if self.asked_ms is None:
-            self.asked_ms = now_ms
-            self.expected_ms = now_ms + self.hop_ms + self.batch * step_ms
-
-    def goes_on(self, step_ms: float, now_ms: float) -> None:
-        """Its guesses were right. If it was resting, because it had made all its guesses, it draws again now."""
-        if self.expected_ms < now_ms:
-            self.batch = 1
-            self.expected_ms = now_ms + self.hop_ms + step_ms
-
-    def answered(self, attached: int | None, proposal: Proposal, drafter: Drafter, offset: int, now_ms: float) -> None:
-        """A proposal came with `attached` useful tokens (None: it was stale). Predicts when the next one comes."""
-        step_ms = drafter.observe_step(proposal.step_us)
-        if attached is None:
-            drafter.count(stale=1)
-            if self.asked_ms is not None:  # it sent this before it received our latest commit
-                self.asked_ms = self.latest_ms
-                self.expected_ms = self.latest_ms + self.hop_ms + self.batch * step_ms
-            return
-        behind = 0
-        # Copies take no steps, so they say nothing about the hop.
-        if attached and self.asked_ms is not None and proposal.step_us and not proposal.copied:
-            error_ms = min(1000.0, max(0.1, now_ms - self.asked_ms - self.batch * step_ms)) - self.hop_ms
-            self.hop_ms += 0.2 * error_ms
-            self.jitter_ms += 0.2 * (abs(error_ms) - self.jitter_ms)
-            drafter.observe_hop(self.hop_ms)
-        if not attached:
-            behind = max(0, offset - proposal.base - len(proposal.tokens))
-        self.asked_ms = None
-        self.batch = max(1, proposal.batch)
-        self.expected_ms = now_ms + max(self.batch, behind) * step_ms
+    generation: "Generation"
+    length: int
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +55,7 @@ class Generation:
     heard: bool = False  # a drafter has sent a proposal, so rounds without drafts count as quiet
     quiet_rounds: int = 0  # rounds in a row without a verified draft
     deadline_ms: float = math.inf  # on the engine's clock
+    leader: Leader | None = None  # it reads nothing before this one has read their common prefix
     lost: bool = False  # cancelled, taken over or gone: its verifier stops and writes nothing more
 
     @classmethod
@@ -157,7 +110,7 @@ class Generation:
 
     def open_session(self, name: str, now_ms: float) -> None:
         """Start a session with a drafter. It reads the prompt first, and no round waits for its first proposal."""
-        self.sessions[name] = DrafterSession(name, expected_ms=now_ms)
+        self.sessions[name] = DrafterSession(name, expected_ms=now_ms, opened_round=self.rounds)
         self.heard, self.quiet_rounds = False, 0
         self.contributions.restart()
 
@@ -221,6 +174,8 @@ class Generation:
             if now_ms > session.expected_ms + 2 * drafter.step_ms + 10.0:
                 continue  # overdue, so it is silent or gone
             first_ms = max(0.05, session.expected_ms - now_ms)
+            if math.isinf(first_ms):
+                continue  # it rests
             if best is None or first_ms < best.first_ms:
                 # A drafter finishes its running step before it starts anew, so its answer may be one step late.
                 grace_ms = drafter.step_ms + 2 * session.jitter_ms
@@ -234,11 +189,18 @@ class Generation:
         return RowCandidate(ready=tuple(ranking.reach), limit=limit, arrival=arrival, tip=ranking.tip_reach)
 
     def advance(
-        self, tokens: list[int], drafters: Drafters, now_ms: float, wanted: Callable[[ExpectedDrafts, int], int]
+        self,
+        tokens: list[int],
+        drafters: Drafters,
+        now_ms: float,
+        wanted: Callable[[ExpectedDrafts, int], int],
+        turn: str | None = None,
     ) -> None:
         """Commit `tokens`, which the target decided, and predict when each drafter reacts to them.
 
         `wanted` returns how many drafts are worth waiting for, given when they would come and how many there may be.
+        Drafters on the target's cores take turns with it if `turn` is not None: it names the one that drafts, "" for
+        none.
         """
         self.trie.advance(tokens)
         if self.constraint is not None:
@@ -249,19 +211,45 @@ class Generation:
             self.first = now_ms, len(tokens)
         alive = {name for child in self.trie.root.children.values() for name in child.guesses}
         for session in self.sessions.values():
-            session.want = 0
-            if session.drafter not in drafters:
+            known = session.drafter in drafters
+            in_turns = turn is not None and known and drafters[session.drafter].contends
+            session.decided(in_turns)
+            if not known:
                 continue
             drafter = drafters[session.drafter]
             drafter.count(asked=1)
-            if session.drafter in alive:
+            asked = True
+            if in_turns:  # guesses that are left are used first
+                asked = session.drafter == turn and session.heard and session.drafter not in alive
+            elif session.drafter in alive:
                 session.goes_on(drafter.step_ms, now_ms)
                 continue
             want = 0
-            if drafter.step_ms and self.speculation is not Speculation.OFF:
+            if asked and drafter.step_ms and self.speculation is not Speculation.OFF:
                 first = ExpectedDrafts(session.hop_ms + drafter.step_ms, drafter.step_ms, drafter.acceptance.mean)
                 want = wanted(first, self.job.max_tokens - self.offset - 1)
-            session.ask(want, drafter.step_ms, now_ms)
+            if in_turns:
+                session.take_turn(want, drafter.step_ms, now_ms)
+            else:
+                session.ask(want, drafter.step_ms, now_ms)
+
+    def drafted_beside(self, drafters: Drafters, ahead: bool, rounds: int) -> bool:
+        """Whether a drafter on the target's cores works for this request now; `ahead`: it does not wait for its turn.
+
+        One that has not answered is reading the prompt, but for no longer than `rounds` rounds.
+        """
+        return any(
+            drafters[name].contends
+            and session.told
+            and (ahead or (not session.heard and self.rounds - session.opened_round < rounds))
+            for name, session in self.sessions.items()
+            if name in drafters
+        )
+
+    def follow(self, leader: Leader | None) -> None:
+        """Wait for `leader` to read; None: read from here on, after what the slot holds by now."""
+        self.leader = leader
+        self.cached = len(self.slot.tokens)
 
     def piece_read(self) -> None:
         """A decode read a part of the prompt, but not the end of it."""

@@ -1,4 +1,4 @@
-"""Reads the cards of drafters, and refuses those with another vocabulary than the target's and those that flood."""
+"""Reads drafters' cards. Refuses drafters that have another vocabulary than the target, that flood or that hoard."""
 
 import asyncio
 import math
@@ -21,6 +21,7 @@ logger = structlog.get_logger()
 FLOOD_S: Final = 60.0  # how long a drafter that sent too much stays refused
 _PER_MACHINE: Final = 8  # drafters with one machine's user, so that it cannot crowd out the others
 _FLOODED: Final = "it sends more than it was asked for"
+HOARDED: Final = "it fills Redis with its keys"
 _CROWD: Final = f"more than {_PER_MACHINE} drafters of one machine"
 
 
@@ -34,10 +35,12 @@ class Introductions:
         path: Path,
         clock: Callable[[], float],
         chat_template: str = "",
+        hoards: Callable[[str], bool] = lambda drafter: False,
     ) -> None:
-        """`clock` is monotonic, in seconds."""
+        """`clock` is monotonic, in seconds. `hoards` tells whether a drafter filled Redis lately."""
         self._registry = registry
         self._clock = clock
+        self._hoards = hoards
         self._floods: dict[str, float] = {}  # drafter to the time until which it is refused
         self._texts = vocabulary.texts()
         # Of the target's vocabulary, for gateways without the model.
@@ -49,7 +52,7 @@ class Introductions:
         """Bring `drafters` up to date with the registry; returns the ids that joined and those that left."""
         cards = [card for card in await self._registry.list() if isinstance(card, DrafterCard)]
         self._forget({card.fingerprint for card in cards})
-        self._floods = {name: until for name, until in self._floods.items() if self.refuses(name)}
+        self._floods = {name: until for name, until in self._floods.items() if until > self._clock()}
         machines = Counter[str]()
         reasons = {card.id: self._manners(card, machines) or await self._verdict(card) for card in cards}
         # A drafter whose reason is None has not stored its vocabulary in Redis yet: the next look asks again.
@@ -61,14 +64,21 @@ class Introductions:
         logger.warning("drafter_refused", drafter=drafter, reason=_FLOODED)
         self._floods[drafter] = self._clock() + FLOOD_S
 
+    @property
+    def floods(self) -> set[str]:
+        """The drafters that sent too much lately."""
+        return set(self._floods)
+
     def refuses(self, drafter: str) -> bool:
-        """Whether this drafter sent too much lately."""
-        return self._floods.get(drafter, -math.inf) > self._clock()
+        """Whether this drafter sent or kept too much lately."""
+        return self._hoards(drafter) or self._floods.get(drafter, -math.inf) > self._clock()
 
     def _manners(self, card: DrafterCard, machines: "Counter[str]") -> str:
         """Why this drafter is refused whatever its vocabulary; empty if it is not."""
         machine, marked, _ = card.id.partition(keys.OF_MACHINE)
         machines[machine] += 1
+        if self._hoards(card.id):
+            return HOARDED
         if self.refuses(card.id):
             return _FLOODED
         return _CROWD if marked and machines[machine] > _PER_MACHINE else ""

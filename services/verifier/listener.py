@@ -53,7 +53,7 @@ class Listener:
         joined, gone = await self._introductions.meet(self._drafters)
         self._follow()
         await self._outboxes.tidy()
-        await self._outboxes.clear(gone)
+        await self._outboxes.clear(gone | self._introductions.floods)  # these may go on sending
         if joined or gone:
             logger.info("drafters_changed", joined=sorted(joined), gone=sorted(gone))
             self.changed = True

@@ -6,12 +6,13 @@ where requests may have different widths.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec import structs
 
 from services.verifier.calibrate import (
     FEW_PROBE_ROWS,
@@ -23,11 +24,13 @@ from services.verifier.calibrate import (
     still_holds,
 )
 from services.verifier.scheduler import most_outputs
+from services.verifier.turns import Crew
 from shared.errors import StartError
 from shared.fleet.arriving import Threads, alone
 from shared.folders import cache_folder
 from shared.law.sampling import BrokenLogits
 from shared.law.speedup import RowCosts
+from shared.machine import load as machine_load
 from shared.machine import resources
 from shared.model import model_source, offload, row_costs
 from shared.model.llama.context import Context, number_bytes
@@ -52,6 +55,8 @@ _TELL_S: Final = 2.0  # between two log lines about the progress of loading
 # takes 1.4 times as long. GPU kernels need one type for keys and values.
 _STRICT_TYPES: Final = (("bf16", "f16"), ("bf16", "bf16"))
 _LAW_TYPES: Final = ("f16", "f16")
+_FEW_COUNTS: Final = (1, 8)  # rows that are measured with fewer threads
+_FEW_BUDGET_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class LoadedTarget:
     min_rows: int
     site: Site = NOWHERE  # the devices and cores that it computes on, for other processes
     calibration: Calibration = SETTLED
+    part: Crew | None = None  # who computes beside a drafter on the same cores; None: always all
 
 
 def _tell(line: str) -> None:
@@ -216,7 +222,7 @@ class _Loader:
                 sequences=options.parallel,
                 unified=not strict,
                 branches=0 if strict else MAX_LEAVES - 1,
-                threads=self.site.threads,
+                threads=self.site.most,
                 max_outputs=layout.outputs,
                 swa_full=layout.swa_full,
                 cache_type_k=key,
@@ -226,15 +232,15 @@ class _Loader:
         except LlamaError as error:
             raise StartError("--ctx", layout.context, self.placed.failure(str(error))) from None
 
-    def _measure(self, context: Context, layout: str, types: tuple[str, str]) -> Calibration:
+    def _cache(self, layout: str, types: tuple[str, str], threads: int) -> Cache:
         options = self.options
-        cache = Cache(
+        return Cache(
             cache_folder() / "calibration",
             self.path,
             device=self.place.description,
             build=build_info(),
             layout=layout,
-            threads=self.site.threads,
+            threads=threads,
             cache_types=(*types, options.flash_attn),
             gpu_layers=self.placed.layers,
             swa_full=self.placed.layout.swa_full,
@@ -242,15 +248,22 @@ class _Loader:
             extra_buffers=self.model.extra_buffers,
             sequences=min(options.parallel, 2),
         )
+
+    def _measure(self, context: Context, layout: str, types: tuple[str, str]) -> Calibration:
+        site = self.site
+        cache = self._cache(layout, types, site.most)
         tokens = self.model.vocabulary.tokenize(row_costs.PROBE_TEXT)
         found = cache.load()
         if found is not None and found[0] and still_holds(context, tokens, found[0]):
             return Calibration(*found, cache)
-        times = row_costs.time_rows(context, tokens, told=_Progress("calibration_progress", of="the cost of rows"))
+        times = row_costs.time_rows(
+            context, tokens, told=_Progress("calibration_progress", of="the cost of rows"), cpu=machine_load.read
+        )
         told = _Progress("calibration_progress", of="how exact this device is")
+        threads = (site.most, site.threads if site.threads < site.most else 0)
         probed = PROBE_ROWS if layout == "streams" else FEW_PROBE_ROWS  # law does not need bit-equal logits
         try:
-            exactness = found[1] if found is not None else measure_exactness(context, tokens, probed, told)
+            exactness = found[1] if found is not None else measure_exactness(context, tokens, probed, told, threads)
         except BrokenLogits:
             raise StartError(
                 "--target-model",
@@ -261,11 +274,32 @@ class _Loader:
         # Times from a busy machine would say for weeks that drafts pay, or that they do not.
         cache.store({} if times.is_noisy else times.costs, exactness)
         if times.is_noisy:
-            logger.warning("calibration_noisy", spread=round(times.noise, 2))
+            logger.warning("calibration_noisy", spread=round(times.noise, 2), contended=times.contended)
         return Calibration(times.costs, exactness, cache, times.is_noisy, tuple(tokens))
 
     def _loaded(
         self, context: Context, found: Calibration, level: str, note: str, noise: float, min_rows: int
     ) -> LoadedTarget:
         costs, device = RowCosts(found.rows), self.place.name
-        return LoadedTarget(self.model, context, costs, device, level, note, noise, min_rows, self.site, found)
+        part = None
+        if self._may_give_way and (level == "law" or found.exactness.threads == 0.0):
+            part = Crew(self.site.threads, RowCosts(self._beside(context, found.rows)))
+        site = self.site if part else structs.replace(self.site, threads=self.site.most)
+        return LoadedTarget(self.model, context, costs, device, level, note, noise, min_rows, site, found, part)
+
+    @property
+    def _may_give_way(self) -> bool:
+        return self.site.threads < self.site.most and self.model.can_roll_back
+
+    def _beside(self, context: Context, rows: Mapping[int, float]) -> dict[int, float]:
+        """The costs of rows with the threads that are left beside a drafter, from those with all.
+
+        Two counts are measured, and decodes refine the rest.
+        """
+        context.use_threads(self.site.threads)
+        tokens = self.model.vocabulary.tokenize(row_costs.PROBE_TEXT)
+        few = row_costs.time_rows(context, tokens, _FEW_COUNTS, budget_s=_FEW_BUDGET_S).costs
+        context.use_threads(self.site.most)
+        longer = {count: few[count] / RowCosts(rows)(count) for count in few}
+        first, last = min(longer), max(longer)
+        return row_costs.rising({count: ms * longer[first if count <= first else last] for count, ms in rows.items()})

@@ -28,7 +28,6 @@ class _Record:
     drafted: int = 0
     accepted: int = 0
     finish: Finish = Finish.NONE
-    cached: int = 0
 
 
 class Records:
@@ -51,7 +50,6 @@ class Records:
             began_ns=now,
             waited_ns=waited_ns + now - claimed_ns,
             span=self._tracer.span("prefill", job.traceparent, now),
-            cached=generation.cached,
         )
 
     def saw(self, generation: Generation, chunk: Chunk) -> None:
@@ -59,7 +57,10 @@ class Records:
         record = self._open[generation.job.request_id]
         if record.first_ns is None:
             record.first_ns = self._clock()
-            tokens = {"draftmesh.prompt_tokens": len(generation.job.prompt), "draftmesh.cached_tokens": record.cached}
+            tokens = {
+                "draftmesh.prompt_tokens": len(generation.job.prompt),
+                "draftmesh.cached_tokens": generation.cached,
+            }
             record.span.end(record.first_ns, tokens)
             record.span = self._tracer.span("decode", generation.job.traceparent, record.first_ns)
         record.rounds += bool(chunk.tokens)
@@ -82,7 +83,7 @@ class Records:
             request=job.request_id,
             epoch=generation.claim.epoch,
             prompt_tokens=len(job.prompt),
-            cached=record.cached,
+            cached=generation.cached,
             **counts,
             waited_ms=_ms(record.waited_ns),
             prefill_ms=_ms(first_ns - record.began_ns),

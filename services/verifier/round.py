@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from services.verifier import following
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
@@ -16,6 +17,7 @@ from services.verifier.scheduler import ExpectedDrafts, RowAllocation, RowCandid
 from services.verifier.speed import Pace
 from services.verifier.tree import sequences
 from services.verifier.trie import TrieNode
+from services.verifier.turns import Mode, Turns
 from services.verifier.walk import Walk
 from shared.law.payoff import (
     MAX_WIDTH,
@@ -67,6 +69,7 @@ class Round:
     rows: Rows
     entries: list[RoundEntry]
     wait_ms: float = 0.0
+    drafting: bool = False  # a drafter computes meanwhile on the target's cores
     decoding: int = 0  # requests that get tokens
     prefill_rows: int = 0
 
@@ -85,7 +88,7 @@ class Planner:
         self,
         target: Target,
         sequences: Sequences,
-        costs: RowCosts,
+        turns: Turns,
         eog: frozenset[int],
         min_rows: int,
         counters: Counters,
@@ -95,17 +98,21 @@ class Planner:
         self._leaves = 1 + min(target.branches, MAX_LEAVES - 1) if trees else 1  # most leaves of a request's tree
         self._target = target
         self._sequences = sequences
-        self._costs = costs
+        self._turns = turns
         self._eog = eog
         self._min_rows = min_rows
         self._counters = counters
         self._pace = pace
-        self._pieces = Pieces(costs, min_rows, target.max_rows, target.unified)
+        self._pieces = Pieces(turns.whole.costs, min_rows, target.max_rows, target.unified)
+
+    @property
+    def _costs(self) -> RowCosts:
+        return self._turns.costs
 
     def plan(self, running: Sequence[Generation], drafters: Drafters, now_ms: float, may_wait: bool) -> Round:
         """The next decode, or how long to wait for drafts first."""
         decoding = [generation for generation in running if generation.uncomputed == 1]
-        prefilling = [generation for generation in running if generation.uncomputed > 1]
+        prefilling = [generation for generation in running if generation.uncomputed > 1 and generation.leader is None]
         unread = sum(generation.uncomputed for generation in prefilling)
         prefill_rows = min(unread, self._pieces.rows(len(decoding)))
         rankings = [generation.rank(drafters, self._eog, self._leaves) for generation in decoding]
@@ -130,11 +137,12 @@ class Planner:
             grace_ms = min(grace_ms, self._costs(len(decoding)))
             return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience) + grace_ms)
         widths = self._widths(decoding, candidates, choice, prefill_rows)
-        round = Round(Rows(), [], decoding=len(decoding))
+        round = Round(Rows(), [], drafting=self._drafting(running, drafters), decoding=len(decoding))
         for generation, ranking, candidate, width in zip(decoding, rankings, candidates, widths, strict=True):
             reason = "" if width else self._reason(generation, candidate)
             self._add_decoding(round, generation, ranking.nodes[:width], reason, 1 + max(widths))
-        self._add_prompts(round, prefilling, 1 + max(widths, default=0))
+        needs = [following.need(generation, running) for generation in prefilling]
+        self._add_prompts(round, prefilling, needs, 1 + max(widths, default=0))
         return round
 
     def wanted(self, arrival: ExpectedDrafts, limit: int, others: int) -> int:
@@ -152,7 +160,14 @@ class Planner:
         if round.prefill_rows:
             self._pieces.observe(rows - round.prefill_rows, round.prefill_rows, decoded.decode_ms)
         elif round.entries:
-            self._costs.observe(rows, decoded.decode_ms)
+            self._turns.crew(round.drafting).costs.observe(rows, decoded.decode_ms)
+
+    def _drafting(self, running: Sequence[Generation], drafters: Drafters) -> bool:
+        ahead = self._turns.mode is Mode.BESIDE
+        return any(
+            generation.drafted_beside(drafters, ahead and generation.quiet_rounds < QUIET_ROUNDS, QUIET_ROUNDS)
+            for generation in running
+        )
 
     def _widths(
         self, decoding: list[Generation], candidates: list[RowCandidate], choice: RowAllocation, prefill_rows: int
@@ -210,12 +225,12 @@ class Planner:
         self._pad(rows, slot.id, start + len(entry.rows), wanted - len(entry.rows))
         round.entries.append(entry)
 
-    def _add_prompts(self, round: Round, prefilling: list[Generation], width: int) -> None:
+    def _add_prompts(self, round: Round, prefilling: list[Generation], needs: list[int], width: int) -> None:
         """Add pieces of prompts in turn. Once a prompt ends in this decode, only prompts that end too are added, so
         that its first token does not wait for a part of another prompt."""
         budget = self._pieces.rows(round.decoding, len(round.rows))
         ends = False
-        for index in self._pieces.order([generation.uncomputed for generation in prefilling]):
+        for index in self._pieces.order(needs):
             generation = prefilling[index]
             if ends and generation.uncomputed > budget:
                 break

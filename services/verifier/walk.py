@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.verifier.trie import TrieNode
-from shared.law import sampling
+from shared.law import draws
+from shared.law.history import History
+from shared.law.sampling import BrokenLogits, Logits, Mask
 from shared.wire.messages import Sampling, TokenLogprob
 
 
@@ -25,7 +27,7 @@ class Rule:
         """The tokens that must come next, the first for certain; empty: there is a choice."""
         return ()
 
-    def mask(self) -> sampling.Mask | None:
+    def mask(self) -> Mask | None:
         """The tokens that may come next if there is a choice; None: any. All false: a dead end."""
         return None
 
@@ -64,9 +66,9 @@ class Walk:
 def walk(
     root: TrieNode,
     rows: dict[TrieNode, int],
-    logits: Callable[[int], sampling.Logits],
+    logits: Callable[[int], Logits],
     parameters: Sampling,
-    history: sampling.History | None,
+    history: History | None,
     eog: Collection[int],
     limit: int,
     top_logprobs: int = -1,
@@ -88,8 +90,8 @@ def walk(
                 result.fault = DEAD_END
                 break
             if top_logprobs >= 0 and not result.ended:
-                result.logprobs.append(TokenLogprob(*sampling.log_probabilities(row, token, top_logprobs)))
-        except sampling.BrokenLogits:
+                result.logprobs.append(TokenLogprob(*draws.log_probabilities(row, token, top_logprobs)))
+        except BrokenLogits:
             result.fault = BROKEN
             break
         result.drawn.append(token)
@@ -106,9 +108,7 @@ def walk(
     return result
 
 
-def _draw(
-    row: sampling.Logits, parameters: Sampling, history: sampling.History | None, rule: Rule, offset: int
-) -> int | None:
+def _draw(row: Logits, parameters: Sampling, history: History | None, rule: Rule, offset: int) -> int | None:
     """The target's token at `offset`; None if the rule allows none."""
     forced = rule.forced()
     if forced:
@@ -116,4 +116,4 @@ def _draw(
     mask = rule.mask()
     if mask is not None and not mask.any():
         return None
-    return sampling.draw(sampling.law(row, parameters, history, mask), parameters.seed, offset).token
+    return draws.draw(row, parameters, history, mask, offset).token

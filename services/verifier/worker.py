@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from services.verifier import hints
 from services.verifier.card import at_work, introduce
@@ -20,8 +21,10 @@ from services.verifier.claims import Claims
 from services.verifier.committer import Batch, Committer
 from services.verifier.constraint import constrain
 from services.verifier.engine import Engine, Gain
+from services.verifier.failures import BROKEN, Failures, UndoneError, Verdict
 from services.verifier.generation import Generation
 from services.verifier.hints import Addressed
+from services.verifier.hoards import Hoards
 from services.verifier.introductions import Introductions
 from services.verifier.listener import Listener
 from services.verifier.load import LoadedTarget
@@ -30,8 +33,10 @@ from services.verifier.records import Records
 from services.verifier.remeasuring import Remeasuring
 from services.verifier.round import Decoded, Round
 from services.verifier.speed import Speed
+from shared.errors import StartError
 from shared.fleet.registry import HEARTBEAT_S, Registry
 from shared.law.grammar import Grammars
+from shared.machine import load as machine_load
 from shared.model import model_source
 from shared.process import lifecycle
 from shared.process.ready_file import ReadyFile
@@ -62,10 +67,12 @@ class VerifierWorker:
         aliases: Sequence[str] = (),
         ready_file: str = "",
         chat_template: str = "",
+        cache_ram: int = 0,
     ) -> None:
         """Without `trees` the drafts of a request are one chain, even if the target has branches.
 
-        A `chat_template` (Jinja) replaces the one of the model's file.
+        A `chat_template` (Jinja) replaces the one of the model's file. Ended conversations may take `cache_ram` bytes
+        of host memory.
 
         `clock` is monotonic, in seconds, and is never compared with another process's.
         """
@@ -84,8 +91,13 @@ class VerifierWorker:
             speculation=speculation,
             trees=trees,
             clock=clock,
+            site=loaded.site,
+            part=loaded.part,
+            cache_ram=cache_ram,
         )
-        self._remeasuring = Remeasuring(loaded.context, self._engine.sequences, loaded.costs, loaded.calibration)
+        self._remeasuring = Remeasuring(
+            loaded.context, self._engine.sequences, loaded.costs, loaded.calibration, machine_load.read
+        )
         self._store = JobStore(broker.redis, broker.blocking, model, lease_ms)
         self._claims = Claims(
             broker.redis,
@@ -97,13 +109,17 @@ class VerifierWorker:
             partial(self._engine.counters.add, "poison", 1),
         )
         self._registry = Registry(broker.redis)
-        self._introductions = Introductions(self._registry, vocabulary, loaded.model.path, clock, chat_template)
+        self._hoards = Hoards(broker.redis, clock)
+        self._introductions = Introductions(
+            self._registry, vocabulary, loaded.model.path, clock, chat_template, self._hoards.refuses
+        )
         self._committer = Committer(self._store, self._lose, self._claims.done)
         outboxes = drafts.Outboxes(broker.redis, broker.blocking, instance)
         self._listener = Listener(outboxes, self._engine.drafters, self._introductions, self._news.set, clock)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="target")
         self._records = Records(tracer or Tracer())
         self._draining = False
+        self._failures = Failures()
         self._introduction = introduce(instance, loaded, self._introductions, speculation, aliases)
         self._speed = Speed()
         self._ready_file = ReadyFile(ready_file)
@@ -119,6 +135,7 @@ class VerifierWorker:
             loops.start(readers.run, name="readers")
             loops.start(self._committer.run, name="committer")
             loops.start(self._listener.run, name="listener")
+            loops.start(self._hoards.run, name="hoards")
             loops.start(self._stay_known, name="registry")
             rounds = loops.start(self._rounds, name="rounds")
             loops.start(self._ready_file.run, name="ready file")
@@ -158,12 +175,27 @@ class VerifierWorker:
                 round = await self._wait_for_drafts(round.wait_ms)
             if len(round.rows):
                 waited_s = self._clock() - planned
-                decoded = await loop.run_in_executor(self._thread, engine.run, round)
+                try:
+                    decoded = await loop.run_in_executor(self._thread, engine.run, round)
+                except UndoneError as error:
+                    await self._could_not(round, error)
+                    continue
+                self._failures.decoded()
                 self._take_proposals()
                 gains = engine.finish(decoded)
                 await self._put(self._messages(gains))
                 self._time(decoded, gains, began, waited_s)
             engine.counters.add("busy_us", int((self._clock() - began) * 1e6))
+
+    async def _could_not(self, round: Round, error: UndoneError) -> None:
+        """Go on after a decode that failed. Raises `StartError` if the target is broken."""
+        verdict = self._failures.failed()
+        logger.error("decode_failed", reason=str(error), requests=len(round.entries), then=verdict.name.lower())
+        if verdict is Verdict.STOP:
+            raise StartError("llama.cpp", f"({error})", f"it failed {BROKEN} times in a row, so this verifier ends")
+        if verdict is Verdict.END:
+            await self._put(self._messages(self._engine.give_up(round)))
+        await asyncio.sleep(self._failures.wait_s)
 
     async def _rest(self) -> None:
         """Wait for news; after some rest measure the cost of rows again, if the machine was busy at the start."""
@@ -219,7 +251,11 @@ class VerifierWorker:
         for generation, name in closed:
             batch.hints.extend(hints.closing(generation, (name,)))
         device = self._loaded.device
-        batch.hints.extend(hints.opening(one, name, self._engine, self._instance, device) for one, name in opened)
+        batch.hints.extend(
+            hints.opening(one, name, self._engine, self._instance, device)
+            for one, name in opened
+            if self._engine.sharing.opens(one, name)
+        )
         await self._put(batch)
 
     async def _put(self, batch: Batch) -> None:
@@ -284,7 +320,7 @@ class VerifierWorker:
             if chunk.finish is not Finish.NONE:
                 self._end(generation, batch)
                 continue
-            batch.hints.extend(hints.decided(gain, chunk.tokens, self._engine))
+            batch.hints.extend(hints.decided(gain, chunk.tokens, self._engine, self._instance, self._loaded.device))
         return batch
 
     async def _hand_back(self) -> None:
@@ -316,6 +352,7 @@ class VerifierWorker:
     async def _tell(self) -> None:
         """Publish what others should know."""
         card = at_work(self._introduction, self._engine, self._speed, self._clock(), self._draining)
+        card = replace(card, provisional=self._remeasuring.due)
         await self._registry.beat(card)
         await self._registry.remember(card)
         await self._store.ensure_group()

@@ -19,6 +19,7 @@ from shared.fleet import neighbours
 from shared.fleet.registry import HEARTBEAT_S, Registry
 from shared.machine import resources
 from shared.machine.devices import Device
+from shared.machine.threads import for_drafters
 from shared.wire.broker import DISCONNECTED, Reconnect
 from shared.wire.messages import Announced, Arrival, Site
 
@@ -34,7 +35,12 @@ Threads = Callable[[bool], Site]
 
 def alone(threads: int) -> Threads:
     """For a process that knows of no others: the requested threads (0: all cores)."""
-    return lambda on_cpu: Site(threads=threads or (resources.available_cores() if on_cpu else 1))
+
+    def choose(on_cpu: bool) -> Site:
+        count = threads or (resources.available_cores() if on_cpu else 1)
+        return Site(threads=count, most=count)
+
+    return choose
 
 
 class Arriving:
@@ -122,13 +128,17 @@ class Arriving:
 
     async def _choose(self, on_cpu: bool) -> Site:
         site = replace(self._arrival.site, cores=_mask() if on_cpu else "")
-        count = self._asked or 1
+        count = most = self._asked or 1
         if on_cpu and not self._asked:
             own = replace(self._arrival, site=site)
-            count = neighbours.share(own, await self._living(), len(resources.cores()), resources.quota().cores)
+            limits = len(resources.cores()), resources.quota().cores
+            living = await self._living()
+            count, most = neighbours.share(own, living, *limits), neighbours.most(own, living, *limits)
+            if neighbours.is_verifier(own):  # a drafter may join later
+                count = max(1, min(count, most - for_drafters(most, 1, 1)))
         if on_cpu:
-            logger.info("threads_chosen", threads=count, cores=resources.available_cores())
-        await self._tell(replace(site, threads=count))
+            logger.info("threads_chosen", threads=most, beside=count, cores=resources.available_cores())
+        await self._tell(replace(site, threads=count, most=most))
         return self._arrival.site
 
     async def _tell(self, site: Site) -> None:

@@ -136,6 +136,7 @@ def _verifier(card: VerifierCard, cards: Sequence[Card], waiting: dict[str, int]
         aliases=tuple(card.aliases),
         exactness=card.exactness,
         exactness_note=card.exactness_note,
+        sharing=card.sharing,
         layout=card.layout,
         speculation=card.speculation.value,
         ctx=card.n_ctx,

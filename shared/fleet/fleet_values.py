@@ -78,6 +78,7 @@ class VerifierStatus(_Values, frozen=True, kw_only=True):
     aliases: tuple[str, ...]
     exactness: str
     exactness_note: str
+    sharing: str
     layout: str
     speculation: str
     ctx: int

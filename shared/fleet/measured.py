@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 
+from shared.fleet.neighbours import contend
 from shared.law.payoff import Measurement, payoff
 from shared.law.speedup import alpha_of_counts
 from shared.wire.messages import Card, DrafterCard, DrafterCounts, VerifierCard
@@ -21,6 +22,8 @@ def of_drafter(
         draft_ms=step_ms(drafter),
         round_trip_ms=counts.round_trip_ms if round_trip_ms is None else round_trip_ms,
         seen=verifier.speedup or None,
+        provisional=verifier.provisional,
+        turns=verifier.sharing == "turns" and contend(drafter.site, verifier.site),
     )
 
 
@@ -36,7 +39,7 @@ def of_verifier(verifier: VerifierCard, cards: Iterable[Card]) -> Measurement:
     return max(
         found,
         key=lambda measured: payoff(measured).expected,
-        default=Measurement(row_ms=rows, can_roll_back=verifier.can_roll_back),
+        default=Measurement(row_ms=rows, can_roll_back=verifier.can_roll_back, provisional=verifier.provisional),
     )
 
 

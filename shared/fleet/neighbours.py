@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from shared.machine import threads
 from shared.machine.devices import Device
-from shared.wire.messages import Announced, Arrival, DrafterCard, VerifierCard
+from shared.wire.messages import Announced, Arrival, DrafterCard, Site, VerifierCard
 
 Neighbour = VerifierCard | DrafterCard | Arrival
 
@@ -37,6 +37,39 @@ def share(own: Arrival, cards: Sequence[Announced], cores: int, quota: int) -> i
     others = [card for card in beside(own, cards) if _mask(card.site.cores) & _mask(own.site.cores)]
     under_quota = [card for card in others if card.site.quota == own.site.quota]
     return min(_share(own, others, cores), _share(own, under_quota, quota))
+
+
+def most(own: Arrival, cards: Sequence[Announced], cores: int, quota: int) -> int:
+    """Threads for `own` while nobody drafts, or nobody decodes: a drafter takes all, and targets share alike."""
+    if not is_verifier(own):
+        return min(cores, quota)
+    return share(own, [card for card in cards if is_verifier(card)], cores, quota)
+
+
+def contend(one: Site, other: Site) -> bool:
+    """Whether two processes compute on the same cores or the same device, so that either slows the other."""
+    if not one.machine or one.machine != other.machine:
+        return False
+    if {_identity(device) for device in one.devices} & {_identity(device) for device in other.devices}:
+        return True
+    if not _mask(one.cores) & _mask(other.cores):
+        return False
+    cores = (_mask(one.cores) | _mask(other.cores)).bit_count()
+    return bool(one.quota and one.quota == other.quota) or _most(one) + _most(other) > cores
+
+
+def _most(site: Site) -> int:
+    return max(site.most, site.threads)
+
+
+def fit(one: Site, other: Site) -> bool:
+    """Whether two processes that contend can compute at the same time, each with a part of the cores."""
+    cores = (_mask(one.cores) | _mask(other.cores)).bit_count()
+    return bool(_mask(one.cores) and _mask(other.cores)) and one.threads + other.threads <= cores
+
+
+def _identity(device: Device) -> str:
+    return device.id or device.name
 
 
 def _mask(digits: str) -> int:

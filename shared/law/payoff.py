@@ -40,7 +40,8 @@ class Measurement:
     """The measurements of one target and its drafts. Times are in milliseconds; `row_ms` has decode times by rows.
 
     `alpha` is the measured acceptance; None: a typical one is assumed. `seen` is the measured speed-up over plain
-    decoding in the last rounds; None unless they had drafts.
+    decoding in the last rounds; None unless they had drafts. `turns`: the drafter has the target's own cores or device,
+    so each waits for the other.
     """
 
     row_ms: tuple[tuple[int, float], ...]
@@ -49,6 +50,8 @@ class Measurement:
     draft_ms: float = 0.0
     round_trip_ms: float = 0.0
     seen: float | None = None
+    provisional: bool = False  # measured on a busy machine, and to be measured again
+    turns: bool = False
 
     @property
     def acceptance(self) -> float:
@@ -89,7 +92,7 @@ class Payoff:
 
 
 def synchronous(measured: Measurement) -> Formula:
-    """The speed-up if drafting and verifying take turns, as with a draft model inside the target's process."""
+    """The speed-up if drafting and verifying take turns, as on the same cores or card."""
     cost = measured.cost()
     return lambda width: synchronous_speedup(
         measured.acceptance, width, cost, measured.draft_ms, measured.round_trip_ms
@@ -97,7 +100,7 @@ def synchronous(measured: Measurement) -> Formula:
 
 
 def ahead(measured: Measurement) -> Formula:
-    """The speed-up if the drafter works while the target decodes, as draftmesh does."""
+    """The speed-up if the drafter works while the target decodes, as on another device."""
     cost = measured.cost()
     return lambda width: ahead_speedup(measured.acceptance, width, cost, measured.draft_ms, measured.round_trip_ms)
 
@@ -106,6 +109,11 @@ def ready(measured: Measurement) -> Formula:
     """The speed-up if drafts are always ready when a decode begins: the ceiling."""
     cost = measured.cost()
     return lambda width: ready_speedup(measured.acceptance, width, cost, measured.draft_ms)
+
+
+def expected(measured: Measurement) -> Formula:
+    """The speed-up of the way in which these two work together."""
+    return synchronous(measured) if measured.turns else ahead(measured)
 
 
 def best(speedup: Formula) -> Best:
@@ -130,13 +138,13 @@ def payoff(measured: Measurement) -> Payoff:
     """Judge whether speculation pays. `row_ms` must hold at least one positive time."""
     if not measured.can_roll_back:
         return Payoff(0, 1.0, 1.0, 1.0, NO_ROLLBACK)
-    expected, ceiling = best(ahead(measured)), best(ready(measured))
-    reason = "" if expected.width else _obstacle(measured)
-    speedup = expected.speedup
+    found, ceiling = best(expected(measured)), best(ready(measured))
+    reason = "" if found.width else _obstacle(measured)
+    speedup = found.speedup
     if measured.seen is not None:
         speedup = measured.seen
         reason = "" if speedup >= WORTH else reason or NO_GAIN
-    return Payoff(expected.width, speedup, expected.speedup, ceiling.speedup, reason)
+    return Payoff(found.width, speedup, found.speedup, ceiling.speedup, reason)
 
 
 def _obstacle(measured: Measurement) -> str:
@@ -171,10 +179,11 @@ def sentence(measured: Measurement) -> str:
     """One sentence for people: whether speculation pays, how much and with what width, or why not."""
     if not measured.row_ms:
         return "whether speculation pays is not measured yet"
+    later = " (measured on a busy machine; will measure again)" if measured.provisional else ""
     found = payoff(measured)
     if found.reason:
         demo = "; `draftmesh demo` shows where it does" if measured.alpha is None else ""
-        return f"speculation does not pay here: {found.reason}{demo}"
+        return f"speculation does not pay here: {found.reason}{demo}{later}"
     parts = []
     if measured.seen is not None:
         parts.append(f"{found.speedup:.2f}x plain decoding in the last rounds")
@@ -185,4 +194,4 @@ def sentence(measured: Measurement) -> str:
         parts.append(f"expect {up_to}{found.expected:.2f}x plain decoding {at} ({row_price(measured)})")
         if found.ceiling >= found.expected + 0.005:
             parts.append(f"{found.ceiling:.2f}x if drafts were always ready")
-    return f"speculation pays here: {'; '.join(parts)}"
+    return f"speculation pays here: {'; '.join(parts)}{later}"

@@ -7,13 +7,14 @@ al. 2014.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from shared.law.history import History
 from shared.wire.messages import Sampling
 
 Floats = npt.NDArray[np.float64]
@@ -61,35 +62,6 @@ class Draw:
 
     token: int
     gap: float
-
-
-class History:
-    """Token counts for penalties. Push a token on the way down a path, pop it on the way back."""
-
-    __slots__ = ("_output", "_prompt")
-
-    def __init__(self, prompt: Sequence[int] = (), output: Sequence[int] = ()) -> None:
-        self._prompt = frozenset(prompt)
-        self._output: dict[int, int] = {}
-        for token in output:
-            self.push(token)
-
-    def push(self, token: int) -> None:
-        self._output[token] = self._output.get(token, 0) + 1
-
-    def pop(self, token: int) -> None:
-        if self._output[token] == 1:
-            del self._output[token]
-        else:
-            self._output[token] -= 1
-
-    @property
-    def output(self) -> Mapping[int, int]:
-        return self._output
-
-    @property
-    def seen(self) -> frozenset[int]:
-        return self._prompt | self._output.keys()
 
 
 _NO_IDS: Final[Ids] = np.empty(0, np.int64)
@@ -291,6 +263,7 @@ def ranked(
     Returns fewer if the law leaves fewer. Raises `BrokenLogits`.
     """
     if is_greedy(sampling):
+        _likeliest(logits)  # a ban may hide what is broken
         logits = _allowed(_adjusted(logits, sampling, history), sampling.banned, None)
         return [(int(token), float(logits[token])) for token in _top_k(logits, _peak(logits), count)]
     found = law(logits, sampling, history)

@@ -3,18 +3,11 @@
 from collections.abc import Sequence
 
 
-def divide(cores: int, targets: int, drafters: int) -> tuple[list[int], list[int]]:
-    """Threads for each target and each drafter on the CPU, so that they do not fight for cores.
-
-    Beside a target all drafters together get a quarter, or one thread each up to half: a draft model is small, and
-    clients wait for the target's decodes. Each process gets at least one thread, so with too many of them they overlap.
-    """
-    drafts = for_drafters(cores, targets, drafters)
-    return evenly(cores - drafts, targets), evenly(drafts, drafters)
-
-
 def for_drafters(cores: int, targets: int, drafters: int) -> int:
-    """How many of the cores all drafters together get beside so many targets."""
+    """How many of the cores all drafters together get beside so many targets while both compute.
+
+    A quarter, or one each up to half: a draft model is small, and clients wait for the target's decodes.
+    """
     if not drafters:
         return 0
     return max(cores // 4, min(drafters, cores // 2)) if targets else cores

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
+from shared.machine.load import CpuTime, is_contended
 from shared.model.rows import Rows
 from shared.model.target import Target
 
@@ -29,6 +30,7 @@ class RowTimes:
     """What decodes took. `ms` has the milliseconds of each by row count."""
 
     ms: Mapping[int, Sequence[float]]
+    contended: bool = False  # other programs took processor time meanwhile
 
     @property
     def costs(self) -> dict[int, float]:
@@ -47,7 +49,7 @@ class RowTimes:
     @property
     def is_noisy(self) -> bool:
         """Whether something else used the machine, so that the costs may be wrong."""
-        return self.noise > NOISY
+        return self.contended or self.noise > NOISY
 
 
 def time_rows(
@@ -62,6 +64,7 @@ def time_rows(
     told: Callable[[float], object] = lambda share: None,
     stop: Callable[[], bool] = lambda: False,
     sequence: int = 0,
+    cpu: Callable[[], CpuTime | None] = lambda: None,
 ) -> RowTimes:
     """Times a few decodes of each row count.
 
@@ -72,7 +75,8 @@ def time_rows(
     `tokens` is some text; a short one gives fewer counts. `read` is called with the rows after each decode and timed
     with it. Counts that would take over `longest_ms` at the price of a single row are left out. Every count is measured
     once and the first twice; after `budget_s` seconds no more. `told` gets the share that is done after each decode;
-    once `stop` is true there are no further ones. The `sequence` must be empty, and is left empty.
+    once `stop` is true there are no further ones. The `sequence` must be empty, and is left empty. `cpu` reads what
+    programs have used of the processor, because an even load shows in no difference between decodes.
     """
     start = max(1, min(_CONTEXT, len(tokens) // 3, target.max_rows))
     most = min(len(tokens) - start, target.max_rows, target.n_ctx - start)
@@ -89,6 +93,7 @@ def time_rows(
 
     _decode(target, tokens, sequence, 0, start, output=False)
     end = clock() + budget_s
+    before = cpu()
     found: dict[int, list[float]] = {}
     for repeat, count in product(range(_PASSES), counts):
         needed = repeat == 0 or (repeat == 1 and count == counts[0])
@@ -98,7 +103,7 @@ def time_rows(
             found.setdefault(count, []).append(decode(count))
             told(sum(map(len, found.values())) / (_PASSES * len(counts)))
     target.truncate(sequence, 0)
-    return RowTimes(found)
+    return RowTimes(found, is_contended(before, cpu()))
 
 
 def rising(costs: Mapping[int, float]) -> dict[int, float]:

@@ -3,10 +3,15 @@
 `shared.model.llama.context.Context` implements it; tests use toys.
 """
 
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from shared.law.sampling import Logits
 from shared.model.rows import Rows
+
+State: TypeAlias = npt.NDArray[np.uint8]  # a sequence's keys and values, in the target's own form
 
 
 class Target(Protocol):
@@ -21,11 +26,18 @@ class Target(Protocol):
     can_copy: bool  # False: a sequence cannot start from another one's tokens
     unified: bool  # one KV cache for all sequences; False: a stream for each
 
+    @property
+    def states(self) -> "States | None":
+        """None: a sequence's state cannot leave the cache and come back whole."""
+
     def decode(self, rows: Rows) -> None:
         """Compute all rows and return when they are computed, so that timing the call gives their cost.
 
         Raises `LlamaError` and changes nothing if it cannot.
         """
+
+    def use_threads(self, count: int) -> None:
+        """Compute the next decodes with `count` threads of the CPU."""
 
     def logits(self, row: int) -> Logits:
         """Logits of a row of the last decode that asked for them."""
@@ -48,3 +60,17 @@ class Target(Protocol):
 
         Returns how many it holds then, as `truncate` does. `start` above 0 needs a target with branches.
         """
+
+
+class States(Protocol):
+    """Takes states of sequences out of a target's cache into host memory, and back. The target's thread calls it."""
+
+    def size(self, sequence: int) -> int:
+        """Bytes of the sequence's state."""
+
+    def save(self, sequence: int) -> State | None:
+        """A copy of the sequence's state; the sequence keeps its tokens. None if it cannot be had now."""
+
+    def restore(self, sequence: int, state: State) -> bool:
+        """Make the sequence hold exactly the tokens of `state`, bit for bit. False if that cannot be now; then it holds
+        none."""

@@ -21,6 +21,7 @@ from shared.errors import StartError
 from shared.fleet.registry import HEARTBEAT_S, Registry
 from shared.settings.options import DEFAULT_DRAIN_S
 from shared.wire.broker import DISCONNECTED, Reconnect
+from shared.wire.connection import ForbiddenError
 from shared.wire.messages import Announced
 
 logger = structlog.get_logger()
@@ -159,13 +160,21 @@ async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     await main(stop)
 
 
+_RIGHTS: Final = "its rights in Redis do not allow {}; `draftmesh acl --update` writes the rights of this release"
+
+
 async def insist(what: str, action: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
-    """Retry the action while Redis is away, until it succeeds or `stop` is set; it must be repeatable."""
+    """Retry the action while Redis is away, until it succeeds or `stop` is set; it must be repeatable.
+
+    Raises `StartError` if the user's rights do not allow it.
+    """
     reconnect = Reconnect(what)
     while not stop.is_set():
         try:
             await action()
             return reconnect.succeeded()
+        except ForbiddenError as error:
+            raise StartError("--redis", f"user {error.user}", _RIGHTS.format(error.command)) from None
         except DISCONNECTED as error:
             await reconnect.failed(error)
     return None

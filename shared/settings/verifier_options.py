@@ -1,13 +1,23 @@
 """The options of a verifier."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Final
+
+import typer
 
 from shared.model import chat_templates
 from shared.model.offload import AUTO
 from shared.settings import options
 from shared.settings.options import CacheType, Exactness, Switch, option
 from shared.wire.messages import Speculation
+
+CACHE_RAM_AUTO: Final = "auto"
+
+
+def _mebibytes(text: str) -> str:
+    if text != CACHE_RAM_AUTO and not (text.isascii() and text.isdigit()):
+        raise typer.BadParameter("must be auto, 0 for none, or a number of MiB such as 8192")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +29,15 @@ class TargetOptions:
     threads: options.Threads = 0
     cache_type_k: Annotated[CacheType, option("--cache-type-k", help="Type of cached keys.")] = CacheType.AUTO
     cache_type_v: Annotated[CacheType, option("--cache-type-v", help="Type of cached values.")] = CacheType.AUTO
+    cache_ram: Annotated[
+        str,
+        option(
+            "--cache-ram",
+            help="Host memory in MiB for conversations that leave the device's cache; auto: a quarter of what is free"
+            " once the model is loaded, at most 8192; 0: none, so they stay on the device until their place is needed.",
+            callback=_mebibytes,
+        ),
+    ] = CACHE_RAM_AUTO
     flash_attn: Annotated[Switch, option("--flash-attn", help="Flash attention.")] = Switch.AUTO
     exactness: options.ExactnessLevel = Exactness.AUTO
     gpu_layers: options.GpuLayers = AUTO

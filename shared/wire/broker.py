@@ -26,7 +26,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.errors import StartError
 from shared.wire.commands import Redis
-from shared.wire.connection import Parser, RefusedError, connection_class
+from shared.wire.connection import ForbiddenError, Parser, RefusedError, connection_class
 
 logger = structlog.get_logger()
 
@@ -142,7 +142,11 @@ class Reconnect:
         self._failures = 0
 
     async def failed(self, error: BaseException) -> None:
-        if not self._failures:
+        if self._failures:
+            pass
+        elif isinstance(error, ForbiddenError):
+            logger.error("redis_forbidden", reader=self._what, user=error.user, command=error.command)
+        else:
             code = error.code if isinstance(error, RefusedError) else type(error).__name__
             logger.warning("redis_disconnected", reader=self._what, error=code)
         self._failures += 1

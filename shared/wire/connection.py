@@ -5,13 +5,14 @@ arrives starts the wait again. A large command may take as long as the slowest l
 """
 
 import asyncio
+import re
 from typing import Any, Final, cast
 
 from redis._parsers import _AsyncHiredisParser
 from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.asyncio.connection import Connection as PlainConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 SLOWEST: Final = 64 << 10  # bytes per second
@@ -29,6 +30,28 @@ class DemotedError(RefusedError, RedisConnectionError):
     """This server is not the primary now. Another one may stand at its address, so the connection is closed."""
 
 
+class ForbiddenError(RefusedError, NoPermissionError):
+    """The rights of `user` do not allow `command`, which may also be several, of which it is one.
+
+    A command that a script may not use is another error, because nobody knows what the script had done before it.
+    """
+
+    user = ""
+    command = ""
+
+    def tell(self, user: str, sent: bytes) -> None:
+        """Say whom it is about. `sent` is the beginning of what was sent; the reply itself may be more exact."""
+        said = _SAID.search(str(self))
+        names = [name.decode() for name in _SENT.findall(sent) if name not in _BRACKETS]
+        self.user = user
+        self.command = said[1] if said else " ".join(dict.fromkeys(names)).lower()
+
+
+_SAID: Final = re.compile(r"run the '([^']+)' command")
+_SENT: Final = re.compile(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)\r\n")
+_BRACKETS: Final = (b"MULTI", b"EXEC")
+
+
 _REFUSALS: Final[dict[str, type[RefusedError]]] = {
     "NOREPLICAS": RefusedError,  # too few replicas, or they lag too far behind
     "MISCONF": RefusedError,  # it cannot write to its disk
@@ -36,6 +59,7 @@ _REFUSALS: Final[dict[str, type[RefusedError]]] = {
     "BUSY": RefusedError,  # somebody's script runs for too long
     "READONLY": DemotedError,
     "MASTERDOWN": DemotedError,  # a replica that lost its primary
+    "NOPERM": ForbiddenError,
 }
 
 
@@ -62,9 +86,20 @@ class Patient:
     """
 
     silence_s: float
+    username: str | None
     _parser: Parser
+    _sent: Any = b""
+
+    async def read_response(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await cast(AbstractConnection, super()).read_response(*arguments, **options)
+        except ForbiddenError as error:
+            first = self._sent[0] if isinstance(self._sent, list) else self._sent
+            error.tell(self.username or "default", first)
+            raise
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        self._sent = command
         size = sum(map(len, command)) if isinstance(command, list) else len(command)
         limit_s = self.silence_s + size / SLOWEST
         connection = cast(AbstractConnection, super())

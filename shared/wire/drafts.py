@@ -1,13 +1,14 @@
 """The hint plane: streams that may lose, repeat or delay messages, which costs only speed.
 
-A drafter's inbox carries `Open`, `Commit` and `Close`; the drafter makes it, so a hint to one that is not there leaves
-nothing behind. Its outboxes, one per verifier, carry `Proposal`. Nobody writes what belongs to another drafter, so a
-drafter can fill, damage or forge only its own streams. No acks, bounded length, a TTL that the reader renews. Messages
-that do not decode are counted and skipped.
+A drafter's inbox carries `Open`, `Commit` and `Close`: what a round decided for all requests of the drafter is one
+entry, with a field for each. The drafter makes the inbox, so a hint to one that is not there leaves nothing behind. Its
+outboxes, one per verifier, carry `Proposal`. Nobody writes what belongs to another drafter, so a drafter can fill,
+damage or forge only its own streams. No acks, bounded length, a TTL that the reader renews. Messages that do not decode
+are counted and skipped.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from redis.exceptions import ResponseError
@@ -58,15 +59,19 @@ class Inbox:
                 raise
             await self.open()
             return []
-        messages = []
+        messages: list[Hint] = []
         for _, entries in reply or []:
             for entry_id, fields in entries:
                 self._cursor = entry_id.decode()
-                try:
-                    messages.append(codec.decode_hint(fields.get(b"m", b"")))
-                except codec.CodecError:
-                    self.undecodable += 1
+                messages += self._decoded(fields)
         return messages
+
+    def _decoded(self, fields: Fields) -> Iterator[Hint]:
+        for data in fields.values():
+            try:
+                yield codec.decode_hint(data)
+            except codec.CodecError:
+                self.undecodable += 1
 
     async def run(self, deliver: Callable[[list[Hint]], None]) -> None:
         """Read for ever and deliver each message once; survives Redis going away and coming back."""
@@ -199,25 +204,28 @@ def burst(lead: int, want: int) -> int:
 
 
 async def send(redis: Redis, hints: Iterable[tuple[str, Hint]]) -> None:
-    """Put each hint into the inbox of the drafter named with it, in one round trip. Ignores inboxes that take none."""
+    """Put the hints into the inboxes of the drafters named with them, in one round trip.
+
+    Ignores inboxes that take none.
+    """
     pipeline = redis.pipeline(transaction=False)
     if queue(pipeline, hints):
         await pipeline.execute(raise_on_error=False)
 
 
 def queue(pipeline: Pipeline, hints: Iterable[tuple[str, Hint]]) -> int:
-    """Add the commands that send the hints to a pipeline, and return their number.
+    """Add the commands that send the hints to a pipeline, one for each drafter, and return their number.
 
     The pipeline must not be a transaction, and its errors at these commands mean nothing: whatever a drafter made of
     its inbox, only its own hints are lost.
     """
-    commands = 0
+    inboxes: dict[str, list[Hint]] = {}
     for drafter, hint in hints:
-        pipeline.xadd(
-            keys.inbox(drafter), {"m": codec.encode(hint)}, maxlen=STREAM_MAXLEN, approximate=True, nomkstream=True
-        )
-        commands += 1
-    return commands
+        inboxes.setdefault(drafter, []).append(hint)
+    for drafter, together in inboxes.items():
+        entry = {str(place): codec.encode(hint) for place, hint in enumerate(together)}
+        pipeline.xadd(keys.inbox(drafter), entry, maxlen=STREAM_MAXLEN, approximate=True, nomkstream=True)
+    return len(inboxes)
 
 
 async def propose(redis: Redis, drafter: str, proposals: Iterable[tuple[str, Proposal]]) -> None:

@@ -5,6 +5,7 @@ from typing import Final
 PREFIX: Final = "draftmesh"
 GROUP: Final = "verifiers"  # the consumer group on every job stream
 OF_MACHINE: Final = "@"  # in a drafter's id, after the name of its machine's Redis user
+OF_DRAFTERS: Final = f"{PREFIX}:*:drafter-*"  # a pattern of all keys that drafters own, and of few others
 
 
 def job(request_id: str) -> str:
@@ -97,24 +98,20 @@ def allowance(caller: str) -> str:
     return f"{PREFIX}:allowance:{caller}"
 
 
-def responses() -> str:
-    """Sorted set: the keys of the stored responses, scored by their end in the count of all bytes ever stored."""
-    return f"{PREFIX}:responses"
+def shelf(kind: str) -> str:
+    """Sorted set: all stored values of a kind, `responses` or `turns`, as "<bytes> <caller> <key>" by when they expire
+    in microseconds."""
+    return f"{PREFIX}:shelf:{kind}"
 
 
-def responses_size() -> str:
-    """String: the count of all bytes ever stored in responses, as long as there are any."""
-    return f"{PREFIX}:responses-size"
+def shelf_of(kind: str, caller: str) -> str:
+    """Sorted set: the same of one caller."""
+    return f"{PREFIX}:shelf:{kind}:{caller}"
 
 
-def own_responses(caller: str) -> str:
-    """Sorted set: the same of one caller's responses, by its own count."""
-    return f"{PREFIX}:responses:{caller}"
-
-
-def own_responses_size(caller: str) -> str:
-    """String: the count of all bytes that one caller ever stored in responses, as long as there are any."""
-    return f"{PREFIX}:responses-size:{caller}"
+def shelf_held(kind: str) -> str:
+    """Sorted set: callers by the bytes of this kind that they have stored; `*` has the bytes of all."""
+    return f"{PREFIX}:shelf-held:{kind}"
 
 
 def record(caller: str, response_id: str) -> str:

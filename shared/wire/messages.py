@@ -137,7 +137,9 @@ class Open(Struct, frozen=True, array_like=True, kw_only=True, tag="open"):
 class Commit(Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
     """The target decided `tokens` after offset `base`; keep `lead` tokens beyond.
 
-    The verifier waits for `want` tokens, so they should come in one message; 0: it does not wait.
+    The verifier waits for `want` tokens, so they should come in one message; 0: it does not wait. If `want` is not
+    below `lead`, it does nothing else until they are there, and leaves the drafter all cores that they share. `worth`
+    replaces the one in `Open`; 0: it stays.
     """
 
     request_id: Name
@@ -146,6 +148,7 @@ class Commit(Struct, frozen=True, array_like=True, kw_only=True, tag="commit"):
     tokens: tuple[TokenId, ...]
     lead: Annotated[int, Meta(ge=0, le=1024)]
     want: Annotated[int, Meta(ge=0, le=1024)] = 0
+    worth: Probability = 0.0
 
 
 class Close(Struct, frozen=True, array_like=True, kw_only=True, tag="close"):
@@ -163,8 +166,8 @@ class Proposal(Struct, frozen=True, array_like=True, kw_only=True, tag="proposal
     `parents` has for each token the index of the one that it follows, -1 for the prefix; empty: a chain. Tokens that
     follow the same one are alternatives, likeliest first. `scores` are the drafter's confidence per token in [0, 1];
     the verifier calibrates them per drafter. `step_us` is the present time of one step of the drafter, in microseconds
-    (0: nothing to wait for), and its next message brings `batch` steps. The last `copied` tokens are copies of earlier
-    text after the drafter's own guesses; they are calibrated separately.
+    (0: nothing to wait for), and its next message brings `batch` steps (0: it rests until the next hint). The last
+    `copied` tokens are copies of earlier text after the drafter's own guesses; they are calibrated separately.
     """
 
     request_id: Name
@@ -226,7 +229,8 @@ class Site(Struct, frozen=True, array_like=True, kw_only=True):
     cores: Annotated[str, Meta(pattern="^[0-9a-f]*$", max_length=4096)] = (
         ""  # a mask of the cores on which it may compute, if any
     )
-    threads: Count = 0  # threads that it took on these; 0: it is still choosing
+    threads: Count = 0  # threads that it took on these, beside others that compute; 0: it is still choosing
+    most: Count = 0  # threads that it takes while those others rest; 0: no more
 
 
 NOWHERE: Final = Site()
@@ -268,6 +272,8 @@ class VerifierCard(Struct, frozen=True, array_like=True, kw_only=True, tag="veri
     cells_running: Count = 0  # how many of these are for running requests
     site: Site = NOWHERE
     can_roll_back: bool = True  # False: a recurrent or hybrid model, which takes no drafts
+    provisional: bool = False  # `row_ms` was measured on a busy machine, and will be measured again
+    sharing: str = ""  # how it shares cores or a device with drafters: "turns", "beside"; empty: with none
 
 
 class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="drafter"):
@@ -288,6 +294,7 @@ class DrafterCard(Struct, frozen=True, array_like=True, kw_only=True, tag="draft
     created: Moment = 0  # as a verifier's
     step_ms: Figure = 0.0  # time of a step with one row, measured at the start; 0: not measured, or no model
     site: Site = NOWHERE
+    beside_step_ms: Figure = 0.0  # the same with its share of cores that it has beside a target; 0: no other
 
 
 class Deserted(Struct, frozen=True, array_like=True, kw_only=True):

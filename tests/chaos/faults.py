@@ -11,7 +11,7 @@ from shared.wire.messages import Finish
 from shared.wire.reading import read_log
 from tests.chaos.fleet import LEASE_S, START_S, Fleet, Service
 from tests.chaos.records import Fault, Kind
-from tests.refusals import refusing
+from tests.refusals import REFUSALS, refusing
 
 FREED_S: Final = 10.0  # a dead gateway's requests are free by then
 _ORPHANS_S: Final = 2.0  # how often verifiers look for jobs whose lease has ended
@@ -129,7 +129,7 @@ async def _lose_replies(fleet: Fleet, source: random.Random) -> tuple[str, str]:
 
 async def _refuse(fleet: Fleet, source: random.Random) -> tuple[str, str]:
     """For a while Redis answers, but does not what it is asked for."""
-    code = source.choice(["NOREPLICAS", "OOM", "BUSY", "MASTERDOWN", "READONLY"])
+    code = source.choice(list(REFUSALS))
     async with refusing(code, fleet.server.url):
         await asyncio.sleep(source.uniform(2.0, 4.0))
     return "valkey", code

@@ -32,6 +32,7 @@ from tests.chaos.questions import N_CTX
 from tests.chaos.records import End
 from tests.patience import HANG_S
 from tests.ports import free_port
+from tests.refusals import DEBUG
 
 LEASE_S: Final = 2.0
 START_S: Final = 120.0  # loading and measuring a model beside others
@@ -47,7 +48,7 @@ class Server:
         self._data = folder / "valkey"
         self._data.mkdir()
         program = embedded.program(self._place, self._data, dict(os.environ))
-        command = (*program.command, "--appendonly", "yes", "--appendfsync", "everysec")
+        command = (*program.command, *DEBUG, "--appendonly", "yes", "--appendfsync", "everysec")
         self._child = Child(
             Program(name="valkey", command=command, stage=1, environment=program.environment), folder / "valkey.log"
         )

@@ -45,6 +45,7 @@ SITE: Final = Site(
     devices=(Device("CUDA0", "a card", "gpu", 5, 8, "0000:01:00.0"),),
     cores="ff",
     threads=3,
+    most=5,
 )
 PLAIN_SITE: Final = [
     "boot",
@@ -61,6 +62,7 @@ PLAIN_SITE: Final = [
     ],
     "ff",
     3,
+    5,
 ]
 # In every example each field has another value than its default, so that a field in the wrong place is seen.
 EXAMPLES: Final = (
@@ -152,8 +154,8 @@ EXAMPLES: Final = (
         codec.decode_hint,
     ),
     Example(
-        Commit(request_id="r1", epoch=2, base=7, tokens=(4,), lead=8, want=3),
-        ["commit", "r1", 2, 7, [4], 8, 3],
+        Commit(request_id="r1", epoch=2, base=7, tokens=(4,), lead=8, want=3, worth=0.5),
+        ["commit", "r1", 2, 7, [4], 8, 3, 0.5],
         codec.decode_hint,
     ),
     Example(Close(request_id="r1"), ["close", "r1"], codec.decode_hint),
@@ -230,6 +232,8 @@ EXAMPLES: Final = (
             cells_running=800,
             site=SITE,
             can_roll_back=False,
+            provisional=True,
+            sharing="turns",
         ),
         [
             *("verifier", "verifier-1", "desk", 100, "big", "f1", "v1", 64, 4096, 4, "cuda:0"),
@@ -246,6 +250,8 @@ EXAMPLES: Final = (
             *(20.5, 2.125, 3.5, 8192, 900, 800),
             PLAIN_SITE,
             False,
+            True,
+            "turns",
         ],
         codec.decode_card,
     ),
@@ -266,10 +272,11 @@ EXAMPLES: Final = (
             created=1_700_000_001,
             step_ms=11.5,
             site=SITE,
+            beside_step_ms=12.5,
         ),
         [
             *("drafter", "drafter-1", "laptop", 200, "model", "small", "f1", "v2", 64, "cpu", 8, 2, 90.5),
-            *(1_700_000_001, 11.5, PLAIN_SITE),
+            *(1_700_000_001, 11.5, PLAIN_SITE, 12.5),
         ],
         codec.decode_card,
     ),

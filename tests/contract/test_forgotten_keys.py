@@ -69,6 +69,11 @@ async def delete_entry(redis: Any, name: str) -> None:
     await redis.xdel(keys.jobs("toy"), await entry_of(redis, name))
 
 
+async def acknowledge(redis: Any, name: str) -> None:
+    """An operator's XACK: the entry stays, and no verifier is given it again."""
+    assert await redis.xack(keys.jobs("toy"), keys.GROUP, await entry_of(redis, name)) == 1
+
+
 LOSSES: dict[str, Loss] = {
     "nothing": lambda redis: redis.ping(),
     "admitted": lambda redis: redis.delete(keys.admitted("toy")),
@@ -78,6 +83,9 @@ LOSSES: dict[str, Loss] = {
     "trimmed": lambda redis: redis.xtrim(keys.jobs("toy"), maxlen=0, approximate=False),
     "a waiting entry": lambda redis: delete_entry(redis, "first-a"),
     "a held entry": lambda redis: delete_entry(redis, "claimed"),
+    "admitted and shares": lambda redis: redis.delete(keys.admitted("toy"), keys.shares("toy")),
+    "a held entry, acknowledged": lambda redis: acknowledge(redis, "claimed"),
+    "a delivered entry, acknowledged": lambda redis: acknowledge(redis, "delivered"),
     "the group": lambda redis: redis.xgroup_destroy(keys.jobs("toy"), keys.GROUP),
 }
 

@@ -53,7 +53,7 @@ async def test_every_key_expires(broker: Broker) -> None:
     await store.keep(stored(1))
     redis = cast(Any, broker.redis)
     names = await redis.keys("*")
-    assert len(names) == 5
+    assert len(names) == 4
     for name in names:
         assert 0 < await redis.pttl(name) <= TTL_MS
 
@@ -76,12 +76,22 @@ async def test_ids_of_no_response_ask_redis_nothing(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("bounds", [{"max_count": 12}, {"max_bytes": 40_000}])
-async def test_a_caller_pushes_out_its_own_responses_and_not_those_of_others(broker: Broker, bounds: Any) -> None:
+async def test_however_many_flood_none_is_pushed_below_an_equal_share(broker: Broker, bounds: Any) -> None:
     store = ResponseStore(broker.redis, **bounds)
-    assert await store.of("b").keep(stored(99, 1500))
-    for number in range(10):
-        assert await store.of("a").keep(stored(number, 1500))
-    assert await kept(store.of("b"), 100) == [99]
-    own = await kept(store.of("a"), 10)
-    assert own == list(range(own[0], 10))
-    assert 2 <= len(own) < 8
+    for number in (98, 99):
+        assert await store.of("small").keep(stored(number, 1500))
+    for number in range(20):
+        for flooder in "abcd":
+            assert await store.of(flooder).keep(stored(number, 1500))
+    assert await kept(store.of("small"), 100) == [98, 99]
+    for flooder in "abcd":  # they share the rest, and each keeps its newest
+        own = await kept(store.of(flooder), 20)
+        assert own == list(range(own[0], 20))
+        assert 2 <= len(own) <= 5
+
+
+async def test_one_alone_may_use_all_of_it(broker: Broker) -> None:
+    store = ResponseStore(broker.redis, max_count=12)
+    for number in range(20):
+        assert await store.of("a").keep(stored(number))
+    assert await kept(store.of("a"), 20) == list(range(8, 20))

@@ -24,7 +24,7 @@ def written(acceptance: float, costs: dict[int, float]) -> str:
 
 @pytest.mark.parametrize("row", ROWS[2:], ids=lambda row: row[0])
 def test_a_row_of_the_table_is_what_the_code_makes_of_its_costs(row: list[str]) -> None:
-    emulated = re.match(r"emulated: (\d+) ms \+ (\d+) ms a row", row[0])
+    emulated = re.match(r"emulated: ([\d.]+) ms \+ ([\d.]+) ms a row", row[0])
     measured = dict(zip(COUNTS, map(float, row[1:5]), strict=True))
     costs = {1: 1.0, **measured}
     if emulated:

@@ -10,6 +10,7 @@ import llama_cpp.llama_cpp as C
 import numpy as np
 
 from shared.law import sampling
+from shared.law.history import History
 from shared.wire.messages import Sampling
 
 BF16, F16 = 30, 1
@@ -44,7 +45,7 @@ class PlainLoop:
         """Decode the prompt, then draw and decode until the end."""
         C.llama_memory_clear(C.llama_get_memory(self._context), True)
         result = Reference([], [])
-        history = sampling.History(prompt)
+        history = History(prompt)
         batch = list(prompt)
         while len(result.tokens) < tokens:
             array = (C.llama_token * len(batch))(*batch)

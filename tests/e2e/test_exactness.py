@@ -69,7 +69,9 @@ class RandomProposer:
         self._paths[opening.request_id] = DraftPath(opening.prompt, opening.committed)
         self._changed.append(opening.request_id)
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
         path = self._paths.get(request_id)
         known = path is None or path.commit(base, tokens) is not None
         self._changed.append(request_id)

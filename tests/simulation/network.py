@@ -108,6 +108,8 @@ class Server:
         said = f"{self.loop.time()} {command.name} {command.arguments} {command.options}"
         self.trace = zlib.crc32(said.encode(), self.trace)
         try:
+            if command.name == "info":  # which fakeredis does not have
+                return {"used_memory": 0, "maxmemory": 0}
             if self.refuses and command.name not in _READS:
                 raise RefusedError("NOREPLICAS Not enough good replicas to write.")
             reply = getattr(self.redis, command.name)(*command.arguments, **command.options)

@@ -91,7 +91,9 @@ class Guesser:
         answer = (*reference(opening.prompt, opening.sampling, N_CTX), EOG)
         self._sessions[opening.request_id] = (opening, Path(opening.prompt, opening.committed), answer)
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
         session = self._sessions.get(request_id)
         return session is None or session[1].commit(base, tokens) is not None
 

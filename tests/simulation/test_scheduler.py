@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from shared.law.speedup import RowCosts, ahead_speedup
+from shared.wire.messages import Site
 from tests.simulation import renewal
 from tests.simulation.world import PLAIN_MS, TAIL, World, coins
 
@@ -27,6 +28,7 @@ USUAL = linear(0.08)
 FLAT = linear(0.02)
 STAIRS = RowCosts({1: 10.0, 2: 14.0, 4: 16.0, 8: 21.0, 9: 30.0, 16: 33.0, 32: 60.0, 600: 1000.0})  # a kernel's borders
 DEAR = linear(0.97)
+ONE_CORE = Site(machine="boot-1", cores="1", threads=1, most=1)
 
 
 def tokens(alpha: float, width: int) -> float:
@@ -98,6 +100,18 @@ def test_the_formula_for_running_ahead_is_what_the_best_rule_of_waiting_reaches(
 def test_where_rows_are_too_dear_the_engine_decodes_plainly(alpha: float, step: float) -> None:
     reached = simulate(alpha, DEAR, step, round_trip=0.25, answer=1200)
     assert reached == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(("step", "round_trip"), [(0.02, 0.0), (0.05, 0.02), (0.1, 0.02)])
+def test_turns_on_the_same_cores_reach_the_synchronous_formula(step: float, round_trip: float) -> None:
+    """And the drafter hardly ever computes while the target does."""
+    for alpha in ALPHAS:
+        misses = max(100, int(1000 * (1 - alpha)))
+        right = [*(coins(alpha, WARM_UP, seed=2)[:WARM_UP]), *coins(alpha, misses, seed=3), *([False] * TAIL)]
+        world = World(USUAL, right, step * PLAIN_MS, round_trip * PLAIN_MS / 2, site=ONE_CORE)
+        reached = world.run(WARM_UP)
+        assert reached >= (1 - TOLERANCE) * synchronous(alpha, USUAL, step, round_trip), f"alpha {alpha}"
+        assert world.beside <= 0.05 * len(right), f"alpha {alpha}"
 
 
 @pytest.mark.parametrize("round_trip", [0.25, 1.0])

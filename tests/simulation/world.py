@@ -24,7 +24,7 @@ from shared.law.speedup import RowCosts
 from shared.model.rows import Rows
 from shared.wire import drafts
 from shared.wire.jobs import Claim
-from shared.wire.messages import Commit, Job, Proposal, Sampling
+from shared.wire.messages import NOWHERE, Commit, Job, Proposal, Sampling, Site
 from tests.toys import drafter_card
 
 PLAIN_MS = 10.0  # a decode of one row; everything else is said in multiples of it
@@ -51,6 +51,7 @@ class Oracle:
     n_vocab = _VOCABULARY
     can_roll_back = True
     can_copy = True
+    states = None
     unified = True
     sequences = 1
     branches = 0
@@ -67,6 +68,9 @@ class Oracle:
     def decode(self, rows: Rows) -> None:
         self._rows = rows
         self._took(len(rows))
+
+    def use_threads(self, count: int) -> None:
+        """Its decodes take as long with any number."""
 
     def logits(self, row: int) -> Logits:
         position = self._rows.positions[row]
@@ -157,8 +161,9 @@ class World:
         hop_ms: float,
         seed: int = 1,
         silent_from: float = math.inf,
+        site: Site = NOWHERE,
     ) -> None:
-        """After `silent_from` committed tokens nothing of the drafter arrives."""
+        """After `silent_from` committed tokens nothing of the drafter arrives. Both compute at `site`."""
         source = random.Random(seed)
         answer = [source.randrange(_VOCABULARY) for _ in right]
         self.now = 0.0
@@ -172,10 +177,12 @@ class World:
         self._stepping = False
         self._found: list[int] = []
         self._burst = 1
+        self.beside = 0  # steps of the drafter that began while the target decoded
+        self._decoding = False
         self._drafter = SimulatedDrafter(answer, right, step_ms, prefix.extend_all(prefix.EMPTY, [0]))
         target = Oracle(answer, self._decoded)
-        self.engine = Engine(target, RowCosts(dict(cost.table)), [], clock=lambda: self.now / 1000)
-        self.engine.drafters.update([drafter_card(_NAME)])
+        self.engine = Engine(target, RowCosts(dict(cost.table)), [], clock=lambda: self.now / 1000, site=site)
+        self.engine.drafters.update([replace(drafter_card(_NAME), site=site, step_ms=step_ms)])
         job = Job(
             request_id="r",
             model="m",
@@ -185,7 +192,7 @@ class World:
             timeout_ms=1 << 40,
         )
         self._generation = self.engine.admit(Claim(job=job, epoch=1, committed=0, remaining_ms=1 << 40), [])
-        self.engine.assignment.enlist(self._generation, self.now)
+        self.engine.reassign()
 
     def run(self, warm_up: int) -> float:
         """Tokens per plain step, from the first round after `warm_up` tokens on: the speed-up over plain decoding."""
@@ -238,7 +245,9 @@ class World:
             self._arrived.append((self.now, message))
 
     def _decoded(self, rows: int) -> None:
+        self._decoding = True
         self._run_until(self.now + self._cost(rows))
+        self._decoding = False
 
     def _take(self) -> None:
         self._run_until(self.now)
@@ -264,6 +273,7 @@ class World:
 
     def _stepped(self) -> None:
         self._stepping = False
+        self.beside += self._decoding
         drafter = self._drafter
         base = drafter.committed + len(drafter.path) - len(self._found)
         self._found.append(drafter.guess())
@@ -277,7 +287,7 @@ class World:
         message = drafter.message(base, self._found)
         self._found = []
         self._start_burst()
-        message = replace(message, batch=self._burst if self._stepping else 1)
+        message = replace(message, batch=self._burst if self._stepping else 0)
         self._at(self.now + self._hop_ms, partial(self._arrive, message))
 
     # ------------------------------------------------------------ time

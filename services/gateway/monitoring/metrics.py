@@ -26,6 +26,12 @@ _FLEET: Final = {
     "spec_decode_num_accepted_tokens": ("accepted_tokens", "Draft tokens accepted."),
     "prefix_cache_queries": ("prompt_tokens", "Prompt tokens looked up in the prefix cache."),
     "prefix_cache_hits": ("cached_tokens", "Prompt tokens taken from the prefix cache instead of being computed."),
+    "prefix_cache_host_hits": (
+        "restored_tokens",
+        "Prompt tokens among the hits that came back from host memory; the device's cache had the rest.",
+    ),
+    "prefix_cache_saved_bytes": ("saved_bytes", "Bytes of ended conversations copied into host memory."),
+    "prefix_cache_evictions": ("evicted_states", "Conversations dropped from host memory for lack of room."),
     "rounds": ("rounds", "Rounds, with drafts or without."),
     "committed_tokens": ("tokens", "Tokens committed by verifiers."),
     "takeovers": ("takeovers", "Requests that a verifier continued after another one."),

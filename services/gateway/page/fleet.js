@@ -26,12 +26,15 @@ export function fleetTable(fleet, sources) {
   return table("Every process of the fleet, with what it is worth", columns, rows);
 }
 
+// How it shares its cores or device with a drafter.
+const SHARING = { turns: " · in turns with a drafter", beside: " · beside a drafter" };
+
 function verifierRow(verifier) {
   const waiting = verifier.waiting ? `, ${whole(verifier.waiting)} waiting` : "";
   const state = verifier.draining ? ", draining" : "";
   return [
     twoLines(verifier.model, `verifier · ${exactness(verifier)}`),
-    twoLines(verifier.device, verifier.host),
+    twoLines(verifier.device + (SHARING[verifier.sharing] ?? ""), verifier.host),
     `${verifier.running} of ${verifier.slots}${waiting}${state}`,
     decimal(verifier.tokens_per_second),
     decimal(verifier.tokens_per_round, 2),

@@ -7,10 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
+from services.gateway.storage.shelf import Shelf
 from shared.wire import keys
 from shared.wire.commands import Redis
 
 TTL_MS: Final = 3_600_000  # so long may a user take over one step of an agent
+MAX_BYTES: Final = 32 << 20  # of all callers together
+_LEAST: Final = 1 << 10  # what a turn counts at least, since Redis needs space for its name too
 
 
 class KeptTurn(msgspec.Struct, frozen=True, array_like=True):
@@ -60,12 +63,18 @@ _decoder = msgspec.msgpack.Decoder(KeptTurn)
 class TurnStore:
     """Turns by the id of their first call. Losing one costs a little prefill, never correctness."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, caller: str = "", *, max_bytes: int = MAX_BYTES) -> None:
         self._redis = redis
+        self._caller = caller
+        self._max_bytes = max_bytes
+        self._shelf = Shelf(redis, "turns", max_bytes, _LEAST, TTL_MS)
+
+    def of(self, caller: str) -> "TurnStore":
+        return TurnStore(self._redis, caller, max_bytes=self._max_bytes)
 
     async def keep(self, call_id: str, turn: KeptTurn) -> None:
-        """Remember a turn for an hour."""
-        await self._redis.set(keys.turn(call_id), _encoder.encode(turn), px=TTL_MS)
+        """Remember a turn for an hour, or for less if its caller keeps many."""
+        await self._shelf.put(self._caller, keys.turn(call_id), _encoder.encode(turn))
 
     async def find(self, call_ids: Sequence[str]) -> dict[str, KeptTurn]:
         """The turns that are still stored, by the same ids."""

@@ -17,4 +17,9 @@ class Stores:
 
     def of(self, caller: str) -> "Stores":
         """The stores of this caller; `caller` is the result of `Guard.check`."""
-        return replace(self, responses=self.responses.of(caller), records=self.records.of(caller))
+        return replace(
+            self,
+            turns=self.turns.of(caller),
+            responses=self.responses.of(caller),
+            records=self.records.of(caller),
+        )

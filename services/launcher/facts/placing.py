@@ -7,7 +7,7 @@ Drafters decide for themselves which of their layers a GPU takes.
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared.machine import devices, resources, threads
+from shared.machine import devices, resources
 from shared.machine.devices import Device
 from shared.model import model_source, offload
 from shared.model.memory import USUAL_CONTEXT, Layout
@@ -60,20 +60,11 @@ def _asked(given: Sequence[str], index: int) -> str:
     return given[index] if index < len(given) else devices.AUTO
 
 
-def divide(asked: int, cores: int, on_cpu: Sequence[bool], drafts: Sequence[Device]) -> tuple[list[int], list[int]]:
-    """Threads for each target and each drafter; `on_cpu` says of each target whether the CPU computes layers of it.
+def threads(cores: int, on_cpu: bool, asked: int = 0) -> int:
+    """The threads of a model while nobody else computes: those `asked` for, else all cores; one feeds a GPU."""
+    return asked or (cores if on_cpu else 1)
 
-    `asked` (0: a fair share) is for every target, and drafters get the rest. Targets on the CPU share alike; one
-    thread feeds a GPU.
-    """
-    drafts_on_cpu = [draft.kind == devices.CPU for draft in drafts]
-    if asked:
-        shares = [asked] * sum(on_cpu)
-        draft_shares = threads.divide(max(1, cores - asked * len(on_cpu)), 0, sum(drafts_on_cpu))[1]
-    else:
-        shares, draft_shares = threads.divide(cores, sum(on_cpu), sum(drafts_on_cpu))
-    left, draft_left = iter(shares), iter(draft_shares)
-    return (
-        [next(left) if computes else asked or 1 for computes in on_cpu],
-        [next(draft_left) if computes else 1 for computes in drafts_on_cpu],
-    )
+
+def takes_turns(target: Sequence[Device], on_cpu: bool, draft: Device) -> bool:
+    """Whether a draft model computes where the target does; `on_cpu`: the CPU computes layers of the target."""
+    return on_cpu if draft.kind == devices.CPU else draft in target

@@ -46,8 +46,11 @@ _SCRIPT: Final = (
     " pexpire pttl"
 )
 _SESSION: Final = "ping select client|setinfo client|setname multi exec discard"
-
-
+# Everything that a drafter may write.
+_OF_DRAFTERS: Final = (
+    *(keys.card("drafter-*"), keys.inbox("drafter-*"), keys.outbox("drafter-*", _ANY)),
+    keys.draft_vocabulary("drafter-*", _ANY),
+)
 _LOOKING: Final = (
     Selector("smembers", read=(keys.cards(),)),
     Selector("srandmember", read=(keys.drafters(),)),
@@ -89,14 +92,16 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         Selector("xadd pexpire", write=(keys.wake("gateway-*"),)),
         Selector("getrange", read=(keys.vocabulary(_ANY),)),
         Selector("get pttl", read=(keys.served(_ANY),)),
-        Selector("set mget", both=(keys.turn(_ANY),)),
+        Selector("mget", read=(keys.turn(_ANY),)),
+        Selector("get", read=(keys.response(_ANY, _ANY),)),
         Selector("evalsha eval get set del", both=(keys.attempt(_ANY),)),
         Selector("evalsha eval time hmget hset pexpire", both=(keys.allowance(_ANY),)),
         Selector(
-            "evalsha eval incrby set get del zadd zcard zrange zrangebyscore zremrangebyscore zremrangebyrank pexpire",
+            "evalsha eval time set strlen del exists zadd zrem zincrby zscore zrange zrangebyscore"
+            " zrevrange zrevrangebyscore pexpire",
             both=(
-                *(keys.responses(), keys.responses_size(), keys.response(_ANY, _ANY)),
-                *(keys.own_responses(_ANY), keys.own_responses_size(_ANY)),
+                *(keys.response(_ANY, _ANY), keys.turn(_ANY)),
+                *(keys.shelf(_ANY), keys.shelf_of(_ANY, _ANY), keys.shelf_held(_ANY)),
             ),
         ),
         Selector(
@@ -109,7 +114,8 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
     ),
     "verifier": (
         Selector(
-            f"{_SESSION} {_SCRIPT} hkeys xreadgroup xautoclaim xgroup|create zrange", both=(*_REQUEST, keys.dead(_ANY))
+            f"{_SESSION} {_SCRIPT} hkeys xreadgroup xautoclaim xgroup|create xinfo|groups xpending zrange",
+            both=(*_REQUEST, keys.dead(_ANY)),
         ),
         Selector("pttl", read=(keys.card("gateway-*"),)),
         Selector("xread", read=(keys.outbox("drafter-*", "verifier-*"),)),
@@ -118,6 +124,10 @@ RULES: Final[Mapping[str, tuple[Selector, ...]]] = {
         Selector("set pexpire", write=(keys.vocabulary(_ANY),)),
         Selector("set", write=(keys.served(_ANY),)),
         Selector("getrange", read=(keys.draft_vocabulary("drafter-*", _ANY),)),
+        # To find drafters that fill the memory, and to delete what they wrote.
+        Selector("scan info"),
+        Selector("memory|usage", read=_OF_DRAFTERS),
+        Selector("unlink", write=_OF_DRAFTERS),
         *_member("verifier"),
     ),
     "drafter": _drafter("drafter-*"),

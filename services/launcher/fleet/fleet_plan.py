@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from services.launcher.facts.placing import divide, offload_target, place_drafts, place_targets
+from services.launcher.facts.placing import offload_target, place_drafts, place_targets, takes_turns
 from services.launcher.fleet import embedded, ports
 from services.launcher.fleet.aliases import name_targets
 from services.launcher.fleet.child import Program, service_command
@@ -32,6 +32,10 @@ from shared.wire import broker
 
 _FLOAT_TYPES: Final = frozenset({CacheType.AUTO, CacheType.F32, CacheType.F16, CacheType.BF16})
 
+_SHARED: Final = (
+    "target and drafter compute in the same place: in turns or side by side, whichever is faster (`draftmesh status`"
+    " says which), and while nobody drafts the target has all of it"
+)
 _LABEL: Final = 63  # bytes of a name in DNS
 
 Resolve = Callable[[str, str], Path]
@@ -58,7 +62,6 @@ class Plan:
 def make(
     options: UpOptions,
     present: Sequence[Device],
-    cores: int,
     resolve: Resolve,
     folder: Path,
     environment: Mapping[str, str],
@@ -87,14 +90,15 @@ def make(
     aliases = name_targets(options.target_model, target_paths, options.alias)
     draft_paths = [resolve(model, "--draft-model") for model in options.draft_model]
 
-    on_cpu = [_computes_here(*one, present, options) for one in zip(target_paths, targets, strict=True)]
-    target_threads, draft_threads = divide(options.target.threads, cores, on_cpu, drafts)
+    here = [_computes_here(*one, present, options) for one in zip(target_paths, targets, strict=True)]
+    if any(takes_turns(*one, draft) for one in zip(targets, here, strict=True) for draft in drafts):
+        notes.append(_SHARED)
     services = _Services({**environment, "DRAFTMESH_REDIS": redis}, handed, options, present)
     return Plan(
         valkey=embedded.program(server, folder, environment) if server else None,
         gateway=services.gateway(port, api_key),
-        verifiers=services.verifiers(target_paths, targets, target_threads, aliases),
-        drafters=services.drafters(draft_paths, drafts, draft_threads),
+        verifiers=services.verifiers(target_paths, targets, aliases),
+        drafters=services.drafters(draft_paths, drafts),
         redis=redis,
         url=f"http://{_reachable(options.host)}:{port}",
         notes=tuple(notes),
@@ -183,7 +187,6 @@ class _Services:
         self,
         paths: Sequence[Path],
         targets: Sequence[Sequence[Device]],
-        threads: Sequence[int],
         aliases: Sequence[Sequence[str]],
     ) -> tuple[Program, ...]:
         programs = []
@@ -193,7 +196,7 @@ class _Services:
                 alias=list(aliases[index]),
                 chat_template=self._chat_template(index),
                 target_device=devices.names_of(targets[index], self.present),
-                target=replace(self.options.target, threads=threads[index]),
+                target=self.options.target,
             )
             name = f"verifier {index + 1}" if len(paths) > 1 else "verifier"
             programs.append(self.program(name, "verifier", options, 1))
@@ -206,8 +209,8 @@ class _Services:
         named = spec in ("", chat_templates.OWN) or spec in chat_templates.BUILT_IN
         return spec if named else str(Path(spec).expanduser().absolute())
 
-    def drafters(self, paths: Sequence[Path], drafts: Sequence[Device], threads: Sequence[int]) -> tuple[Program, ...]:
-        """One lookup drafter, and one drafter for each model."""
+    def drafters(self, paths: Sequence[Path], drafts: Sequence[Device]) -> tuple[Program, ...]:
+        """One lookup drafter, and one drafter for each model, which finds its share of the cores itself."""
         programs = [self.program("lookup drafter", "drafter", DrafterOptions(), 2)]
         for index, path in enumerate(paths):
             options = DraftOptions(
@@ -215,7 +218,6 @@ class _Services:
                 draft_device=devices.names_of([drafts[index]], self.present),
                 ctx=self.options.target.ctx,
                 parallel=self.options.target.parallel,
-                threads=threads[index],
                 offline=self.options.target.offline,
             )
             programs.append(self.program(f"drafter {index + 1}", "drafter", DrafterOptions(draft=options), 2))

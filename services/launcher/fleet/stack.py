@@ -43,7 +43,8 @@ class StackError(RuntimeError):
 class Stack:
     """Valkey, gateway and verifier for one target model; drafters come and go. Use it as an async context manager.
 
-    The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere.
+    The verifier runs on `engine_cores`, everything else on `side_cores`; empty means anywhere. With cores in common
+    target and drafters share them as in any fleet.
     """
 
     target: Path
@@ -97,7 +98,7 @@ class Stack:
         options = {
             "--target-model": self.target,
             "--exactness": self.exactness,
-            "--threads": len(self.engine_cores),
+            "--threads": self._threads(self.engine_cores),
             "--parallel": self.parallel,
             "--ctx": self.ctx,
         }
@@ -108,6 +109,10 @@ class Stack:
             aiohttp.ClientSession(self.url, timeout=aiohttp.ClientTimeout(total=None, sock_read=START_S))
         )
         await self._until(lambda: is_ready(self.http, self.url))
+
+    def _threads(self, cores: Cores) -> int:
+        """How many threads a model on these cores is told to take; 0: it finds its share."""
+        return 0 if set(self.engine_cores) & set(self.side_cores) else len(cores)
 
     def _command(self, service: str) -> Sequence[str]:
         return self.commands.get(service) or service_command(service)
@@ -129,7 +134,7 @@ class Stack:
 
         `command` stands in for the drafter and takes its options; `redis` is another way to the server.
         """
-        options = ("--draft-model", str(model) if model else "", "--threads", str(len(self.side_cores)))
+        options = ("--draft-model", str(model) if model else "", "--threads", str(self._threads(self.side_cores)))
         command = (*(command or self._command("drafter")), *options)
         child = await self._service("drafter", command, self.side_cores, redis)
         await self._until(lambda: self._card(child, DrafterCard))

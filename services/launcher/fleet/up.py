@@ -32,7 +32,6 @@ from services.launcher.settings.up_options import UpOptions
 from shared.fleet import measured
 from shared.fleet.model_names import Names, resolve
 from shared.law import payoff
-from shared.machine import resources
 from shared.model import chat_templates, hardware
 from shared.settings import settings_file
 from shared.settings.options import variable
@@ -63,7 +62,7 @@ def run(options: UpOptions, handed: Handed) -> int:
         here = hardware.look()
         for reason in here.broken.values():
             display.say(reason, "yellow")
-        made = fleet_plan.make(options, here.devices, resources.available_cores(), find, folder, environment, handed)
+        made = fleet_plan.make(options, here.devices, find, folder, environment, handed)
         with ExitStack() as stack:
             file = _recorded(stack, made, folder, display)
             code = asyncio.run(FleetProcesses(made, folder, display).run())

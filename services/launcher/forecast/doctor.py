@@ -22,6 +22,7 @@ from shared.errors import StartError
 from shared.fleet import measured
 from shared.fleet.model_names import resolve
 from shared.fleet.registry import Registry
+from shared.law import native
 from shared.law.payoff import LOCAL_MS, Measurement, payoff, sentence
 from shared.machine import devices, resources
 from shared.machine.bandwidth import read_bandwidth
@@ -61,6 +62,7 @@ def run(subject: DoctorOptions) -> int:
     if subject.redis:
         check(subject.redis)
     examination = Examination(subject, Console(highlight=False))
+    examination.draws()
     asyncio.run(examination.redis())
     target, drafts = examination.place()
     if target:
@@ -88,6 +90,13 @@ class Examination:
     def _bad(self, line: str) -> None:
         self.failed = True
         self._console.print(Text.assemble(("✗ ", "red"), line), soft_wrap=True)
+
+    def draws(self) -> None:
+        """Is the native code for draws there? Without it everything works, only slower."""
+        if native.FAULT:
+            self._say(f"draws: with numpy, three times as slow as in native code; {native.FAULT}")
+        else:
+            self._good("draws: in native code")
 
     async def redis(self) -> None:
         """Does the server answer, and how fast? Without `--redis` nothing needs to be there."""
@@ -130,13 +139,19 @@ class Examination:
         path = self._find(models.target_model, "--target-model")
         placed = self._offload(path, targets[0], present) if path else None
         cores = resources.available_cores()
-        [threads], shares = placing.divide(models.threads, cores, [placed is None or placed.computes_here], others)
+        threads = placing.threads(cores, placed is None or placed.computes_here, models.threads)
         split = devices.parse_tensor_split(models.tensor_split)
         place = open_seen(targets[0], present, split, devices.TARGET_OPTION)
         target = Placed(model_source.model_name(path), path, place, placed.layers, threads) if path and placed else None
         drafts = [
-            Placed(model_source.model_name(draft), draft, open_seen([other], present), -1, share)
-            for spec, other, share in zip(models.draft_model, others, shares, strict=True)
+            Placed(
+                model_source.model_name(draft),
+                draft,
+                open_seen([other], present),
+                -1,
+                placing.threads(cores, other.kind == devices.CPU),
+            )
+            for spec, other in zip(models.draft_model, others, strict=True)
             if (draft := self._find(spec, "--draft-model"))
         ]
         return target, drafts

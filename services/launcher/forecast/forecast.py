@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shared.law.payoff import MAX_WIDTH, Measurement, ahead, best, ready, synchronous
+from shared.law.payoff import MAX_WIDTH, Measurement, ahead, best, expected, ready, synchronous
 from shared.law.speedup import RowCosts, ahead_speedup, expected_tokens
 
 _Z: Final = 1.959964  # two-sided 95 % of a normal distribution
@@ -121,7 +121,7 @@ def _changes(
 
 
 def _expected(measured: Measurement) -> float:
-    return best(ahead(measured)).speedup
+    return best(expected(measured)).speedup
 
 
 def _cheaper_rows(row_ms: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:

@@ -93,6 +93,7 @@ def _prospect(outlook: Outlook, prospect: Prospect) -> Plain:
         "alpha_high": high,
         "best_of_two": pair,
         "best_of_three": None if agreement.third is None else _share(agreement.third, agreement),
+        "turns": measured.turns,
         "widths": [asdict(forecast.at_width(measured, width)) for width in _WIDTHS],
         "best": {way: asdict(payoff.best(formula(measured))) for way, formula in best.items()},
         "improvements": [
@@ -166,7 +167,7 @@ def _show_draft(console: Console, draft: Plain) -> None:
         table.add_row(label, *(f"{width[way]:.2f}" for width in draft["widths"]), summary)
     console.print(table)
     console.print(Text(draft["verdict"]), soft_wrap=True)
-    now = draft["best"]["ahead"]["speedup"]
+    now = draft["best"]["synchronous" if draft["turns"] else "ahead"]["speedup"]
     for improvement in draft["improvements"]:
         line = f"  with {improvement['change']}: {improvement['speedup']:.2f}x instead of {now:.2f}x"
         console.print(Text(line), soft_wrap=True)

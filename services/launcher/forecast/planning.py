@@ -158,12 +158,14 @@ class _Probe:
         if shortage := placed.shortage():
             raise StartError("--target-model", models.target_model, shortage)
         cores = resources.available_cores()
-        [own], shares = placing.divide(models.threads, cores, [placed.computes_here], self._draft_devices)
+        own = placing.threads(cores, placed.computes_here, models.threads)
         prospects: list[Prospect] = []
         with stages(self._console) as stage:
             target = self._listen(path, placed.layers, own, stage)
-            for draft, place, threads in zip(paths, self._others, shares, strict=True):
-                prospects += self._compare(draft, place, threads, target, stage)
+            for draft, place, device in zip(paths, self._others, self._draft_devices, strict=True):
+                turns = placing.takes_turns(self._devices, placed.computes_here, device)
+                threads = placing.threads(cores, device.kind == devices.CPU)
+                prospects += self._compare(draft, place, threads, turns, target, stage)
         return Outlook(
             target=target.name,
             device=self._place.name,
@@ -198,7 +200,9 @@ class _Probe:
                 ]
             return _Target(name, row_ms, model.vocabulary.texts(), said)
 
-    def _compare(self, path: Path, place: Placement, threads: int, target: _Target, stage: Stage) -> Iterator[Prospect]:
+    def _compare(
+        self, path: Path, place: Placement, threads: int, turns: bool, target: _Target, stage: Stage
+    ) -> Iterator[Prospect]:
         """Time one draft model and let it read along, text by text."""
         name = model_source.model_name(path)
         with _loaded(path, "--draft-model", place, stage) as model:
@@ -230,6 +234,7 @@ class _Probe:
                     alpha=agreement.alpha,
                     draft_ms=step_ms,
                     round_trip_ms=LOCAL_MS if rtt is None else rtt,
+                    turns=turns,
                 ),
             )
 

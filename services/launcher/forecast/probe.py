@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from services.launcher.forecast.forecast import Agreement
-from shared.law import sampling
+from shared.law import draws
 from shared.law.sampling import Logits
 from shared.model.rows import Rows
 from shared.model.target import Target
@@ -50,7 +50,7 @@ def drawn(target: Target, prompt: Sequence[int], law: Sampling) -> Iterator[tupl
     """
     logits = next(_read(target, prompt, 0, len(prompt) - 1))
     for offset in itertools.count():
-        token = sampling.draw(sampling.law(logits, law), law.seed, offset).token
+        token = draws.draw(logits, law, None, None, offset).token
         yield logits, token
         logits = next(_read(target, [token], len(prompt) + offset, 0))
 
@@ -70,7 +70,7 @@ def agreement(draft: Target, prompt: Sequence[int], said: Sequence[int], law: Sa
 
 def _judge(logits: Logits, law: Sampling, offset: int, token: int) -> Agreement:
     """Whether the draft's first, first two, first three guesses hold the token."""
-    guesses = [guess for guess, _ in sampling.ranked(logits, law, None, offset, _GUESSES)]
+    guesses = [guess for guess, _ in draws.ranked(logits, law, None, offset, _GUESSES)]
     return Agreement(1, *(token in guesses[: rank + 1] for rank in range(_GUESSES)))
 
 

@@ -92,10 +92,18 @@ def tables(fleet: FleetStatus) -> list[RenderableType]:
     return parts
 
 
+_SHARING: Final = {
+    "turns": "takes turns with the drafter on its cores or device: each has all of them in its turn",
+    "beside": "decodes beside the drafter on its cores: each has a part of them",
+}
+
+
 def _remarks(verifier: VerifierStatus) -> list[RenderableType]:
     remarks: list[RenderableType] = []
     if verifier.exactness_note:
         remarks.append(Text(f"{verifier.exactness}: {verifier.exactness_note}"))
+    if verifier.sharing in _SHARING:
+        remarks.append(Text(_SHARING[verifier.sharing]))
     if verifier.row_cost:
         table = _borderless("rows", *map(str, verifier.row_cost))
         table.add_row("steps", *(f"{cost:.2f}" for cost in verifier.row_cost.values()))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from shared.model.llama import library
 from shared.model.llama.model import Model
+from shared.model.llama.sequence_states import SequenceStates
 from shared.model.rows import BRANCH_CELLS, MAX_LEAVES, LlamaError, Rows
 
 CACHE_TYPES: Final = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
@@ -86,6 +87,9 @@ class Context:
         self.can_roll_back = model.can_roll_back
         self.n_vocab = model.vocabulary.n_tokens
         self._memory = C.llama_get_memory(self.handle)
+        # llama.cpp's state of a model with a sliding window has only the window, even where the cache still has more.
+        whole = model.can_roll_back and not self._window
+        self.states = SequenceStates(self.handle, self._memory) if whole else None
         self._tokens = np.zeros(max_rows, np.int32)
         self._positions = np.zeros(max_rows, np.int32)
         self._sequence_counts = np.ones(max_rows, np.int32)
@@ -129,7 +133,13 @@ class Context:
         status = C.llama_decode(self.handle, self._batch)
         if status != 0:
             raise LlamaError(f"llama_decode failed with status {status} on {count} rows")
+        if self.states is not None:
+            self.states.copying = False
         C.llama_synchronize(self.handle)
+
+    def use_threads(self, count: int) -> None:
+        """Compute the next decodes with `count` threads of the CPU."""
+        C.llama_set_n_threads(self.handle, count, count)
 
     def logits(self, row: int) -> npt.NDArray[np.float32]:
         """Row `row`'s logits, float32 of the vocabulary's size; a view that the next decode overwrites."""
@@ -182,6 +192,8 @@ class Context:
         C.llama_memory_seq_rm(self._memory, target, -1, -1)
         # In the streams layout a partial copy fails an assert, so copy whole and drop the tail.
         C.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        if self.states is not None:
+            self.states.copying = True
         return self.truncate(target, length)
 
     def close(self) -> None:

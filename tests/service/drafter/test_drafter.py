@@ -33,7 +33,9 @@ class Recorder:
     def open(self, opening: Opening) -> None:
         self._note("open")
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
         self._note(f"commit {base}")
         return True
 

@@ -121,7 +121,20 @@ async def test_verifier_and_drafter_that_start_together_do_not_each_take_every_c
         await target.place([], on_cpu=True)
         await draft.place([], on_cpu=True)
         sites = [await asyncio.to_thread(one.threads, True) for one in (target, draft)]
-    assert [site.threads for site in sites] == [6, 2]
+    assert [site.threads for site in sites] == [6, 2], "while both compute"
+    assert [site.most for site in sites] == [8, 8], "while the other rests"
+
+
+async def test_a_verifier_that_is_alone_knows_what_it_would_leave_to_a_drafter(broker: Broker) -> None:
+    registry = Registry(broker.redis)
+    async with Arriving(registry, "verifier-a", "verifier") as target:
+        await target.place([], on_cpu=True)
+        alone = await asyncio.to_thread(target.threads, True)
+        assert (alone.threads, alone.most) == (6, 8)
+        async with Arriving(registry, "drafter-b", "drafter") as draft:
+            await draft.place([], on_cpu=True)
+            late = await asyncio.to_thread(draft.threads, True)
+    assert (late.threads, late.most) == (2, 8)
 
 
 async def test_asked_threads_are_taken_and_the_other_gets_the_rest(broker: Broker) -> None:
@@ -130,8 +143,10 @@ async def test_asked_threads_are_taken_and_the_other_gets_the_rest(broker: Broke
         Arriving(registry, "verifier-a", "verifier", 5) as target,
         Arriving(registry, "drafter-b", "drafter") as us,
     ):
-        assert (await asyncio.to_thread(target.threads, True)).threads == 5
-        assert (await asyncio.to_thread(us.threads, True)).threads == 3
+        asked = await asyncio.to_thread(target.threads, True)
+        assert (asked.threads, asked.most) == (5, 5)
+        rest = await asyncio.to_thread(us.threads, True)
+        assert (rest.threads, rest.most) == (3, 8)
 
 
 async def test_the_card_of_a_predecessor_that_was_killed_takes_no_core(broker: Broker) -> None:
@@ -156,7 +171,7 @@ async def test_the_card_of_a_predecessor_that_was_killed_takes_no_core(broker: B
             assert (await looks.get())[dead.id] < arriving._LATE_MS
         assert not choice.done()
         await broker.redis.pexpire(keys.card(dead.id), CARD_TTL_MS - arriving._LATE_MS)
-        assert (await choice).threads == 8
+        assert (await choice).most == 8
 
 
 async def test_a_process_that_cannot_start_leaves_nothing(broker: Broker) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -16,6 +16,7 @@ from services.launcher.fleet import access_rules, acl
 from services.verifier import introductions
 from shared.wire import codec, keys
 from shared.wire.broker import connect
+from shared.wire.connection import RefusedError
 from shared.wire.messages import VerifierCard
 from tests.hostile.drafter import ATTACKS, Place, Words, commands
 from tests.patience import HANG_S
@@ -73,6 +74,13 @@ class Fleet:
         """Whether a request is answered as ever."""
         async with asyncio.timeout(HANG_S):
             return (await self.one.ask(self.one.job(PROMPT, ENDLESS, 30))).tokens == reference(self.one, PROMPT, 30)
+
+    async def works_in_the_end(self) -> bool:
+        """The same for a client that comes again as long as Redis is full."""
+        while True:
+            with suppress(RefusedError):
+                return await self.works()
+            await asyncio.sleep(0.05)
 
     async def card(self) -> VerifierCard:
         return next(card for card in await self.one.registry.list() if isinstance(card, VerifierCard))
@@ -158,6 +166,48 @@ async def test_what_it_leaves_at_its_verifiers_is_cleared_away(urls: dict[str, s
             while await one.admin.exists(outbox):  # noqa: ASYNC110 - another process's work
                 await asyncio.sleep(0.05)
         assert await one.works()
+
+
+async def test_what_it_hoards_under_its_own_names_is_taken_back_and_it_is_refused(
+    urls: dict[str, str], model_path: Path
+) -> None:
+    limit = 256 << 20
+    numbers = itertools.count()
+    async with fleet(urls, model_path) as one:
+        await one.admin.config_set("maxmemory", limit)
+        mine: list[Words] = [("SET", keys.card(ITS), codec.encode(drafter_card(ITS, "model", "another toy")))]
+
+        async def hoard() -> None:
+            while True:
+                number = next(numbers)
+                for command in (
+                    *mine,
+                    ("SADD", keys.drafters(), ITS),
+                    ("SET", keys.card(f"{ITS}-{number}"), b"x" * (1 << 20)),
+                    ("SET", keys.draft_vocabulary(ITS, str(number)), b"x" * (1 << 20)),
+                    ("XADD", keys.outbox(ITS, f"verifier-{number}"), "*", "m", b"x" * (1 << 20)),
+                    ("XADD", keys.outbox(ITS, "verifier-invented"), "*", "m", b"x" * (1 << 20)),
+                ):
+                    await one.send(command)
+
+        hoarding = [asyncio.create_task(hoard()) for _ in range(4)]
+        try:
+            async with asyncio.timeout(HANG_S):
+                while (ITS, introductions.HOARDED) not in (await one.card()).refused:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+                written = next(numbers)
+                while next(numbers) < written + 3 * (limit >> 22):  # three times what Redis may hold, and it goes on
+                    assert await one.works_in_the_end()
+        finally:
+            for task in hoarding:
+                task.cancel()
+            await asyncio.wait(hoarding)
+        async with asyncio.timeout(HANG_S):
+            while await one.admin.keys(f"draftmesh:*:{ITS}*"):  # noqa: ASYNC110 - another process's work
+                await asyncio.sleep(0.05)
+        await one.helped()
+        await one.admin.config_set("maxmemory", 0)
+        assert all(task.cancelled() for task in hoarding)
 
 
 def _noted(method: Any, floods: list[str]) -> Any:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from services.verifier import worker
 from services.verifier.readers import Readers
+from shared.errors import StartError
 from shared.fleet.registry import Registry
 from shared.model.llama.model import Model
 from shared.process import lifecycle
@@ -101,6 +102,41 @@ async def test_a_verifier_stays_and_its_answer_goes_on(url: str, model_path: Pat
                     tokens += chunk.tokens
                     last = chunk.finish
             assert (last, tokens) == (Finish.LENGTH, reference(one, [5, 6, 7], 150))
+
+
+async def test_a_verifier_whose_rights_shrink_says_what_it_may_not_do_and_goes_on_once_it_may(
+    url: str, model_path: Path
+) -> None:
+    admin: Any = redis.Redis.from_url(url)
+    admin.execute_command("ACL", "SETUSER", "service", "on", ">secret", "~*", "&*", "+@all")
+    own = url.replace("redis://", "redis://service:secret@")
+    with capture_logs() as logs:
+        slow = toy(model_path, lambda rows: time.sleep(0.002))
+        async with verifier(own, slow), client(url, model_path) as one:
+            await one.cards(1)
+            stream = one.stream(one.job([5, 6, 7], ENDLESS, 150))
+            tokens = [*(await anext(stream)).tokens]
+            admin.execute_command("ACL", "SETUSER", "service", "-evalsha", "-eval", "-set")
+            await hears(logs, "redis_forbidden", "committer")
+            await hears(logs, "redis_forbidden", "registry")
+            admin.execute_command("ACL", "SETUSER", "service", "+@all")
+            async with asyncio.timeout(HANG_S):
+                async for chunk in stream:
+                    tokens += chunk.tokens
+            assert tokens == reference(one, [5, 6, 7], 150)
+    told = {line["reader"]: (line["user"], line["command"]) for line in logs if line["event"] == "redis_forbidden"}
+    assert told["committer"] == ("service", "evalsha")
+    assert told["registry"] == ("service", "set")
+    admin.close()
+
+
+async def test_a_service_that_may_not_begin_ends_with_a_sentence(url: str) -> None:
+    with redis.Redis.from_url(url) as admin:
+        admin.execute_command("ACL", "SETUSER", "little", "on", ">secret", "~*", "+ping", "+client")
+    async with connect(url.replace("redis://", "redis://little:secret@")) as broker:
+        begin = JobStore(broker.redis, broker.blocking, "toy").ensure_group
+        with pytest.raises(StartError, match=r"--redis user little: its rights in Redis do not allow .*acl --update"):
+            await lifecycle.insist("start", begin, asyncio.Event())
 
 
 @pytest.mark.parametrize("code", ["NOREPLICAS", "OOM"])

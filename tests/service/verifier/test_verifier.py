@@ -266,7 +266,9 @@ class Roster:
         self.requests.discard(request_id)
         self._loop.call_soon_threadsafe(self._changed.set)
 
-    def commit(self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0) -> bool:
+    def commit(
+        self, request_id: str, base: int, tokens: tuple[int, ...], lead: int, want: int = 0, worth: float = 0.0
+    ) -> bool:
         return True
 
     def step(self) -> list[Draft]:

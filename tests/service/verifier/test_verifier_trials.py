@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.verifier import claims
+from services.verifier import claims, failures
+from shared.model.rows import LlamaError
 from shared.wire import keys
 from shared.wire.broker import Broker
 from shared.wire.messages import Finish
@@ -80,3 +81,26 @@ async def test_an_outage_of_three_seconds_is_a_pause(valkey: Broker, valkey_url:
         assert last is Finish.LENGTH
         assert tokens == reference(one, [5, 6, 7], 300)
         assert (await one.ask(one.job([8, 9], ENDLESS, 5))).tokens == reference(one, [8, 9], 5)
+
+
+@pytest.mark.parametrize(("failing", "finish"), [(2, Finish.LENGTH), (3, Finish.ERROR)])
+async def test_a_decode_that_fails_costs_its_requests_at_most_and_the_verifier_goes_on(
+    valkey_url: str, model_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, finish: Finish
+) -> None:
+    monkeypatch.setattr(failures, "WAIT_S", 0.0)
+    left = [0]
+
+    def fail(rows: int) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise LlamaError("llama_decode failed with status -2")
+
+    async with verifier(valkey_url, toy(model_path, fail)), client(valkey_url, model_path) as one:
+        await one.cards(1)
+        left[0] = failing
+        answer = await one.ask(one.job([5, 6, 7], ENDLESS, 30))
+        last = answer.chunks[-1]
+        assert last.finish is finish
+        assert last.detail == (failures.DETAIL if failing == 3 else "")
+        assert answer.tokens == (reference(one, [5, 6, 7], 30) if failing == 2 else [])
+        assert (await one.ask(one.job([5, 6, 7], ENDLESS, 30))).tokens == reference(one, [5, 6, 7], 30)

@@ -16,7 +16,7 @@ from services.drafter.proposer import Draft, Opening, Path, join
 from shared.law import prefix
 from shared.law.sampling import Logits
 from shared.wire.drafts import burst
-from shared.wire.messages import Sampling
+from shared.wire.messages import Sampling, Site
 from tests.examples import few
 from tests.toys import EOG, VOCABULARY, ToyTarget, job, logits_after, plain_answer
 
@@ -402,3 +402,39 @@ def test_a_model_that_breaks_on_one_request_drafts_on_for_the_others() -> None:
     assert proposer.sessions == 1
     assert proposer.commit("r1", 0, (5, 6), 6), "commits of the request that it gave up change nothing"
     assert target.cells[0] == []
+
+
+def test_a_drafter_has_all_cores_in_its_turn_and_its_share_while_the_target_decodes() -> None:
+    target = ToyTarget()
+    proposer = ModelProposer(target, site=Site(threads=1, most=4))
+    proposer.open(opening(lead=2))
+    run(proposer)
+    assert target.threads == [1], "the target reads the prompt meanwhile"
+    answer = answer_to(opening())
+    proposer.commit("r1", 0, tuple(answer[:3]), 3, 3)
+    run(proposer)
+    assert target.threads == [1, 4], "the verifier waits for all that it may draft"
+    proposer.commit("r1", 3, tuple(answer[3:7]), 9, 3)
+    run(proposer)
+    assert target.threads == [1, 4, 1], "it may draft more than the verifier waits for"
+
+
+def test_the_last_draft_of_a_turn_says_that_nothing_follows() -> None:
+    proposer = ModelProposer(ToyTarget())
+    proposer.open(opening(lead=3))
+    assert [draft.rests for draft in run(proposer)] == [False, False, True]
+    assert join([Draft("r1", 0, 7, (1,), (0.9,)), Draft("r1", 1, prefix.extend(7, 1), (2,), (0.9,), rests=True)])[
+        0
+    ].rests
+
+
+def test_a_turn_ends_early_where_no_draft_is_worth_its_step() -> None:
+    """The target, which waits meanwhile, is told so, and does not wait for the rest."""
+    proposer = ModelProposer(ToyTarget())
+    proposer.open(opening(lead=0))
+    proposer.commit("r1", 0, (9,), 8, 8, worth=0.9)
+    last = run(proposer)[-1]
+    assert last.rests
+    assert 0 < last.base < 8
+    proposer.commit("r1", 1, (10,), 8, 8)
+    assert len(run(proposer)) == 8, "a commit without a price brings back the one of the opening"

@@ -37,19 +37,32 @@ PURE: Final = (
     *("shared.errors", "shared.wire.messages", "shared.fleet.fleet_values", "shared.fleet.verdict"),
     *("shared.fleet.describe", "shared.fleet.measured", "shared.law.payoff"),
     *("shared.fleet.model_names", "shared.law.acceptance", "shared.law.prefix", "shared.law.sampling"),
+    *("shared.law.draws", "shared.law.history", "shared.law.native"),
     *("shared.law.speedup", "shared.machine.devices", "shared.model.rows", "shared.model.safe_cuts"),
     *(
         "shared.model.vocabulary",
         "shared.model.tensor_types",
         "shared.model.memory",
         "shared.model.gguf_header",
+        "shared.model.prefix_index",
         "shared.model.model_sizes",
     ),
     *("shared.model.purpose", "shared.model.offload", "shared.machine.threads", "shared.machine.signals"),
     "shared.fleet.neighbours",
     *(
         f"services.verifier.{name}"
-        for name in ("trie", "walk", "tree", "scheduler", "pieces", "counters", "contributions", "speed", "thinking")
+        for name in (
+            "trie",
+            "walk",
+            "tree",
+            "scheduler",
+            "pieces",
+            "counters",
+            "contributions",
+            "speed",
+            "thinking",
+            "turns",
+        )
     ),
     *(
         f"services.drafter.{name}"

@@ -21,12 +21,16 @@ class Bench:
     """An engine over a toy target, a clock that only decodes and tests move, and the answers so far."""
 
     def __init__(
-        self, costs: dict[int, float] | None = None, drafters: tuple[str, ...] = ("d",), **target: Any
+        self,
+        costs: dict[int, float] | None = None,
+        drafters: tuple[str, ...] = ("d",),
+        cache_ram: int = 0,
+        **target: Any,
     ) -> None:
         self.now = 0.0
         prices = RowCosts(costs or CHEAP)
         self.target = ToyTarget(took=lambda rows: self.spend(prices(rows)), **target)
-        self.engine = Engine(self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now)
+        self.engine = Engine(self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now, cache_ram=cache_ram)
         self.engine.drafters.update([drafter_card(name, model=name) for name in drafters])
         self.answers: dict[str, list[int]] = {}
         self.finishes: dict[str, Finish] = {}

@@ -200,9 +200,8 @@ def test_logprobs_are_the_targets_own() -> None:
     answer = bench.answers["r1"]
     found = [entry for chunk in bench.chunks for entry in chunk.logprobs]
     rows = [logits_after([*request.prompt, *answer[:offset]]) for offset in range(len(answer))]
-    assert [entry.logprob for entry in found] == [
-        sampling.log_probabilities(row, token, 2)[0] for row, token in zip(rows, answer, strict=True)
-    ]
+    expected = [sampling.log_probabilities(row, token, 2)[0] for row, token in zip(rows, answer, strict=True)]
+    assert [entry.logprob for entry in found] == pytest.approx(expected, abs=1e-6)
 
 
 # ------------------------------------------------------------ drafts

@@ -8,6 +8,7 @@ import pytest
 from services.verifier.calibrate import Cache, Calibration, LogitDifferences
 from services.verifier.remeasuring import FIRST_S, LONGEST_S, Remeasuring
 from shared.law.speedup import RowCosts
+from shared.machine.load import CpuTime
 from shared.model.sequences import Sequences
 from tests.toys import ToyTarget
 
@@ -30,7 +31,11 @@ class Box:
         self.cache = Cache(folder, model)
         self.cache.store({}, EQUAL)
         calibration = Calibration(dict(self.costs.table), EQUAL, self.cache, is_noisy, TEXT)
-        self.again = Remeasuring(self.target, self.sequences, self.costs, calibration)
+        self.others = 0.0  # the part of the processor that other programs use
+        self.again = Remeasuring(self.target, self.sequences, self.costs, calibration, self.cpu)
+
+    def cpu(self) -> CpuTime:
+        return CpuTime(busy=self.now, idle=0.0, own=self.now * (1 - self.others))
 
     def took(self, rows: int) -> None:
         self.now += TRUE_MS(rows) * self.noise[self.decodes % len(self.noise)] / 1000
@@ -50,6 +55,18 @@ def test_a_machine_at_rest_gives_the_right_costs_which_are_kept(tmp_path: Path) 
     assert kept is not None
     assert kept[0][32] == pytest.approx(40.0)
     assert kept[1] == EQUAL
+
+
+def test_an_even_load_counts_as_busy_until_it_is_gone(tmp_path: Path) -> None:
+    box = Box(tmp_path)
+    box.noise, box.others = [2.0], 0.5
+    box.attempt()
+    assert box.again.due
+    assert box.costs(32) == pytest.approx(320.0)
+    box.noise, box.others = [1.0], 0.0
+    box.attempt()
+    assert not box.again.due
+    assert box.costs(32) == pytest.approx(40.0)
 
 
 def test_a_machine_that_is_still_busy_changes_nothing_and_is_tried_less_and_less(tmp_path: Path) -> None:

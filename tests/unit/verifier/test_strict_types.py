@@ -122,7 +122,7 @@ def test_only_a_promise_of_equal_bits_is_probed_at_length(
     box = Box(monkeypatch, {MIXED: EQUAL, LAW: DIFFERENT})
     probed: list[int] = []
 
-    def measure_exactness(_: Any, __: Any, rows: int, told: Any) -> LogitDifferences:
+    def measure_exactness(_: Any, __: Any, rows: int, *rest: Any) -> LogitDifferences:
         probed.append(rows)
         return EQUAL
 

@@ -72,6 +72,13 @@ def test_requests_without_a_verifier_are_told_with_the_reason() -> None:
     assert "3 requests wait for m: its last verifier is gone" in printed(told)
 
 
+def test_how_a_verifier_shares_its_cores_with_a_drafter_is_told() -> None:
+    assert describe([VERIFIER]).verifiers[0].sharing == ""
+    told = describe([structs.replace(VERIFIER, sharing="turns")])
+    assert told.verifiers[0].sharing == "turns"
+    assert "takes turns with the drafter" in printed(told)
+
+
 def printed(told: FleetStatus) -> str:
     console = Console(width=200, record=True, file=io.StringIO())
     for part in status.tables(told):

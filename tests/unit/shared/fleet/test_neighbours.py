@@ -91,3 +91,37 @@ def test_only_verifiers_and_those_to_be_are_verifiers() -> None:
     gateway = GatewayCard(id="gateway-1", host="h", pid=1, url="http://h", streams=0)
     cards: list[Announced] = [VERIFIER, arrival("a", "verifier"), arrival("a"), drafter("a"), gateway]
     assert [neighbours.is_verifier(card) for card in cards] == [True, True, False, False, False]
+
+
+def test_processes_contend_that_cannot_both_have_all_their_threads() -> None:
+    one, two = replace(HERE, threads=6, most=8), replace(HERE, threads=2, most=8)
+    assert neighbours.contend(one, two)
+    assert neighbours.fit(one, two), "each with its part they find room"
+    assert not neighbours.fit(one, replace(two, threads=3))
+    few = replace(HERE, threads=2, most=2)
+    assert not neighbours.contend(few, few), "there are cores for both"
+    assert not neighbours.contend(one, replace(two, machine="boot-2"))
+    assert not neighbours.contend(replace(one, cores="f"), replace(two, cores="f0"))
+    assert not neighbours.contend(Site(threads=8), Site(threads=8)), "of an earlier release, which tells no place"
+
+
+def test_processes_under_one_quota_contend_on_any_cores_that_they_share() -> None:
+    one = replace(HERE, quota="group-1", threads=1, most=2)
+    assert neighbours.contend(one, one)
+    assert not neighbours.contend(one, replace(one, quota="group-2"))
+
+
+def test_two_models_on_one_card_contend_and_do_not_fit_at_the_same_time() -> None:
+    one = Site(machine="boot-1", devices=(CARD,), threads=1, most=1)
+    assert neighbours.contend(one, one)
+    assert not neighbours.fit(one, one)
+    other = replace(one, devices=(Device("CUDA1", "NVIDIA L4", "gpu", 1, 1, "0000:02:00.0"),))
+    assert not neighbours.contend(one, other)
+
+
+def test_while_nobody_drafts_a_target_has_all_cores_but_those_of_other_targets() -> None:
+    own, draft = arrival("a", "verifier"), arrival("b")
+    assert neighbours.most(own, [own, draft, drafter("c", threads=2)], 8, 2**63) == 8
+    assert neighbours.most(own, [own, arrival("c", "verifier")], 8, 2**63) == 4
+    assert neighbours.most(draft, [own, draft], 8, 2**63) == 8
+    assert neighbours.most(draft, [own, draft], 8, 4) == 4

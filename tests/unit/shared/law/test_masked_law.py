@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shared.law import sampling
+from shared.law.history import History
 from shared.law.sampling import Logits, Mask
 from shared.wire.messages import Sampling
 from tests.laws import dense
@@ -89,5 +90,5 @@ def test_penalties_come_before_the_mask() -> None:
     parameters = Sampling(seed=1, temperature=0.0, presence_penalty=50.0)
     logits = np.zeros(SIZE, np.float32)
     logits[[5, 6]] = 2.0, 1.0
-    history = sampling.History((), [5])
+    history = History((), [5])
     assert sampling.law(logits, parameters, history, mask_of(5, 6)).ids.tolist() == [6]

@@ -86,6 +86,8 @@ def test_the_sentence_says_what_the_answer_says() -> None:
         f"speculation pays here: expect {found.expected:.2f}x plain decoding with {found.width} drafts a round at"
         f" acceptance of 0.80 (8 rows cost 1.2 single steps); {found.ceiling:.2f}x if drafts were always ready"
     )
+    busy = sentence(replace(good, provisional=True))
+    assert busy == f"{sentence(good)} (measured on a busy machine; will measure again)"
     assert "a typical acceptance of 0.70" in sentence(Measurement(row_ms=CHEAP))
     assert sentence(replace(good, seen=2.4)).startswith(
         "speculation pays here: 2.40x plain decoding in the last rounds; "

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.law import sampling
-from shared.law.sampling import History, Logits, choice_seed, draw, law
+from shared.law import native, sampling
+from shared.law.history import History
+from shared.law.sampling import Logits, choice_seed, draw, law
 from shared.wire.messages import Sampling
 from tests.examples import few
 from tests.laws import dense
@@ -60,17 +61,22 @@ LAWS = {
 }
 
 
+@pytest.mark.parametrize("code", ["numpy", "native"])
 @pytest.mark.parametrize("name", LAWS)
-def test_draws_follow_the_law(name: str) -> None:
+def test_draws_follow_the_law(name: str, code: str) -> None:
     """Chi-squared of 20,000 draws against the naive softmax, rare ids pooled."""
     parameters = LAWS[name]
     logits = np.random.default_rng(5).normal(0, 2, 300).astype(np.float32)
     history = History(prompt=[1, 2, 3], output=[4, 4, 9])
     expected = reference(logits, parameters, history) * DRAWS
     counts = np.zeros(logits.size)
-    drawn_law = law(logits, parameters, history)
+    found = law(logits, parameters, history)
     for offset in range(DRAWS):
-        counts[draw(drawn_law, parameters.seed, offset).token] += 1
+        if code == "numpy":
+            drawn = draw(found, parameters.seed, offset)
+        else:
+            drawn = native.draw(logits, parameters, history, None, offset)
+        counts[drawn.token] += 1
     assert counts[expected == 0].sum() == 0
     common = expected >= 8
     observed = [*counts[common], counts[~common].sum()]
@@ -80,14 +86,18 @@ def test_draws_follow_the_law(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_improbable_lump_is_drawn_exactly_too() -> None:
+@pytest.mark.parametrize("code", ["numpy", "native"])
+def test_the_improbable_lump_is_drawn_exactly_too(code: str) -> None:
     """One likely id, and a crowd beyond the head's bound that weighs nearly as much: each member gets its share."""
     logits = np.full(200_001, -np.log(200_000), np.float32)
     logits[0] = 0.0
     logits[1:] -= 0.25  # the crowd weighs exp(-0.25) of the first in total, each far below the head's bound
     assert -logits[1] > sampling.HEAD_NATS
     crowded = law(logits, Sampling(seed=8))
-    drawn = [draw(crowded, 8, offset).token for offset in range(few(4000))]
+    if code == "numpy":
+        drawn = [draw(crowded, 8, offset).token for offset in range(few(4000))]
+    else:
+        drawn = [native.draw(logits, Sampling(seed=8), None, None, offset).token for offset in range(few(4000))]
     share = np.mean([token != 0 for token in drawn])
     assert share == pytest.approx(math.exp(-0.25) / (1 + math.exp(-0.25)), abs=0.05)
     crowd = [token for token in drawn if token]

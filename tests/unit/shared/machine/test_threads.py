@@ -1,4 +1,4 @@
-"""How cores are divided: all at once by `up`, and one by one by services that start separately."""
+"""How cores are divided among services that start one by one."""
 
 from itertools import permutations
 
@@ -7,6 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.machine import threads
+
+
+def divided(cores: int, targets: int, drafters: int) -> tuple[list[int], list[int]]:
+    """What all get together: drafters a quarter, or one each up to half, and targets the rest."""
+    drafts = threads.for_drafters(cores, targets, drafters)
+    return threads.evenly(cores - drafts, targets), threads.evenly(drafts, drafters)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +32,7 @@ from shared.machine import threads
     ],
 )
 def test_threads_are_divided(cores: int, targets: int, drafters: int, expected: tuple[list[int], list[int]]) -> None:
-    assert threads.divide(cores, targets, drafters) == expected
+    assert divided(cores, targets, drafters) == expected
 
 
 def test_who_is_alone_takes_all_cores() -> None:
@@ -46,11 +52,11 @@ def test_a_drafter_that_was_first_does_not_hold_the_machine_against_a_target() -
 
 
 @given(st.integers(1, 64), st.integers(0, 3), st.integers(0, 4))
-def test_started_together_in_any_order_they_take_what_up_would_give_them(
+def test_started_together_in_any_order_they_take_what_they_would_be_given_together(
     cores: int, targets: int, drafters: int
 ) -> None:
     """All have arrived; then one after the other chooses, and sees what those before it took."""
-    expected = tuple(map(sorted, threads.divide(cores, targets, drafters)))
+    expected = tuple(map(sorted, divided(cores, targets, drafters)))
     everybody = [("target", index) for index in range(targets)] + [("drafter", index) for index in range(drafters)]
     if cores < 2 * len(everybody):
         return  # nobody can have less than one thread: then more is taken than there is

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from shared.law.speedup import RowCosts
+from shared.machine.load import CpuTime
 from shared.model.row_costs import NOISY, ROW_COUNTS, rising, time_rows
 from tests.toys import ToyTarget
 
@@ -82,7 +83,7 @@ def test_what_is_read_after_a_decode_is_timed_with_it() -> None:
         ((1.0, 1.0, 1.0, 1.0), 0.0),
         ((9.0, 1.0, 1.1, 2.0), 0.1),  # the first decodes and a few others may take long
         ((3.0, 2.0, 1.0, 1.5), 0.5),
-        ((2.0, 2.0, 2.0, 2.0), 0.0),  # an even load cannot be told from a slow machine
+        ((2.0, 2.0, 2.0, 2.0), 0.0),  # an even load shows in the processor's times only
     ],
 )
 def test_a_busy_machine_shows_in_the_two_fastest_decodes_of_a_count(passes: tuple[float, ...], noise: float) -> None:
@@ -91,6 +92,18 @@ def test_a_busy_machine_shows_in_the_two_fastest_decodes_of_a_count(passes: tupl
     times = time_rows(ToyTarget(took=clock.decode), TEXT, clock=clock)
     assert times.noise == pytest.approx(noise)
     assert times.is_noisy == (noise > NOISY)
+
+
+@pytest.mark.parametrize(("others", "busy"), [(0.0, False), (0.5, True)])
+def test_an_even_load_shows_in_what_others_use_of_the_processor(others: float, busy: bool) -> None:
+    clock = Clock([2.0] * 100)
+
+    def cpu() -> CpuTime:
+        return CpuTime(busy=clock.now, idle=0.0, own=clock.now * (1 - others))
+
+    times = time_rows(ToyTarget(took=clock.decode), TEXT, clock=clock, cpu=cpu)
+    assert times.noise == pytest.approx(0.0)
+    assert times.is_noisy == busy
 
 
 def test_one_disturbed_count_is_enough() -> None:

@@ -1,5 +1,5 @@
 from shared.model.rows import Rows
-from shared.model.sequences import MIN_COPY, Sequences, common_prefix
+from shared.model.sequences import MIN_COPY, Sequences
 from tests.toys import ToyTarget
 
 LONG = list(range(2, 42))
@@ -87,12 +87,6 @@ def test_a_private_request_starts_empty_and_leaves_nothing_for_others() -> None:
     assert after.tokens == LONG
     assert sequences.acquire([30, 31], share=True) is private  # its place goes first
     assert target.cells[private.id] == []
-
-
-def test_common_prefix_ends_at_the_first_difference() -> None:
-    assert common_prefix([1, 2, 3], [1, 2, 4]) == 2
-    assert common_prefix([1, 2], [1, 2, 4]) == 2
-    assert common_prefix([], [1]) == 0
 
 
 def windowed(window: int, tokens: list[int], sequences: int = 2) -> tuple[ToyTarget, Sequences]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.wire.broker import DISCONNECTED
-from shared.wire.connection import SLOWEST, Parser, Patient
+from shared.wire.connection import SLOWEST, ForbiddenError, Parser, Patient
 from tests.simulation.virtual import VirtualLoop
 
 SILENCE_S = 2.0
@@ -94,9 +94,39 @@ def test_a_refusal_is_away_and_of_a_demoted_server_the_connection_ends(code: str
     assert isinstance(error, RedisConnectionError) == (code in ("LOADING", "MASTERDOWN", "READONLY"))
 
 
-@pytest.mark.parametrize("reply", ["WRONGTYPE Operation", "ERR syntax error", "BUSYGROUP exists", "NOGROUP none"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "WRONGTYPE Operation",
+        "ERR syntax error",
+        "BUSYGROUP exists",
+        "NOGROUP none",
+        "ERR ACL failure in script: User v",
+    ],
+)
 def test_other_errors_are_errors(reply: str) -> None:
     error = Parser.parse_error(reply)
     assert type(error) is ResponseError
     assert not isinstance(error, DISCONNECTED)
     assert isinstance(Parser.parse_error("NOSCRIPT none"), NoScriptError)
+
+
+@pytest.mark.parametrize(
+    ("reply", "sent", "command"),
+    [
+        ("NOPERM User drafter-laptop has no permissions to run the 'memory|usage' command", b"", "memory|usage"),
+        ("NOPERM No permissions to access a key", b"*3\r\n$4\r\nXADD\r\n$3\r\nkey\r\n", "xadd"),
+        (
+            "NOPERM No permissions to access a key",
+            b"*1\r\n$5\r\nMULTI\r\n*2\r\n$3\r\nSET\r\n$1\r\nk\r\n*2\r\n$4\r\nSADD\r\n*1\r\n$4\r\nEXEC\r\n",
+            "set sadd",
+        ),
+    ],
+)
+def test_a_forbidden_command_is_away_and_says_whose_and_which(reply: str, sent: bytes, command: str) -> None:
+    error = Parser.parse_error(reply)
+    assert isinstance(error, DISCONNECTED)
+    assert isinstance(error, NoPermissionError)
+    assert isinstance(error, ForbiddenError)
+    error.tell("drafter-laptop", sent)
+    assert (error.user, error.command) == ("drafter-laptop", command)
