@@ -4,6 +4,7 @@ Prints a table per cell and keeps bench/results/versus.json up to date after eac
 its keys, bench/README.md how to set up the peers.
 """
 
+import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from bench.running import build, chosen, console, head, of_pair, to_end
 from bench.versus.cells import CELLS, ContestCell
 from bench.versus.peers import Binaries
 from bench.versus.results import ResultFile, measure
-from bench.versus.setup import Setup
+from bench.versus.setup import CACHE, Setup
 from services.launcher.fleet.cores import one_each
 from services.launcher.models.pair import default_model
 from services.launcher.models.progress import counted
@@ -64,6 +65,7 @@ def main(
     logs.mkdir(parents=True, exist_ok=True)
     for log in logs.glob("*.log"):
         log.unlink()  # of an earlier run: logs are appended to
+    shutil.rmtree(logs / CACHE, ignore_errors=True)  # costs are measured anew
     console.print(_estimate(cells, repeat, quick))
     with counted(console, len(cells)) as tell:
         setup = Setup(

@@ -5,7 +5,6 @@ Nothing says how many threads anybody gets: how target and drafter share the cor
 
 import asyncio
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -15,7 +14,7 @@ from typing import Final, Self
 
 import aiohttp
 
-from services.launcher.fleet.child import Child, Program
+from services.launcher.fleet.child import Child, Program, service_command
 from services.launcher.fleet.cores import Cores, forking_on
 from services.launcher.fleet.ports import LOOPBACK, claim_embedded
 from services.launcher.fleet.stack import POLL_S, START_S, StackError
@@ -26,16 +25,22 @@ _READY: Final = "draftmesh is ready"
 _LINES: Final = 100  # of its log: after it is ready it may say a little more
 
 
+def command(target: Path, draft: Path | None, *, port: int, redis_port: int, ctx: int) -> tuple[str, ...]:
+    """What is typed: models, ports and context, as little else as possible."""
+    options = ("--target-model", target, "--port", port, "--redis-port", redis_port, "--ctx", ctx)
+    drafts = ("--draft-model", draft) if draft else ()
+    return (*service_command("launcher"), "up", *map(str, (*options, *drafts)))
+
+
 class Typed:
     """One `draftmesh up` on `cores`, with one drafter or none; an async context manager that stops it."""
 
-    def __init__(self, target: Path, draft: Path | None, *, ctx: int, cores: Cores, log: Path) -> None:
-        self._port, redis_port = claim_embedded(0), claim_embedded(0)
-        options = ("--target-model", target, "--port", self._port, "--redis-port", redis_port, "--ctx", ctx)
-        drafts = ("--draft-model", draft) if draft else ()
-        self._command = (sys.executable, "-m", "services.launcher", "up", *map(str, (*options, *drafts)))
+    def __init__(self, target: Path, draft: Path | None, *, ctx: int, cores: Cores, log: Path, cache: Path) -> None:
+        """`cache` keeps what a first start measures, for the next one."""
+        self._port = claim_embedded(0)
+        self._command = command(target, draft, port=self._port, redis_port=claim_embedded(0), ctx=ctx)
         self._drafted = draft is not None
-        self._cores, self._log = cores, log
+        self._cores, self._log, self._cache = cores, log, cache
         self._closing = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -51,8 +56,8 @@ class Typed:
 
     async def _start(self) -> None:
         home = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="draftmesh-"))
-        # Costs of rows are measured anew, and nothing that the user set for other fleets counts.
-        own = {"DRAFTMESH_CACHE": home, "XDG_STATE_HOME": home, settings_file.VARIABLE: settings_file.OFF}
+        # Nothing that the user set for other fleets counts.
+        own = {"DRAFTMESH_CACHE": str(self._cache), "XDG_STATE_HOME": home, settings_file.VARIABLE: settings_file.OFF}
         others = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTMESH_")}
         program = Program(name="up", command=self._command, stage=0, environment=others | own)
         self._child = Child(program, self._log)

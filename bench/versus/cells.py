@@ -70,9 +70,15 @@ _WIDENED: Final = _cells(
     ("nopay", "drafts that cannot pay; two devices", 0.7, 0.7, nopay),
 )
 _QWEN: Final = _cells(
-    ("two-devices", "a core each: two devices", 6.5, 1.5, _apart(lambda s: s.pair.draft_4bit, {0.0: 1.7, 1.0: 2.2})),
-    ("one-machine", "all cores for everybody", 4.5, 1.1, _together(lambda s: s.pair.draft_4bit, {0.0: 1.1, 1.0: 1.4})),
-    ("no-gain", "a drafter that cannot pay; one machine", 1.0, 1.8, no_gain),
+    ("two-devices", "a core each: two devices", 7.2, 1.6, _apart(lambda s: s.pair.draft_4bit, {0.0: 1.7, 1.0: 2.2})),
+    (
+        "one-machine",
+        "all cores for everybody: one machine",
+        4.7,
+        1.0,
+        _together(lambda s: s.pair.draft_4bit, {0.0: 1.1, 1.0: 1.4}),
+    ),
+    ("no-gain", "a drafter that cannot pay; one machine", 2.5, 1.7, no_gain),
 )
 
 CELLS: Final = {PairName.WIDENED: _WIDENED, PairName.QWEN: _QWEN}

@@ -17,6 +17,7 @@ from services.launcher.fleet.stack import Stack
 from services.launcher.models.pair import Pair
 
 CTX: Final = 1024
+CACHE: Final = "cache"  # of our fleets that are started as a user would, in the folder of logs, for one run
 AUDITION_TOKENS: Final = 32  # of every answer
 AUDITION_PROMPTS: Final = 2
 _IN_THE_RUNNING: Final = 0.85  # of the fastest: an audition says no more than that
@@ -52,7 +53,7 @@ class Setup:
     def typed(self, target: Path, draft: Path | None) -> Typed:
         """Our fleet as `draftmesh up` makes it, on all cores."""
         log = self.logs / f"{next(self._numbers):03d}-up.log"
-        return Typed(target, draft, ctx=CTX, cores=self.cores, log=log)
+        return Typed(target, draft, ctx=CTX, cores=self.cores, log=log, cache=self.logs / CACHE)
 
     def peer(self, setting: PeerSetting, target: Path, *, ctx: int = CTX, slots: int = 1) -> PeerServer:
         """A peer's server on both cores."""

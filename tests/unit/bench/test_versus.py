@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 from bench import running, tasks
 from bench.pairs import PairName
 from bench.random_drafter import RandomProposer
-from bench.versus import cells, completion, contest, edit, peers, ratios, results, setup
+from bench.versus import as_typed, cells, completion, contest, edit, peers, ratios, results, setup
 from bench.versus.peers import Binaries, PeerEngine, PeerSetting
 from bench.versus.ratios import RatioSpread
 from services.drafter.proposer import Opening
@@ -109,6 +109,13 @@ def test_on_one_machine_each_of_a_peers_models_gets_all_threads() -> None:
 def test_the_longest_draft_is_tried_with_every_least_probability(engine: PeerEngine) -> None:
     tried = {(setting.draft_max, setting.p_min) for setting in peers.draft_settings(engine, Path("/d"))}
     assert tried >= {(0, 0.0), (4, 0.0), (8, 0.0), (16, 0.0), (16, 0.5), (16, 0.75), (16, 0.9)}
+
+
+def test_on_one_machine_ours_is_typed_without_a_word_on_threads() -> None:
+    words = as_typed.command(Path("/t.gguf"), Path("/d.gguf"), port=9, redis_port=8, ctx=512)
+    typed = {"--target-model": "/t.gguf", "--draft-model": "/d.gguf", "--port": "9", "--redis-port": "8"}
+    assert options(words) == typed | {"--ctx": "512"}
+    assert "--draft-model" not in as_typed.command(Path("/t.gguf"), None, port=9, redis_port=8, ctx=512)
 
 
 def test_the_newest_peer_runs_our_script_under_its_own_python() -> None:
