@@ -74,15 +74,18 @@ class ToyTarget:
         unified: bool = True,
         sharpness: float = 2.0,
         took: Callable[[int], object] = lambda rows: None,
+        copies: Callable[[], object] = lambda: None,
         branches: int = 0,
         model: Callable[[Sequence[int]], Logits] | None = None,
         window: int = 0,
     ) -> None:
-        """`took` is told the rows of every decode, so that a fake clock can move; `model` gives logits of its own.
+        """A fake clock can move when `took` is told the rows of a decode, and when `copies` is told of a copy; `model`
+        gives logits of its own.
 
         With a `window` a decode forgets what its first row does not see.
         """
         self._took = took
+        self._copies = copies
         self.n_ctx = n_ctx
         self.n_vocab = VOCABULARY
         self.sequences = sequences
@@ -91,6 +94,7 @@ class ToyTarget:
         self.can_copy = not window
         self.states: States | None = None if window else self
         self.saves = 0  # states that were copied out
+        self.copied = 0  # tokens that sequences got from others
         self.unified = unified
         self.branches = branches
         self.cells: list[list[int]] = [[] for _ in range(sequences * (1 + branches))]
@@ -157,6 +161,8 @@ class ToyTarget:
         assert self.can_copy
         assert self.cells[target][:start] == self.cells[source][:start]
         self.cells[target] = self.cells[source][:length]
+        self.copied += length - start
+        self._copies()
         return length
 
     def size(self, sequence: int) -> int:

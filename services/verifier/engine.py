@@ -5,8 +5,10 @@ tokens a round gives, but never which.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from services.verifier import following
@@ -27,7 +29,7 @@ from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
 from shared.model.rows import LlamaError
 from shared.model.saved_states import SavedStates
-from shared.model.sequences import Sequences
+from shared.model.sequences import LeafEnd, Sequences
 from shared.model.target import Target
 from shared.wire.jobs import Claim
 from shared.wire.messages import NOWHERE, Chunk, Finish, Job, Proposal, Site, Speculation
@@ -182,8 +184,7 @@ class Engine:
         Call it in the target's thread. Raises `UndoneError` if llama.cpp cannot compute them; the next plan has them
         again.
         """
-        for entry in round.entries:
-            self._branch(entry)
+        branch_ms = self._branch(round.entries)
         threads = self._turns.crew(round.drafting).threads
         if threads != self._threads:
             self.target.use_threads(threads)
@@ -197,6 +198,7 @@ class Engine:
             raise UndoneError(str(error)) from None
         decode_ms = (self._clock() - started) * 1000
         walks = tuple(self._walk(entry) for entry in round.entries)
+        self._keep(round.entries, walks, branch_ms)
         self._catch_up()
         return Decoded(round, decode_ms, walks)
 
@@ -207,44 +209,49 @@ class Engine:
             self.counters.add("cached_tokens", max(0, fresh))
 
     def _walk(self, entry: RoundEntry) -> Walk | None:
-        """Draw from the logits of a request's rows, and keep only accepted rows in the cache."""
-        generation, found = entry.generation, None
-        if entry.rows:
-            job = generation.job
-            found = walk(
-                generation.trie.root,
-                entry.rows,
-                self.target.logits,
-                job.sampling,
-                generation.history,
-                self.eog,
-                generation.room(self.target.n_ctx),
-                job.top_logprobs,
-                generation.rule,
-            )
-        path = found.path if found else []
-        self._join(entry, path)
-        self.sequences.accept(generation.slot, [*entry.computed, *(node.token for node in path)])
-        if found is not None and found.fault is BROKEN:
-            self.sequences.spoil(generation.slot)
-        return found
+        """Draw from the logits of a request's rows."""
+        if not entry.rows:
+            return None
+        generation, job = entry.generation, entry.generation.job
+        return walk(
+            generation.trie.root,
+            entry.rows,
+            self.target.logits,
+            job.sampling,
+            generation.history,
+            self.eog,
+            generation.room(self.target.n_ctx),
+            job.top_logprobs,
+            generation.rule,
+        )
 
-    def _branch(self, entry: RoundEntry) -> None:
-        """Copy the request's tokens into the sequence of every leaf of its tree."""
-        slot = entry.generation.slot
-        for leaf in entry.leaves:
-            if leaf != slot.id:
-                self.target.copy(slot.id, leaf, len(slot.tokens))
+    def _branch(self, entries: Sequence[RoundEntry]) -> float:
+        """Let the leaves of all trees continue from the tokens of their requests. Returns the milliseconds it took."""
+        started = self._clock()
+        for entry in entries:
+            self.sequences.branch(entry.generation.slot, entry.spares)
+        return (self._clock() - started) * 1000
 
-    def _join(self, entry: RoundEntry, path: Sequence[TrieNode]) -> None:
-        """Copy the accepted path into the request's own sequence and empty the other leaves."""
-        slot = entry.generation.slot
-        if entry.sequences and path and slot.id not in entry.sequences[path[-1]]:
-            start = len(slot.tokens)
-            self.target.copy(entry.sequences[path[-1]][0], slot.id, start + 1 + len(path), start)
-        for leaf in entry.leaves:
-            if leaf != slot.id:
-                self.target.truncate(leaf, 0)
+    def _keep(self, entries: Sequence[RoundEntry], walks: Sequence[Walk | None], branch_ms: float) -> None:
+        """Keep only accepted rows in the cache."""
+        started = self._clock()
+        paths = [found.path if found else [] for found in walks]
+        for entry, path in zip(entries, paths, strict=True):
+            self._join(entry, [entry.generation.trie.root, *path])
+        branch_ms += (self._clock() - started) * 1000
+        self._planner.branched(sum(len(entry.spares) for entry in entries), branch_ms)
+        for entry, found, path in zip(entries, walks, paths, strict=True):
+            self.sequences.accept(entry.generation.slot, [*entry.computed, *(node.token for node in path)])
+            if found is not None and found.fault is BROKEN:
+                self.sequences.spoil(entry.generation.slot)
+
+    def _join(self, entry: RoundEntry, kept: Sequence[TrieNode]) -> None:
+        """Keep the rows of the nodes that the target drew, the root first, and drop a tree's others."""
+        if entry.leaves:
+            rows = Counter(chain.from_iterable(entry.sequences.values()))
+            own = Counter(chain.from_iterable(entry.sequences[node] for node in kept))
+            ends = {leaf: LeafEnd(rows[leaf], own[leaf]) for leaf in entry.leaves}
+            self.sequences.join(entry.generation.slot, ends, len(kept))
 
     def _undo(self, entry: RoundEntry) -> None:
         """Drop what a failed decode may have left in the cache: it computes large batches in parts."""

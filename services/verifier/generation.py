@@ -142,10 +142,10 @@ class Generation:
         session.answered(attached, proposal, drafter, self.offset, now_ms)
         return attached is not None
 
-    def rank(self, drafters: Drafters, eog: frozenset[int], leaves: int) -> Ranking:
+    def rank(self, drafters: Drafters, eog: frozenset[int], leaves: int, leaf_price: float) -> Ranking:
         """The guesses, best first. Tokens that the constraint forces after the likeliest path are added to the trie."""
         while True:
-            ranking = rank(self.trie.root, lambda node: self.chance(node, drafters), eog, MAX_WIDTH, leaves)
+            ranking = rank(self.trie.root, lambda node: self.chance(node, drafters), eog, MAX_WIDTH, leaves, leaf_price)
             if self.constraint is None or self.speculation is Speculation.OFF or len(ranking.nodes) >= MAX_WIDTH:
                 return ranking
             if not self.trie.force(ranking.tip, self.constraint.forced_behind(ranking.tip)):

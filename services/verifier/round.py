@@ -44,6 +44,8 @@ QUIET_ROUNDS: Final = 16
 PATIENCE_STEPS: Final = 10.0
 PATIENCE_MS: Final = 250.0
 
+_LEAF_WEIGHT: Final = 0.1  # of a new measurement of what a leaf costs
+
 
 @dataclass(slots=True)
 class RoundEntry:
@@ -60,6 +62,11 @@ class RoundEntry:
     def leaves(self) -> tuple[int, ...]:
         """The sequences of a tree; none for a chain, which needs only the request's own."""
         return self.sequences[self.generation.trie.root] if self.sequences else ()
+
+    @property
+    def spares(self) -> tuple[int, ...]:
+        """The leaves but the request's own sequence."""
+        return tuple(leaf for leaf in self.leaves if leaf != self.generation.slot.id)
 
 
 @dataclass(slots=True)
@@ -96,6 +103,7 @@ class Planner:
         trees: bool,
     ) -> None:
         self._leaves = 1 + min(target.branches, MAX_LEAVES - 1) if trees else 1  # most leaves of a request's tree
+        self._leaf_ms = 0.0  # what a leaf beside the first costs
         self._target = target
         self._sequences = sequences
         self._turns = turns
@@ -115,7 +123,8 @@ class Planner:
         prefilling = [generation for generation in running if generation.uncomputed > 1 and generation.leader is None]
         unread = sum(generation.uncomputed for generation in prefilling)
         prefill_rows = min(unread, self._pieces.rows(len(decoding))) if unread else 0
-        rankings = [generation.rank(drafters, self._eog, self._leaves) for generation in decoding]
+        leaf_price = self._leaf_ms * self._pace.rate
+        rankings = [generation.rank(drafters, self._eog, self._leaves, leaf_price) for generation in decoding]
         candidates = [
             generation.candidate(ranking, drafters, self._target.n_ctx, now_ms)
             for generation, ranking in zip(decoding, rankings, strict=True)
@@ -149,6 +158,11 @@ class Planner:
     def wanted(self, arrival: ExpectedDrafts, limit: int, others: int) -> int:
         """How many drafts are worth waiting for when a drafter starts anew, beside `others` requests; 0: none."""
         return worth_awaiting(arrival, limit, self._costs, others, self._target.max_rows, self._pace.rate)
+
+    def branched(self, spares: int, ms: float) -> None:
+        """Beside the decode, so many leaves more than one for each tree took `ms`."""
+        if spares:
+            self._leaf_ms += _LEAF_WEIGHT * (ms / spares - self._leaf_ms)
 
     def ended(self, decoded: Decoded) -> None:
         """Learn from the time that a round took."""

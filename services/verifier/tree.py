@@ -26,11 +26,19 @@ class Ranking:
     ended: bool  # the likeliest guess after the tip is an end of generation
 
 
-def rank(root: TrieNode, chance: Callable[[TrieNode], float], eog: Set[int], limit: int, leaves: int = 1) -> Ranking:
+def rank(
+    root: TrieNode,
+    chance: Callable[[TrieNode], float],
+    eog: Set[int],
+    limit: int,
+    leaves: int = 1,
+    leaf_price: float = 0.0,
+) -> Ranking:
     """The `limit` likeliest guesses below `root` with at most `leaves` leaves; with 1 leaf the likeliest chain.
 
-    `chance` gives the acceptance of a guess if its parent is accepted. A path stops before an end of generation,
-    because the walk would never read a row for it.
+    `chance` gives the acceptance of a guess if its parent is accepted. A leaf beside the first costs time in which
+    other rounds would give `leaf_price` tokens, so no branch is made for a guess that is accepted less often than that.
+    A path stops before an end of generation, because the walk would never read a row for it.
     """
     nodes: list[TrieNode] = []
     reach: list[float] = []
@@ -52,7 +60,7 @@ def rank(root: TrieNode, chance: Callable[[TrieNode], float], eog: Set[int], lim
     while heap and len(nodes) < limit:
         negative, _, parent, node = heapq.heappop(heap)
         if first.setdefault(parent, node) is not node:
-            if leaves == 1:
+            if leaves == 1 or -negative < leaf_price:
                 continue
             leaves -= 1
         nodes.append(node)

@@ -10,11 +10,12 @@ is always computed again, because its logits are needed. If a sliding window has
 the prefix is computed again. All methods that touch the target must run in the thread that owns it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
+from shared.model.leaves import Leaves
 from shared.model.prefix_index import common_prefix
 from shared.model.saved_states import Match, SavedStates
 from shared.model.target import Target
@@ -36,6 +37,14 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class LeafEnd:
+    """How many `rows` of a decode a leaf of a tree has, and how many of them, the first, are `kept`."""
+
+    rows: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Place:
     """Where a request begins: its slot, how many of its tokens are there, and where they come from."""
 
@@ -53,9 +62,13 @@ class Sequences:
         self.slots = [Slot(index) for index in range(target.sequences)]
         self._clock = count(1)
         self._spoiled = False
+        self._leaves = Leaves(target)
 
     def spares(self, slot: Slot) -> range:
-        """The sequence ids for other continuations of the slot's tokens; their user empties them."""
+        """The sequence ids for other continuations of the slot's tokens.
+
+        They are used by `branch` and `join`, or without these by somebody who empties them.
+        """
         first = len(self.slots) + slot.id * self._target.branches
         return range(first, first + self._target.branches)
 
@@ -123,6 +136,8 @@ class Sequences:
     def _fetch(self, place: _Place) -> int:
         """Bring the tokens into the slot. Returns how many of them are there: all, or none if that cannot be."""
         slot, source = place.slot, place.source
+        if source is not None:
+            self._leaves.cut(self.spares(slot), 0)  # first, so that their cells are free
         if isinstance(source, Slot):
             return self.copy(source, slot, place.shared)
         if isinstance(source, Match):
@@ -133,6 +148,7 @@ class Sequences:
 
     def copy(self, source: Slot, slot: Slot, length: int) -> int:
         """Make `slot` hold the first `length` tokens of `source`, and nothing else. Returns how many it holds then."""
+        self._leaves.cut(self.spares(slot), 0)
         length = self._target.copy(source.id, slot.id, length)
         slot.tokens = source.tokens[:length]
         self._grown()
@@ -164,8 +180,10 @@ class Sequences:
         """
         if self.held == len(slot.tokens):
             wide = self._target.unified and self.span > self.held + SPAN_STEP and not whole
-            if self._saved is not None and slot.tokens and wide and not self._saved.move(slot.id):
-                slot.tokens.clear()
+            if self._saved is not None and slot.tokens and wide:
+                self._leaves.cut(self.spares(slot), 0)
+                if not self._saved.move(slot.id):
+                    slot.tokens.clear()
             self.span = 0
         self._grown()
 
@@ -177,6 +195,7 @@ class Sequences:
         if len(slot.tokens) > length or length == 0:
             length = self._target.truncate(slot.id, length)
         del slot.tokens[length:]
+        self._leaves.cut(self.spares(slot), len(slot.tokens))
 
     def keep(self, slot: Slot, tokens: Sequence[int]) -> None:
         """Cut the slot to its common prefix with `tokens`, or to nothing if it cannot continue from there."""
@@ -206,6 +225,7 @@ class Sequences:
 
     def _clear(self) -> None:
         self._target.clear()
+        self._leaves.clear()
         for slot in self.slots:
             slot.tokens.clear()
         self._spoiled, self.span = False, 0
@@ -213,6 +233,24 @@ class Sequences:
     def rewind(self, slot: Slot) -> None:
         """Drop the cache's tokens after the slot's; empty the slot if it cannot continue from there."""
         del slot.tokens[self._target.truncate(slot.id, len(slot.tokens)) :]
+        self._leaves.cut(self.spares(slot), len(slot.tokens))
+
+    def branch(self, slot: Slot, leaves: Iterable[int]) -> None:
+        """Before a decode: let those of the slot's spares continue from its tokens."""
+        self._leaves.grow(slot.id, leaves, len(slot.tokens))
+
+    def join(self, slot: Slot, ends: Mapping[int, LeafEnd], accepted: int) -> None:
+        """After a decode: of its rows in the leaves of `ends`, among them the slot, keep the `accepted` first that the
+        target drew, and let the slot have all of these."""
+        start = len(slot.tokens)
+        own = ends[slot.id].kept
+        if own < accepted:
+            source = next(leaf for leaf, end in ends.items() if end.kept == accepted)
+            self._target.copy(source, slot.id, start + accepted, start + own)
+        for leaf, end in ends.items():
+            if leaf != slot.id:
+                self._leaves.decoded(leaf, start + end.rows)
+                self._leaves.cut((leaf,), start + end.kept)
 
     def release(self, slot: Slot) -> None:
         """The request has ended; its tokens stay in the cache for others, unless it is private."""

@@ -14,7 +14,7 @@ from shared.wire.scripts import LANES, STREAM_TTL_MS, Script, names
 
 # Finds the live jobs by any of the keys that list them. A claimed job (epoch above 0) has left its lane; one that waits
 # is in it, and `advance` queues the first of each lane. Keys of other requests cannot be declared. Nobody would read an
-# entry that was delivered and is not pending, so such a job gets a new one. ARGV: group.
+# entry that was delivered and is not pending: it goes, and its job gets a new one if it still needs one. ARGV: group.
 MEND: Final = Script(
     LANES
     + f"""
@@ -44,6 +44,7 @@ end
 for _, id in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do list(id) end
 for _, entry in ipairs(redis.call('XRANGE', KEYS[4], '-', '+')) do
   if entry[2][1] == 'r' then list(entry[2][2]) end
+  if acknowledged(entry[1]) then redis.call('XDEL', KEYS[4], entry[1]) end
 end
 for _, id in ipairs(redis.call('HKEYS', KEYS[6])) do list(id) end
 for _, first in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
@@ -59,7 +60,6 @@ for _, id in ipairs(ids) do
     leave(id)
     redis.call('ZREM', KEYS[5], places[id])
   elseif job[4] then  -- else an earlier release submitted it
-    if job[3] ~= '' and queued(job[3]) and acknowledged(job[3]) then redis.call('XDEL', KEYS[4], job[3]) end
     local own, caller = place(id, job[4])
     redis.call('ZADD', KEYS[3], job[5], id)
     redis.call('HSET', KEYS[6], id, job[4])

@@ -110,6 +110,20 @@ async def test_whatever_is_lost_every_job_is_found_again_and_its_verifier_may_fa
         assert await redis.pttl(key) > 0, key  # type: ignore[attr-defined]
 
 
+async def test_an_acknowledged_entry_of_a_lost_job_does_not_stay(broker: Broker) -> None:
+    """As a verifier leaves it that is killed while it drops such an entry."""
+    store, redis = store_of(broker), broker.redis
+    await store.ensure_group()
+    for name in ("lost", "kept"):
+        assert await store.submit(job(name), 20) is ScriptOutcome.OK
+    assert await store.next_job("v1", 10) == "lost"
+    await acknowledge(redis, "lost")
+    await redis.delete(keys.job("lost"), keys.log("lost"))
+    await store.mend()
+    assert await finish_all(store, "v2") == ["kept"]
+    assert await state_of(redis) == (set(), [], [], {})
+
+
 @pytest.mark.parametrize("lost", ["lanes", "shares"])
 @pytest.mark.parametrize("end", ["claim", "cancel", "finish"])
 async def test_what_happens_between_a_loss_and_its_mending_stops_no_lane(broker: Broker, lost: str, end: str) -> None:

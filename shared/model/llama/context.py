@@ -164,9 +164,15 @@ class Context:
         Or 0, if a sliding window has lost tokens to which the next token would attend.
         """
         held = length if self.floor(sequence) <= length <= self._end(sequence) else 0
+        self._drop(sequence, held)
+        return held
+
+    def _drop(self, sequence: int, held: int) -> None:
+        """Forget everything from position `held` on. llama.cpp goes through all cells for that, if there is any."""
+        if held and not self._window and C.llama_memory_seq_pos_max(self._memory, sequence) < held:
+            return
         if not C.llama_memory_seq_rm(self._memory, sequence, held, -1):
             raise LlamaError(f"this model cannot drop the tokens of sequence {sequence} from {held} on")
-        return held
 
     def clear(self) -> None:
         """Forget all sequences, and set the memory of their keys and values to zero."""
@@ -184,9 +190,9 @@ class Context:
         if not self.can_copy:
             raise LlamaError("sequences of a cache that keeps only a sliding window share no tokens")
         if self.unified:
-            C.llama_memory_seq_rm(self._memory, target, start, -1)
+            self._drop(target, start)
             C.llama_memory_seq_cp(self._memory, source, target, start, length)
-            return self.truncate(target, length)
+            return self.truncate(target, length) if self._window else length
         if start:
             raise LlamaError("only the unified cache copies a part of a sequence")
         C.llama_memory_seq_rm(self._memory, target, -1, -1)

@@ -25,11 +25,14 @@ class Bench:
         costs: dict[int, float] | None = None,
         drafters: tuple[str, ...] = ("d",),
         cache_ram: int = 0,
+        copy_ms: float = 0.0,
         **target: Any,
     ) -> None:
         self.now = 0.0
         prices = RowCosts(costs or CHEAP)
-        self.target = ToyTarget(took=lambda rows: self.spend(prices(rows)), **target)
+        self.target = ToyTarget(
+            took=lambda rows: self.spend(prices(rows)), copies=lambda: self.spend(copy_ms), **target
+        )
         self.engine = Engine(self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now, cache_ram=cache_ram)
         self.engine.drafters.update([drafter_card(name, model=name) for name in drafters])
         self.answers: dict[str, list[int]] = {}
@@ -62,6 +65,7 @@ class Bench:
     def round(self) -> None:
         plan = self.engine.plan(may_wait=False)
         decoded = self.engine.run(plan)
+        self._check_branches()
         for gain in self.engine.finish(decoded):
             if gain.chunk is None:
                 continue
@@ -72,6 +76,14 @@ class Bench:
             if gain.chunk.finish is not Finish.NONE:
                 self.finishes[name] = gain.chunk.finish
                 self.engine.drop(gain.generation)
+
+    def _check_branches(self) -> None:
+        """A branch keeps nothing that its slot does not hold: the cells of both would stay taken."""
+        for slot in self.engine.sequences.slots:
+            cells = self.target.cells[slot.id]
+            for spare in self.engine.sequences.spares(slot):
+                kept = self.target.cells[spare]
+                assert kept == cells[: len(kept)]
 
     def finish(self, before: Callable[[], None] = lambda: None) -> None:
         for _ in range(1000):

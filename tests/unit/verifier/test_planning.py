@@ -25,6 +25,19 @@ def test_trees_have_no_more_leaves_than_a_row_may_name() -> None:
     assert max(len(ids) for ids in bench.target.decodes[-1].sequences) == 8
 
 
+def test_a_branch_is_made_only_for_a_guess_that_is_worth_its_time() -> None:
+    bench = Bench(branches=7, copy_ms=9.0)  # nearly a decode for each leaf
+    generation = bench.admit(job(max_tokens=40, sampling=Sampling(seed=2, logit_bias=((EOG, -100.0),))))
+    bench.round()
+    shapes = []
+    for _ in range(20):
+        bench.propose(generation, generation.offset, [61, 62], parents=(-1, -1))
+        bench.round()
+        shapes.append(max(len(ids) for ids in bench.target.decodes[-1].sequences))
+    assert shapes[0] == 2, "what a branch costs is not known yet"
+    assert shapes[-1] == 1
+
+
 def test_streams_are_padded_to_equal_widths() -> None:
     bench = Bench()
     bench.target.unified = False

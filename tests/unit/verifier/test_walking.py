@@ -143,7 +143,6 @@ def test_no_proposal_of_any_shape_changes_any_answer(
 
     bench.finish(propose)
     assert bench.answers == answers
-    assert all(not cells for cells in bench.target.cells[4:]), "branches are emptied after every round"
 
 
 def test_a_second_guess_is_verified_in_the_same_decode_and_its_cells_are_kept() -> None:
@@ -161,6 +160,49 @@ def test_a_second_guess_is_verified_in_the_same_decode_and_its_cells_are_kept() 
     assert bench.target.cells[generation.slot.id] == generation.slot.tokens == [*request.prompt, *answer[:4]]
     bench.finish()
     assert bench.answers["r1"] == answer
+
+
+def test_branches_copy_only_what_is_new_since_their_last_round() -> None:
+    bench = Bench(branches=3, max_rows=128)
+    request = job(
+        prompt=[2 + step % 50 for step in range(100)],
+        max_tokens=40,
+        sampling=Sampling(seed=2, logit_bias=((EOG, -100.0),)),
+        speculation=Speculation.ALWAYS,
+    )
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+    bench.round()
+    copied = []
+
+    def branch(right: int) -> None:
+        """Three guesses for the next token, the right one among them at the place `right`, and one behind each."""
+        at, before = generation.offset, bench.target.copied
+        guesses = [(answer[at] + 1 + place) % (VOCABULARY - 2) + 2 for place in range(3)]
+        guesses[right] = answer[at]
+        bench.propose(generation, at, [*guesses, *[answer[at + 1]] * 3], parents=(-1, -1, -1, 0, 1, 2))
+        bench.round()
+        copied.append(bench.target.copied - before)
+
+    for right in (0, 1, 2, 1, 0):
+        branch(right)
+    assert copied[0] >= 2 * 100  # two leaves got the whole prompt
+    assert max(copied[1:]) <= 3 * 4  # the accepted path, into the request's own sequence and into the other leaves
+    assert bench.answers["r1"] == answer[: generation.offset]
+
+
+def test_branches_are_emptied_with_their_request() -> None:
+    bench = Bench(branches=3, sequences=1)
+    request = job(max_tokens=8)
+    answer = plain_answer(request)
+    generation = bench.admit(request)
+    bench.round()
+    bench.propose(generation, 1, [answer[1], (answer[1] + 1) % VOCABULARY or 2], parents=(-1, -1))
+    bench.finish()
+    assert any(bench.target.cells[1:])
+    other = bench.admit(job("other", prompt=[60, 61, 62]))
+    assert bench.target.cells[other.slot.id] == []
+    assert not any(bench.target.cells[1:])
 
 
 def test_rounds_are_counted_by_how_they_began() -> None:
