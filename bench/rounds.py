@@ -4,12 +4,14 @@ The target is `bench.paced.target.Emulated`. Its decodes move the engine's clock
 tree for each request and round: a chain of four tokens, of which the first are right, and a wrong one beside each.
 A plan that only waits for drafts counts, and what it waits for does not come.
 
-Keys of bench/results/rounds.json: `vocabulary`; and `microseconds`, by case and phase (`PHASES`). Each is the mean of
-the fastest tenth of the rounds, as everything else that runs can only add to it.
+Keys of bench/results/rounds.json: `vocabulary`; `threads` that draw, as many as there are cores; and `microseconds`, by
+case and phase (`PHASES`). Each is the mean of the fastest tenth of the rounds, as everything else that runs can only
+add to it.
 """
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ from services.verifier.engine import Engine
 from services.verifier.generation import Generation
 from shared.law import prefix
 from shared.wire.jobs import Claim
-from shared.wire.messages import DrafterCard, Job, Proposal, Sampling
+from shared.wire.messages import DrafterCard, Job, Proposal, Sampling, Site
 
 RESULTS: Final = Path(__file__).parent / "results" / "rounds.json"
 PHASES: Final = ("take", "plan", "walk", "settle")
@@ -61,8 +63,10 @@ _PARENTS: Final = (*range(-1, _CHAIN - 1), *range(-1, _CHAIN - 1))  # a chain, a
 class Rounds:
     """Runs rounds by hand, with the guesses of a drafter that knows the answers, and notes what each phase takes."""
 
-    def __init__(self, rows: bigram.Table, case: Case, rounds: int, clock: Callable[[], float]) -> None:
-        """The answers last for `rounds` rounds."""
+    def __init__(
+        self, rows: bigram.Table, case: Case, rounds: int, clock: Callable[[], float], threads: int = 1
+    ) -> None:
+        """The answers last for `rounds` rounds. So many threads may draw."""
         tokens = (_CHAIN + 1) * (rounds + 2)
         self._case = case
         self._clock = clock
@@ -70,7 +74,8 @@ class Rounds:
         target = Emulated(
             rows, _CURVE, n_ctx=2 * tokens, sequences=case.requests, clock=self._now, until=self._decode_until
         )
-        self._engine = Engine(target, _CURVE.costs, [bigram.END], clock=self._now)
+        site = Site(threads=threads, most=threads)
+        self._engine = Engine(target, _CURVE.costs, [bigram.END], clock=self._now, site=site)
         self._engine.drafters.update([_card()])
         self._answers: dict[str, list[int]] = {}
         self.times: list[dict[str, float]] = []
@@ -158,9 +163,9 @@ def _card() -> DrafterCard:
 
 def measure(rounds: int, clock: Callable[[], float] = time.perf_counter) -> dict[str, Any]:
     """The contents of the file of results, from so many rounds of each case."""
-    rows = bigram.table()
-    found = {name: _of_case(Rounds(rows, case, rounds, clock), rounds) for name, case in CASES.items()}
-    return {"vocabulary": bigram.TOKENS, "microseconds": found}
+    rows, threads = bigram.table(), len(os.sched_getaffinity(0))
+    found = {name: _of_case(Rounds(rows, case, rounds, clock, threads), rounds) for name, case in CASES.items()}
+    return {"vocabulary": bigram.TOKENS, "threads": threads, "microseconds": found}
 
 
 def _of_case(one: Rounds, rounds: int) -> dict[str, float]:

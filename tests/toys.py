@@ -177,6 +177,18 @@ class ToyTarget:
         return True
 
 
+def breaking(at: list[int], kind: float) -> Callable[[Sequence[int]], Logits]:
+    """The toy model, except that its logits after the context `at` are broken."""
+
+    def model(tokens: Sequence[int]) -> Logits:
+        logits = logits_after(tokens)
+        if list(tokens) == at:
+            logits[40] = kind
+        return logits
+
+    return model
+
+
 def plain_answer(
     job: Job,
     eog: Sequence[int] = (EOG,),

@@ -24,7 +24,8 @@ from services.verifier.sharing import PROBE_EVERY, PROBE_ROUNDS, Sharing
 from services.verifier.speed import Pace
 from services.verifier.trie import TrieNode
 from services.verifier.turns import Crew, Turns
-from services.verifier.walk import BROKEN, Walk, walk
+from services.verifier.walk import BROKEN, Walk
+from services.verifier.walkers import Walkers
 from shared.law.payoff import MAX_WIDTH
 from shared.law.speedup import RowCosts
 from shared.model.rows import LlamaError
@@ -98,6 +99,7 @@ class Engine:
         self._planner = Planner(
             target, self.sequences, self._turns, self.eog, min_rows, self.counters, self._pace, trees
         )
+        self._walkers = Walkers(target, self.eog, site.most)
         self._speculation = speculation
         self._clock = clock
 
@@ -133,6 +135,10 @@ class Engine:
             if other.leader is not None and other.leader.generation is generation:
                 other.follow(following.lead(other, self.running))
         self.assignment.request_ended(generation)
+
+    def close(self) -> None:
+        """End the threads that draw."""
+        self._walkers.close()
 
     def misfit(self, claim: Claim, output: list[int]) -> str:
         """Why this target cannot serve a claimed request, as a sentence for its client; empty if it can."""
@@ -197,7 +203,7 @@ class Engine:
                 self._undo(entry)
             raise UndoneError(str(error)) from None
         decode_ms = (self._clock() - started) * 1000
-        walks = tuple(self._walk(entry) for entry in round.entries)
+        walks = self._walkers.walk(round.entries, threads)
         self._keep(round.entries, walks, branch_ms)
         self._catch_up()
         return Decoded(round, decode_ms, walks)
@@ -207,23 +213,6 @@ class Engine:
         for generation in following.catch_up(self.running, self.sequences):
             fresh = min(generation.cached, len(generation.job.prompt)) - before[generation]
             self.counters.add("cached_tokens", max(0, fresh))
-
-    def _walk(self, entry: RoundEntry) -> Walk | None:
-        """Draw from the logits of a request's rows."""
-        if not entry.rows:
-            return None
-        generation, job = entry.generation, entry.generation.job
-        return walk(
-            generation.trie.root,
-            entry.rows,
-            self.target.logits,
-            job.sampling,
-            generation.history,
-            self.eog,
-            generation.room(self.target.n_ctx),
-            job.top_logprobs,
-            generation.rule,
-        )
 
     def _branch(self, entries: Sequence[RoundEntry]) -> float:
         """Let the leaves of all trees continue from the tokens of their requests. Returns the milliseconds it took."""

@@ -4,14 +4,16 @@ It is lossless for any guesses, because only tokens that the target drew are com
 logits for the next draw are already computed. Method: SpecExec (Svirschevski et al. 2024), with keyed Gumbel draws.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from services.verifier.trie import TrieNode
 from shared.law import draws
 from shared.law.history import History
-from shared.law.sampling import BrokenLogits, Logits, Mask
+from shared.law.sampling import BrokenLogits, Draw, Logits, Mask
 from shared.wire.messages import Sampling, TokenLogprob
 
 
@@ -37,6 +39,7 @@ class Rule:
 
 
 ANYTHING: Final = Rule()
+NOTHING: Final[Mapping[TrieNode, Future[Draw]]] = MappingProxyType({})  # is drawn elsewhere
 
 # Why a walk ended its request, as a sentence for its client.
 DEAD_END: Final = "The grammar of this request leaves no token to go on with."
@@ -65,26 +68,29 @@ class Walk:
 
 def walk(
     root: TrieNode,
-    rows: dict[TrieNode, int],
-    logits: Callable[[int], Logits],
+    rows: Mapping[TrieNode, Logits],
     parameters: Sampling,
     history: History | None,
     eog: Collection[int],
     limit: int,
     top_logprobs: int = -1,
     rule: Rule = ANYTHING,
+    ahead: Mapping[TrieNode, Future[Draw]] = NOTHING,
 ) -> Walk:
-    """Draw tokens from `root` on along the nodes in `rows` (node to row index), at most `limit` tokens.
+    """Draw tokens from `root` on along the nodes in `rows`, at most `limit` tokens.
 
     The draw at a node uses the node's row and offset, and the rule's mask there. `history` and `rule` are advanced over
-    the committed tokens.
+    the committed tokens. Other threads make the draws of `ahead`; what they have not begun is drawn here.
     """
     result = Walk()
     node = root
     while len(result.drawn) < limit and not result.complete:
-        row = logits(rows[node])
+        row, elsewhere = rows[node], ahead.get(node)
         try:
-            token = _draw(row, parameters, history, rule, node.offset + 1)
+            if elsewhere is None or elsewhere.cancel():
+                token = _draw(row, parameters, history, rule, node.offset + 1)
+            else:
+                token = elsewhere.result().token
             result.ended = token in eog
             if token is None or not (result.ended or rule.push(token)):
                 result.fault = DEAD_END

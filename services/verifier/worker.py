@@ -154,6 +154,7 @@ class VerifierWorker:
                     await self._hand_back()
             loops.cancel()
         self._thread.shutdown()
+        self._engine.close()
 
     async def _enter(self) -> None:
         await self._store.ensure_group()

@@ -8,7 +8,7 @@ from services.verifier.generation import Generation
 from shared.law import prefix
 from shared.law.speedup import RowCosts
 from shared.wire.jobs import Claim
-from shared.wire.messages import Chunk, Finish, Job, Proposal
+from shared.wire.messages import Chunk, Finish, Job, Proposal, Site
 from tests.toys import EOG, ToyTarget, drafter_card
 
 CHEAP = {1: 10.0, 2: 10.1, 8: 10.7, 64: 16.0}
@@ -26,6 +26,7 @@ class Bench:
         drafters: tuple[str, ...] = ("d",),
         cache_ram: int = 0,
         copy_ms: float = 0.0,
+        threads: int = 0,
         **target: Any,
     ) -> None:
         self.now = 0.0
@@ -33,7 +34,10 @@ class Bench:
         self.target = ToyTarget(
             took=lambda rows: self.spend(prices(rows)), copies=lambda: self.spend(copy_ms), **target
         )
-        self.engine = Engine(self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now, cache_ram=cache_ram)
+        self.engine = Engine(
+            self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now, cache_ram=cache_ram,
+            site=Site(threads=threads, most=threads),
+        )  # fmt: skip
         self.engine.drafters.update([drafter_card(name, model=name) for name in drafters])
         self.answers: dict[str, list[int]] = {}
         self.finishes: dict[str, Finish] = {}

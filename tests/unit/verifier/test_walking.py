@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from services.verifier.trie import Trie
 from services.verifier.walk import BROKEN, Rule, walk
 from shared.law.acceptance import COPIED
-from shared.law.sampling import Logits
 from shared.wire.jobs import Claim
 from shared.wire.messages import Finish, Job, Sampling, Speculation, TokenLogprob
-from tests.toys import EOG, VOCABULARY, job, logits_after, plain_answer
+from tests.toys import EOG, VOCABULARY, breaking, job, plain_answer
 from tests.unit.verifier.bench import Bench
 
 
@@ -319,18 +318,6 @@ def test_a_request_made_for_another_target_is_a_misfit() -> None:
 LAST_GOOD = 6  # output tokens before the toy's logits break
 
 
-def breaking(at: list[int], kind: float) -> Callable[[Sequence[int]], Logits]:
-    """The toy model, except that its logits after the context `at` are broken."""
-
-    def model(tokens: Sequence[int]) -> Logits:
-        logits = logits_after(tokens)
-        if list(tokens) == at:
-            logits[40] = kind
-        return logits
-
-    return model
-
-
 @pytest.mark.parametrize("kind", [math.nan, math.inf])
 @pytest.mark.parametrize("sampling", [Sampling(seed=2), Sampling(seed=2, top_k=5), Sampling(seed=2, temperature=0.0)])
 @pytest.mark.parametrize("drafted", [False, True])
@@ -374,13 +361,10 @@ def test_no_request_starts_from_a_context_that_broke_and_an_idle_target_forgets_
 def test_log_probabilities_of_a_forced_token_are_not_made_from_broken_logits() -> None:
     """A forced token needs no logits, but their caller asked for them."""
     root = Trie([1], []).root
-    found = walk(
-        root, {root: 0}, lambda row: breaking([1], math.nan)([1]), Sampling(seed=1), None, [EOG], 3, 2, Forcing()
-    )
+    rows = {root: breaking([1], math.nan)([1])}
+    found = walk(root, rows, Sampling(seed=1), None, [EOG], 3, 2, Forcing())
     assert (found.fault, found.tokens) == (BROKEN, [])
-    found = walk(
-        root, {root: 0}, lambda row: breaking([1], math.nan)([1]), Sampling(seed=1), None, [EOG], 3, -1, Forcing()
-    )
+    found = walk(root, rows, Sampling(seed=1), None, [EOG], 3, -1, Forcing())
     assert (found.fault, found.tokens) == ("", [17])
 
 
