@@ -11,11 +11,13 @@ from typing import Final
 from services.verifier import following
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
+from services.verifier.fitting import Fit, Fitting, Widths, give_outputs
 from services.verifier.generation import Generation
 from services.verifier.pieces import Pieces
-from services.verifier.scheduler import ExpectedDrafts, RowAllocation, RowCandidate, choose, worth_awaiting
+from services.verifier.scheduler import ExpectedDrafts, RowCandidate, choose, expected, likeliest, worth_awaiting
+from services.verifier.shapes import Shapes
 from services.verifier.speed import Pace
-from services.verifier.tree import sequences
+from services.verifier.tree import Ranking, leaves, sequences
 from services.verifier.trie import TrieNode
 from services.verifier.turns import Mode, Turns
 from services.verifier.walk import Walk
@@ -54,11 +56,11 @@ class RoundEntry:
     reason: str  # why it has no drafts in this decode; empty if it has some
     drafts: list[TrieNode] = field(default_factory=list)
     rows: dict[TrieNode, int] = field(default_factory=dict)
-    sequences: dict[TrieNode, tuple[int, ...]] = field(default_factory=dict)  # of the rows of a tree; empty for a chain
+    sequences: dict[TrieNode, tuple[int, ...]] = field(default_factory=dict)  # of rows with several; else empty
 
     @property
     def leaves(self) -> tuple[int, ...]:
-        """The sequences of a tree; none for a chain, which needs only the request's own."""
+        """The sequences of a tree; none for a chain that has only the request's own."""
         return self.sequences[self.generation.trie.root] if self.sequences else ()
 
 
@@ -72,6 +74,7 @@ class Round:
     drafting: bool = False  # a drafter computes meanwhile on the target's cores
     decoding: int = 0  # requests that get tokens
     prefill_rows: int = 0
+    loss_ms: float = 0.0  # what keeping the last decode's shape loses, as in `Shapes.keeps`
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Decoded:
 
     round: Round
     decode_ms: float
+    reused: bool  # llama.cpp had kept the graph of the decode before
     walks: tuple[Walk | None, ...]  # by entry; None for one whose prompt is unfinished
 
 
@@ -94,8 +98,12 @@ class Planner:
         counters: Counters,
         pace: Pace,
         trees: bool,
+        graph_ms: float,
     ) -> None:
+        """A new graph for a decode is assumed to take `graph_ms` milliseconds."""
         self._leaves = 1 + min(target.branches, MAX_LEAVES - 1) if trees else 1  # most leaves of a request's tree
+        self._shapes = Shapes(graph_ms if target.can_roll_back else 0.0)
+        self._fitting = Fitting(self._shapes, self._leaves)
         self._target = target
         self._sequences = sequences
         self._turns = turns
@@ -136,14 +144,14 @@ class Planner:
             # The drafter reports its own step time, so a wrong report must not keep the target idle.
             grace_ms = min(grace_ms, self._costs(len(decoding)))
             return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience) + grace_ms)
-        widths = self._widths(decoding, candidates, choice, prefill_rows)
         round = Round(Rows(), [], drafting=self._drafting(running, drafters), decoding=len(decoding))
-        for generation, ranking, candidate, width in zip(decoding, rankings, candidates, widths, strict=True):
-            reason = "" if width else self._reason(generation, candidate)
-            self._add_decoding(round, generation, ranking.nodes[:width], reason, 1 + max(widths))
+        widest = 0
+        if decoding:
+            fit = self._fit(decoding, rankings, candidates, choice.widths, prefill_rows)
+            widest = self._add_decoding(round, decoding, rankings, candidates, fit)
         if prefilling:
             needs = [following.need(generation, running) for generation in prefilling]
-            self._add_prompts(round, prefilling, needs, 1 + max(widths, default=0))
+            self._add_prompts(round, prefilling, needs, widest)
         return round
 
     def wanted(self, arrival: ExpectedDrafts, limit: int, others: int) -> int:
@@ -154,6 +162,7 @@ class Planner:
         """Learn from the time that a round took."""
         round = decoded.round
         rows = len(round.rows)
+        self._shapes.decoded(round.rows.shape, round.loss_ms, decoded.decode_ms, decoded.reused)
         if round.decoding:
             self._pieces.decoded(round.decoding, rows - round.prefill_rows, alone=not round.prefill_rows)
         if round.prefill_rows:
@@ -168,11 +177,41 @@ class Planner:
             for generation in running
         )
 
+    def _fit(
+        self,
+        decoding: list[Generation],
+        rankings: list[Ranking],
+        candidates: list[RowCandidate],
+        chosen: Sequence[int],
+        prefill_rows: int,
+    ) -> Fit:
+        """The scheduler's widths, or those with which the decode keeps the last one's shape."""
+        equal, count = not self._target.unified, len(decoding)
+
+        def outcome(chosen: Sequence[int]) -> Widths:
+            drafts = self._widths(decoding, candidates, chosen, prefill_rows)
+            rows = [max(1 + width, self._min_rows) for width in drafts]
+            trees = zip(decoding, rankings, drafts, strict=True)
+            return Widths(
+                drafts,
+                count * max(rows) if equal else sum(rows),
+                sum(leaves(one.trie.root, ranking.nodes[:width]) for one, ranking, width in trees),
+                expected(candidates, drafts),
+            )
+
+        own = outcome(chosen)
+        if prefill_rows:
+            return Fit(own)
+        full = outcome(likeliest(candidates, self._fitting.steps(count, equal), equal))
+        held = max(len(generation.slot.tokens) for generation in decoding)
+        rate = max(self._pace.rate, count / self._costs(count))
+        return self._fitting.fit(own, full, held, self._costs, rate)
+
     def _widths(
-        self, decoding: list[Generation], candidates: list[RowCandidate], choice: RowAllocation, prefill_rows: int
+        self, decoding: list[Generation], candidates: list[RowCandidate], chosen: Sequence[int], prefill_rows: int
     ) -> list[int]:
-        """The scheduler's widths, except that requests with speculation "always" get all their drafts verified."""
-        widths = list(choice.widths)
+        """The chosen widths, except that requests with speculation "always" get all their drafts verified."""
+        widths = list(chosen)
         room = self._target.max_rows - prefill_rows - len(decoding)
         share = room // max(1, len(decoding))
         for index, (generation, candidate) in enumerate(zip(decoding, candidates, strict=True)):
@@ -207,14 +246,42 @@ class Planner:
         return min(bound, max(waits, default=0.0) * 1.5)
 
     def _add_decoding(
-        self, round: Round, generation: Generation, drafts: list[TrieNode], reason: str, widest: int
+        self,
+        round: Round,
+        decoding: list[Generation],
+        rankings: list[Ranking],
+        candidates: list[RowCandidate],
+        fit: Fit,
+    ) -> int:
+        """Add all decoding requests, and padding up to the shape that the round keeps. Returns the most rows of one."""
+        rows, shape, spare = round.rows, fit.shape, fit.spare
+        widest = shape.rows // len(decoding) if shape is not None else 1 + max(fit.widths.drafts)
+        for generation, ranking, candidate, width in zip(
+            decoding, rankings, candidates, fit.widths.drafts, strict=True
+        ):
+            reason = "" if width else self._reason(generation, candidate)
+            drafts = ranking.nodes[:width]
+            more = min(spare, self._leaves - leaves(generation.trie.root, drafts))
+            self._add_request(round, generation, drafts, reason, widest, more)
+            spare -= more
+        if shape is not None:
+            round.loss_ms = fit.loss_ms
+            slot = min((generation.slot for generation in decoding), key=lambda slot: len(slot.tokens))
+            ends = [position for position, ids in zip(rows.positions, rows.sequences, strict=True) if slot.id in ids]
+            self._pad(rows, slot.id, 1 + max(ends), shape.rows - len(rows))
+            give_outputs(rows, shape.outputs)
+        return widest
+
+    def _add_request(
+        self, round: Round, generation: Generation, drafts: list[TrieNode], reason: str, widest: int, more: int
     ) -> None:
+        """Add a request's next token and drafts, with `more` sequences than leaves."""
         rows, slot, root = round.rows, generation.slot, generation.trie.root
         start = len(slot.tokens)
         entry = RoundEntry(generation, [generation.context[-1]], reason, drafts)
         own = (slot.id,)
-        if any(node.parent is not parent for parent, node in zip((root, *drafts), drafts, strict=False)):
-            entry.sequences = sequences(root, drafts, (slot.id, *self._sequences.spares(slot)))
+        if more or leaves(root, drafts) > 1:
+            entry.sequences = sequences(root, drafts, (slot.id, *self._sequences.spares(slot)), more)
         entry.rows[root] = rows.add(generation.context[-1], start, entry.sequences.get(root, own), True)
         for node in drafts:
             position = start + node.offset - root.offset
@@ -228,6 +295,8 @@ class Planner:
         """Add pieces of prompts in turn. Once a prompt ends in this decode, only prompts that end too are added, so
         that its first token does not wait for a part of another prompt."""
         budget = self._pieces.rows(round.decoding, len(round.rows))
+        if sum(generation.uncomputed for generation in prefilling) > budget:
+            budget, round.loss_ms = self._fitting.piece(round.rows, budget, self._costs)
         ends = False
         for index in self._pieces.order(needs):
             generation = prefilling[index]
@@ -237,6 +306,8 @@ class Planner:
             budget -= size
             round.prefill_rows += size
             ends = ends or size == generation.uncomputed
+        if round.loss_ms and self._shapes.last is not None:
+            give_outputs(round.rows, self._shapes.last.outputs)
 
     def _add_prefill(self, round: Round, generation: Generation, budget: int, width: int) -> int:
         """Add as much of the prompt as fits; the last token's row gives the first draw. Returns the rows used."""

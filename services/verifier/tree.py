@@ -65,22 +65,32 @@ def rank(root: TrieNode, chance: Callable[[TrieNode], float], eog: Set[int], lim
     return Ranking(nodes, reach, tip, reach[nodes.index(tip)] if nodes else 1.0, ended)
 
 
-def sequences(root: TrieNode, nodes: Sequence[TrieNode], ids: Sequence[int]) -> dict[TrieNode, tuple[int, ...]]:
+def leaves(root: TrieNode, nodes: Sequence[TrieNode]) -> int:
+    """How many leaves the tree of `root` and `nodes` has."""
+    parents = {node.parent for node in nodes}
+    return sum(node not in parents for node in nodes) if nodes else 1
+
+
+def sequences(
+    root: TrieNode, nodes: Sequence[TrieNode], ids: Sequence[int], more: int = 0
+) -> dict[TrieNode, tuple[int, ...]]:
     """The sequence ids of the rows of `root` and `nodes`: a row belongs to the sequences of all leaves below it.
 
-    The leaves get the `ids` in order, the likeliest leaf first. There must be enough ids.
+    The leaves get the `ids` in order, the likeliest leaf first, with `more` ids than one. There must be enough ids.
     """
     children: dict[TrieNode, list[TrieNode]] = {root: []}
     for node in nodes:
         children[node] = []
         assert node.parent is not None, "only the root has no parent"
         children[node.parent].append(node)
-    unused = iter(ids)
+    unused = iter(ids[1 + more :])
+    first = [tuple(ids[: 1 + more])]
     found: dict[TrieNode, tuple[int, ...]] = {}
 
     def visit(node: TrieNode) -> tuple[int, ...]:
         below = [visit(child) for child in children[node]]
-        found[node] = tuple(chain.from_iterable(below)) if below else (next(unused),)
+        own = () if below else first.pop() if first else (next(unused),)
+        found[node] = tuple(chain.from_iterable(below)) or own
         return found[node]
 
     visit(root)

@@ -25,12 +25,20 @@ class Bench:
         costs: dict[int, float] | None = None,
         drafters: tuple[str, ...] = ("d",),
         cache_ram: int = 0,
+        graph_ms: float = 0.0,
         **target: Any,
     ) -> None:
         self.now = 0.0
         prices = RowCosts(costs or CHEAP)
         self.target = ToyTarget(took=lambda rows: self.spend(prices(rows)), **target)
-        self.engine = Engine(self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now, cache_ram=cache_ram)
+        self.engine = Engine(
+            self.target,
+            RowCosts(costs or CHEAP),
+            [EOG],
+            clock=lambda: self.now,
+            cache_ram=cache_ram,
+            graph_ms=graph_ms,
+        )
         self.engine.drafters.update([drafter_card(name, model=name) for name in drafters])
         self.answers: dict[str, list[int]] = {}
         self.finishes: dict[str, Finish] = {}

@@ -1,0 +1,104 @@
+"""Fits a decode to the shape of the one before: fewer or more drafts, rows that nobody reads, sequences to spare. Pure.
+
+A decode cannot have fewer rows, logits or sequences than its requests need, but it can have more: rows that follow a
+request's own, logits of rows that have none, and several sequences for the same rows.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from services.verifier.shapes import Shapes
+from shared.model.rows import Rows, Shape
+from shared.model.sequences import SPAN_STEP
+
+# What one more sequence for a request's rows costs per token: llama.cpp marks each cell for it, and then unmarks it.
+_MARK_MS: Final = 0.00015
+_LEAVES: Final = (1, 2, 4, 8)  # of a request's tree on average, in a decode with its own shape
+_SMALL: Final = 0.25  # of what a graph costs: so much may sequences cost that only later decodes need
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """The drafts of each decoding request, and what comes of them."""
+
+    drafts: list[int]
+    rows: int  # of all requests, those included that pad streams to equal widths
+    leaves: int  # of all trees
+    tokens: float  # expected
+
+    @property
+    def outputs(self) -> int:
+        return len(self.drafts) + sum(self.drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a decode gets its shape. `loss_ms` is as in `Shapes.keeps`."""
+
+    widths: Widths
+    spare: int = 0  # sequences beside those of the leaves
+    shape: Shape | None = None  # the one that it keeps; None: its own
+    loss_ms: float = 0.0
+
+
+class Fitting:
+    def __init__(self, shapes: Shapes, most_leaves: int) -> None:
+        """A request's tree has at most `most_leaves` leaves."""
+        self._shapes = shapes
+        self._most_leaves = most_leaves
+
+    def steps(self, requests: int, equal_widths: bool) -> int:
+        """How many drafts fit into the last shape: of all requests, or with equal widths of each."""
+        shape = self._shapes.last
+        if shape is None:
+            return 0
+        return shape.rows // requests - 1 if equal_widths else min(shape.rows, shape.outputs) - requests
+
+    def fit(self, own: Widths, full: Widths, held: int, cost: Callable[[int], float], rate: float) -> Fit:
+        """The shape of a decode of decoding requests alone, of which the longest holds `held` tokens.
+
+        `own` are the best widths if all shapes cost the same, and `full` those that fill the last shape. A millisecond
+        is worth `rate` tokens.
+        """
+        shape, requests = self._shapes.last, len(own.drafts)
+        mark_ms = held * _MARK_MS
+        if shape is not None and self._holds(shape, full):
+            spare = shape.sequences - full.leaves
+            loss_ms = cost(shape.rows) - cost(own.rows) + (own.tokens - full.tokens) / rate + spare * mark_ms
+            loss_ms = math.copysign(max(0.0, loss_ms), shape.rows - own.rows)
+            if self._shapes.keeps(loss_ms):
+                return Fit(full, spare, shape, loss_ms)
+        each = next((count for count in _LEAVES if requests * count >= own.leaves), 0)
+        spare = max(0, requests * min(each, self._most_leaves) - own.leaves)
+        return Fit(own, spare if spare * mark_ms < _SMALL * self._shapes.graph_ms else 0)
+
+    def _holds(self, shape: Shape, widths: Widths) -> bool:
+        return (
+            widths.rows <= shape.rows
+            and widths.outputs <= shape.outputs
+            and widths.leaves <= shape.sequences <= len(widths.drafts) * self._most_leaves
+        )
+
+    def piece(self, rows: Rows, budget: int, cost: Callable[[int], float]) -> tuple[int, float]:
+        """How much of a prompt a decode of these `rows` reads, of at most `budget` rows, and what that loses.
+
+        It is less than the budget if the decode then keeps the last shape. That shape is never that of a long piece,
+        which changes the span of the cells in any case.
+        """
+        shape = self._shapes.last
+        kept = shape.rows - len(rows) if shape is not None and sum(rows.outputs) <= shape.outputs else 0
+        if not 0 < kept < min(budget, SPAN_STEP):
+            return budget, 0.0
+        loss_ms = -cost(len(rows) + budget) * (budget - kept) / budget
+        return (kept, loss_ms) if self._shapes.keeps(loss_ms) else (budget, 0.0)
+
+
+def give_outputs(rows: Rows, count: int) -> None:
+    """Ask for logits of more rows, the last ones first, until `count` have some."""
+    missing = count - sum(rows.outputs)
+    for index in range(len(rows) - 1, -1, -1):
+        if missing > 0 and not rows.outputs[index]:
+            rows.outputs[index] = True
+            missing -= 1
