@@ -43,6 +43,18 @@ class Fit:
     loss_ms: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """How much of a prompt a decode reads, and of how many rows in all it gives the logits: 0 where it needs no more.
+
+    `loss_ms` is as in `Shapes.keeps`.
+    """
+
+    rows: int
+    outputs: int = 0
+    loss_ms: float = 0.0
+
+
 class Fitting:
     def __init__(self, shapes: Shapes, most_leaves: int) -> None:
         """A request's tree has at most `most_leaves` leaves."""
@@ -81,18 +93,26 @@ class Fitting:
             and widths.leaves <= shape.sequences <= len(widths.drafts) * self._most_leaves
         )
 
-    def piece(self, rows: Rows, budget: int, cost: Callable[[int], float]) -> tuple[int, float]:
-        """How much of a prompt a decode of these `rows` reads, of at most `budget` rows, and what that loses.
+    def piece(self, rows: Rows, budget: int, cost: Callable[[int], float]) -> Piece:
+        """The part of a longer prompt that a decode of these `rows` also reads, of at most `budget` rows.
 
-        It is less than the budget if the decode then keeps the last shape. That shape is never that of a long piece,
-        which changes the span of the cells in any case.
+        It is less than the budget if the decode then keeps the last shape. If it cannot, it is a little less, so that
+        the next ones can although the budget shrinks while the prompt grows. The longer the pieces, the more seldom a
+        graph lasts, because each 256 cells change it.
         """
+        lasts = 1.0 - budget / SPAN_STEP
+        if lasts <= 0.0:
+            return Piece(budget)
+        whole_ms = cost(len(rows) + budget)
         shape = self._shapes.last
-        kept = shape.rows - len(rows) if shape is not None and sum(rows.outputs) <= shape.outputs else 0
-        if not 0 < kept < min(budget, SPAN_STEP):
-            return budget, 0.0
-        loss_ms = -cost(len(rows) + budget) * (budget - kept) / budget
-        return (kept, loss_ms) if self._shapes.keeps(loss_ms) else (budget, 0.0)
+        if shape is not None and sum(rows.outputs) <= shape.outputs and 0 < shape.rows - len(rows) <= budget:
+            kept = shape.rows - len(rows)
+            # A row costs no less than its logits.
+            outputs_ms = cost(shape.rows + shape.outputs - sum(rows.outputs)) - cost(shape.rows)
+            loss_ms = (whole_ms * (budget - kept) / budget + outputs_ms) / lasts
+            if self._shapes.keeps(-loss_ms):
+                return Piece(kept, shape.outputs, -loss_ms)
+        return Piece(budget - int(budget * min(1.0, _SMALL * lasts * self._shapes.graph_ms / whole_ms)))
 
 
 def give_outputs(rows: Rows, count: int) -> None:

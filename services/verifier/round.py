@@ -295,8 +295,10 @@ class Planner:
         """Add pieces of prompts in turn. Once a prompt ends in this decode, only prompts that end too are added, so
         that its first token does not wait for a part of another prompt."""
         budget = self._pieces.rows(round.decoding, len(round.rows))
+        outputs = 0
         if sum(generation.uncomputed for generation in prefilling) > budget:
-            budget, round.loss_ms = self._fitting.piece(round.rows, budget, self._costs)
+            piece = self._fitting.piece(round.rows, budget, self._costs)
+            budget, outputs, round.loss_ms = piece.rows, piece.outputs, piece.loss_ms
         ends = False
         for index in self._pieces.order(needs):
             generation = prefilling[index]
@@ -306,8 +308,7 @@ class Planner:
             budget -= size
             round.prefill_rows += size
             ends = ends or size == generation.uncomputed
-        if round.loss_ms and self._shapes.last is not None:
-            give_outputs(round.rows, self._shapes.last.outputs)
+        give_outputs(round.rows, outputs)
 
     def _add_prefill(self, round: Round, generation: Generation, budget: int, width: int) -> int:
         """Add as much of the prompt as fits; the last token's row gives the first draw. Returns the rows used."""
