@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.verifier.shapes import Shapes
+from services.verifier.trie import TrieNode
 from shared.model.rows import Rows, Shape
 from shared.model.sequences import SPAN_STEP
 
@@ -23,14 +24,14 @@ _SMALL: Final = 0.25  # of what a graph costs: so much may sequences cost that o
 class Widths:
     """The drafts of each decoding request, and what comes of them."""
 
-    drafts: list[int]
+    drafts: list[list[TrieNode]]
     rows: int  # of all requests, those included that pad streams to equal widths
     leaves: int  # of all trees
     tokens: float  # expected
 
     @property
     def outputs(self) -> int:
-        return len(self.drafts) + sum(self.drafts)
+        return len(self.drafts) + sum(map(len, self.drafts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,11 @@ class Fitting:
         if shape is None:
             return 0
         return shape.rows // requests - 1 if equal_widths else min(shape.rows, shape.outputs) - requests
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves all trees may have in the last shape."""
+        return self._shapes.last.sequences if self._shapes.last is not None else 0
 
     def fit(self, own: Widths, full: Widths, held: int, cost: Callable[[int], float], rate: float) -> Fit:
         """The shape of a decode of decoding requests alone, of which the longest holds `held` tokens.

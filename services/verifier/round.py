@@ -5,7 +5,7 @@ none.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from services.verifier import following
@@ -17,7 +17,7 @@ from services.verifier.pieces import Pieces
 from services.verifier.scheduler import ExpectedDrafts, RowCandidate, choose, expected, likeliest, worth_awaiting
 from services.verifier.shapes import Shapes
 from services.verifier.speed import Pace
-from services.verifier.tree import Ranking, leaves, sequences
+from services.verifier.tree import Ranking, leaves, sequences, thinned
 from services.verifier.trie import TrieNode
 from services.verifier.turns import Mode, Turns
 from services.verifier.walk import Walk
@@ -148,7 +148,7 @@ class Planner:
         widest = 0
         if decoding:
             fit = self._fit(decoding, rankings, candidates, choice.widths, prefill_rows)
-            widest = self._add_decoding(round, decoding, rankings, candidates, fit)
+            widest = self._add_decoding(round, decoding, candidates, fit)
         if prefilling:
             needs = [following.need(generation, running) for generation in prefilling]
             self._add_prompts(round, prefilling, needs, widest)
@@ -185,27 +185,43 @@ class Planner:
         chosen: Sequence[int],
         prefill_rows: int,
     ) -> Fit:
-        """The scheduler's widths, or those with which the decode keeps the last one's shape."""
-        equal, count = not self._target.unified, len(decoding)
-
-        def outcome(chosen: Sequence[int]) -> Widths:
-            drafts = self._widths(decoding, candidates, chosen, prefill_rows)
-            rows = [max(1 + width, self._min_rows) for width in drafts]
-            trees = zip(decoding, rankings, drafts, strict=True)
-            return Widths(
-                drafts,
-                count * max(rows) if equal else sum(rows),
-                sum(leaves(one.trie.root, ranking.nodes[:width]) for one, ranking, width in trees),
-                expected(candidates, drafts),
-            )
-
-        own = outcome(chosen)
+        """The scheduler's drafts, or those with which the decode keeps the last one's shape."""
+        own = self._chosen(decoding, rankings, candidates, chosen, prefill_rows)
         if prefill_rows:
             return Fit(own)
-        full = outcome(likeliest(candidates, self._fitting.steps(count, equal), equal))
+        equal, count = not self._target.unified, len(decoding)
+        steps, most = self._fitting.steps(count, equal), self._fitting.leaves
+        full = self._chosen(decoding, rankings, candidates, likeliest(candidates, steps, equal))
+        if full.leaves > most >= count:
+            each = most // count
+            rankings = [thinned(ranking, one.trie.root, each) for one, ranking in zip(decoding, rankings, strict=True)]
+            candidates = [
+                replace(candidate, ready=tuple(ranking.reach))
+                for candidate, ranking in zip(candidates, rankings, strict=True)
+            ]
+            full = self._chosen(decoding, rankings, candidates, likeliest(candidates, steps, equal))
         held = max(len(generation.slot.tokens) for generation in decoding)
         rate = max(self._pace.rate, count / self._costs(count))
         return self._fitting.fit(own, full, held, self._costs, rate)
+
+    def _chosen(
+        self,
+        decoding: list[Generation],
+        rankings: list[Ranking],
+        candidates: list[RowCandidate],
+        chosen: Sequence[int],
+        prefill_rows: int = 0,
+    ) -> Widths:
+        """What comes of the chosen widths."""
+        widths = self._widths(decoding, candidates, chosen, prefill_rows)
+        drafts = [ranking.nodes[:width] for ranking, width in zip(rankings, widths, strict=True)]
+        rows = [max(1 + width, self._min_rows) for width in widths]
+        return Widths(
+            drafts,
+            sum(rows) if self._target.unified else len(rows) * max(rows),
+            sum(leaves(one.trie.root, nodes) for one, nodes in zip(decoding, drafts, strict=True)),
+            expected(candidates, widths),
+        )
 
     def _widths(
         self, decoding: list[Generation], candidates: list[RowCandidate], chosen: Sequence[int], prefill_rows: int
@@ -249,18 +265,14 @@ class Planner:
         self,
         round: Round,
         decoding: list[Generation],
-        rankings: list[Ranking],
         candidates: list[RowCandidate],
         fit: Fit,
     ) -> int:
         """Add all decoding requests, and padding up to the shape that the round keeps. Returns the most rows of one."""
         rows, shape, spare = round.rows, fit.shape, fit.spare
-        widest = shape.rows // len(decoding) if shape is not None else 1 + max(fit.widths.drafts)
-        for generation, ranking, candidate, width in zip(
-            decoding, rankings, candidates, fit.widths.drafts, strict=True
-        ):
-            reason = "" if width else self._reason(generation, candidate)
-            drafts = ranking.nodes[:width]
+        widest = shape.rows // len(decoding) if shape is not None else 1 + max(map(len, fit.widths.drafts))
+        for generation, candidate, drafts in zip(decoding, candidates, fit.widths.drafts, strict=True):
+            reason = "" if drafts else self._reason(generation, candidate)
             more = min(spare, self._leaves - leaves(generation.trie.root, drafts))
             self._add_request(round, generation, drafts, reason, widest, more)
             spare -= more

@@ -6,7 +6,7 @@ The order by path probability gives the most expected accepted tokens for any nu
 
 import heapq
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 
 from services.verifier.trie import TrieNode
@@ -63,6 +63,22 @@ def rank(root: TrieNode, chance: Callable[[TrieNode], float], eog: Set[int], lim
         tip = first[tip]
     ended = not eog.isdisjoint(tip.children) and max(tip.children.values(), key=chance).token in eog
     return Ranking(nodes, reach, tip, reach[nodes.index(tip)] if nodes else 1.0, ended)
+
+
+def thinned(ranking: Ranking, root: TrieNode, leaves: int) -> Ranking:
+    """The same ranking with fewer leaves."""
+    parents: set[TrieNode | None] = set()
+    chosen: set[TrieNode] = {root}
+    nodes, reach = [], []
+    for node, chance in zip(ranking.nodes, ranking.reach, strict=True):
+        if node.parent not in chosen or (node.parent in parents and leaves == 1):
+            continue
+        leaves -= node.parent in parents
+        parents.add(node.parent)
+        chosen.add(node)
+        nodes.append(node)
+        reach.append(chance)
+    return replace(ranking, nodes=nodes, reach=reach)
 
 
 def leaves(root: TrieNode, nodes: Sequence[TrieNode]) -> int:
