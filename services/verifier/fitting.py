@@ -35,7 +35,7 @@ class Widths:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Fitted:
     """How a decode gets its shape. `loss_ms` is as in `Shapes.keeps`."""
 
     widths: Widths
@@ -74,7 +74,7 @@ class Fitting:
         """How many leaves all trees may have in the last shape."""
         return self._shapes.last.sequences if self._shapes.last is not None else 0
 
-    def fit(self, own: Widths, full: Widths, held: int, cost: Callable[[int], float], rate: float) -> Fit:
+    def fit(self, own: Widths, full: Widths, held: int, cost: Callable[[int], float], rate: float) -> Fitted:
         """The shape of a decode of decoding requests alone, of which the longest holds `held` tokens.
 
         `own` are the best widths if all shapes cost the same, and `full` those that fill the last shape. A millisecond
@@ -87,10 +87,10 @@ class Fitting:
             loss_ms = cost(shape.rows) - cost(own.rows) + (own.tokens - full.tokens) / rate + spare * mark_ms
             loss_ms = math.copysign(max(0.0, loss_ms), shape.rows - own.rows)
             if self._shapes.keeps(loss_ms):
-                return Fit(full, spare, shape, loss_ms)
+                return Fitted(full, spare, shape, loss_ms)
         each = next((count for count in _LEAVES if requests * count >= own.leaves), 0)
         spare = max(0, requests * min(each, self._most_leaves) - own.leaves)
-        return Fit(own, spare if spare * mark_ms < _SMALL * self._shapes.graph_ms else 0)
+        return Fitted(own, spare if spare * mark_ms < _SMALL * self._shapes.graph_ms else 0)
 
     def _holds(self, shape: Shape, widths: Widths) -> bool:
         return (

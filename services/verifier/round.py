@@ -11,7 +11,7 @@ from typing import Final
 from services.verifier import following
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
-from services.verifier.fitting import Fit, Fitting, Widths, give_outputs
+from services.verifier.fitting import Fitted, Fitting, Widths, give_outputs
 from services.verifier.generation import Generation
 from services.verifier.pieces import Pieces
 from services.verifier.scheduler import ExpectedDrafts, RowCandidate, choose, expected, likeliest, worth_awaiting
@@ -184,11 +184,11 @@ class Planner:
         candidates: list[RowCandidate],
         chosen: Sequence[int],
         prefill_rows: int,
-    ) -> Fit:
+    ) -> Fitted:
         """The scheduler's drafts, or those with which the decode keeps the last one's shape."""
         own = self._chosen(decoding, rankings, candidates, chosen, prefill_rows)
         if prefill_rows:
-            return Fit(own)
+            return Fitted(own)
         equal, count = not self._target.unified, len(decoding)
         steps, most = self._fitting.steps(count, equal), self._fitting.leaves
         full = self._chosen(decoding, rankings, candidates, likeliest(candidates, steps, equal))
@@ -266,7 +266,7 @@ class Planner:
         round: Round,
         decoding: list[Generation],
         candidates: list[RowCandidate],
-        fit: Fit,
+        fit: Fitted,
     ) -> int:
         """Add all decoding requests, and padding up to the shape that the round keeps. Returns the most rows of one."""
         rows, shape, spare = round.rows, fit.shape, fit.spare
