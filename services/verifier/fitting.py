@@ -11,7 +11,7 @@ from typing import Final
 
 from services.verifier.shapes import Shapes
 from services.verifier.trie import TrieNode
-from shared.model.rows import Rows, Shape
+from shared.model.rows import DecodeShape, Rows
 from shared.model.sequences import SPAN_STEP
 
 # What one more sequence for a request's rows costs per token: llama.cpp marks each cell for it, and then unmarks it.
@@ -40,7 +40,7 @@ class Fitted:
 
     widths: Widths
     spare: int = 0  # sequences beside those of the leaves
-    shape: Shape | None = None  # the one that it keeps; None: its own
+    shape: DecodeShape | None = None  # the one that it keeps; None: its own
     loss_ms: float = 0.0
 
 
@@ -92,7 +92,7 @@ class Fitting:
         spare = max(0, requests * min(each, self._most_leaves) - own.leaves)
         return Fitted(own, spare if spare * mark_ms < _SMALL * self._shapes.graph_ms else 0)
 
-    def _holds(self, shape: Shape, widths: Widths) -> bool:
+    def _holds(self, shape: DecodeShape, widths: Widths) -> bool:
         return (
             widths.rows <= shape.rows
             and widths.outputs <= shape.outputs

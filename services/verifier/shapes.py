@@ -9,7 +9,7 @@ from collections import deque
 from statistics import median
 from typing import Final
 
-from shared.model.rows import Shape
+from shared.model.rows import DecodeShape
 
 _SEEN: Final = 15  # new graphs whose price is remembered; their median ignores outliers
 _ENOUGH: Final = 5  # of them, before what was assumed is given up
@@ -21,7 +21,7 @@ class Shapes:
     def __init__(self, graph_ms: float) -> None:
         """A new graph is assumed to take `graph_ms` milliseconds; with 0 no decode keeps a shape for its sake."""
         self._assumed_ms = graph_ms
-        self.last: Shape | None = None  # of the decode before
+        self.last: DecodeShape | None = None  # of the decode before
         self._lean_ms = 0.0
         self._fresh_ms: float | None = None  # what the decode before took, if its graph was new
         self._seen: deque[float] = deque(maxlen=_SEEN)
@@ -42,7 +42,7 @@ class Shapes:
         """
         return abs(loss_ms) < self.graph_ms and abs(self._lean_ms + loss_ms) < _PATIENCE * self.graph_ms
 
-    def decoded(self, shape: Shape, loss_ms: float, ms: float, reused: bool) -> None:
+    def decoded(self, shape: DecodeShape, loss_ms: float, ms: float, reused: bool) -> None:
         """A decode took `ms` milliseconds; `loss_ms` as in `keeps`, 0 for its own shape."""
         same = shape == self.last
         if same and reused and self._fresh_ms is not None:

@@ -43,12 +43,12 @@ class Rows:
             self.outputs[-1] = True
 
     @property
-    def shape(self) -> "Shape":
-        return Shape(len(self), sum(self.outputs), len(set().union(*self.sequences)))
+    def shape(self) -> "DecodeShape":
+        return DecodeShape(len(self), sum(self.outputs), len(set().union(*self.sequences)))
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DecodeShape:
     """What a decode has in common with the one before if llama.cpp takes its graph again (`llm_graph_params` in
     llama-graph.h)."""
 

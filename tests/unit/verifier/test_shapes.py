@@ -1,9 +1,9 @@
 """When a decode keeps the shape of the one before, and what a new graph is found to cost."""
 
 from services.verifier.shapes import Shapes
-from shared.model.rows import Shape
+from shared.model.rows import DecodeShape
 
-NINE, FIVE = Shape(9, 9, 1), Shape(5, 5, 1)
+NINE, FIVE = DecodeShape(9, 9, 1), DecodeShape(5, 5, 1)
 
 
 def test_a_shape_is_kept_if_that_loses_less_than_a_graph_costs() -> None:
