@@ -21,6 +21,7 @@ class Uncomputed:
     can_roll_back = True
     can_copy = True
     states = None
+    reused_graphs = 0
     unified = True
     branches = 0
     max_rows: int

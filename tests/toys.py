@@ -99,6 +99,7 @@ class ToyTarget:
         self.branches = branches
         self.cells: list[list[int]] = [[] for _ in range(sequences * (1 + branches))]
         self.decodes: list[Rows] = []
+        self.reused_graphs = 0
         self.threads: list[int] = []  # what it was told to compute with, in order
         self.cleared = 0  # times that the whole cache was set to zero
         self._window = window
@@ -109,6 +110,7 @@ class ToyTarget:
     def decode(self, rows: Rows) -> None:
         if not 0 < len(rows) <= self.max_rows:
             raise LlamaError(f"{len(rows)} rows")
+        self.reused_graphs += bool(self.decodes) and rows.shape == self.decodes[-1].shape
         self.decodes.append(rows)
         self._took(len(rows))
         self._logits = {}

@@ -62,6 +62,7 @@ class Emulated:
     max_rows = _MOST_ROWS
     can_roll_back = can_copy = unified = True
     states = None
+    reused_graphs = 0
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ class Counters:
             (
                 "requests", "rounds", "tokens", "prompt_tokens", "cached_tokens", "restored_tokens", "saved_bytes",
                 "evicted_states", "drafts", "draft_tokens", "accepted_tokens", "decodes", "decode_us", "busy_us",
-                "padding_rows", "takeovers", "lost_stale", "lost_gap", "lost_gone", "poison", "unread",
+                "reused_graphs", "padding_rows", "takeovers", "lost_stale", "lost_gap", "lost_gone", "poison", "unread",
                 "stale_proposals",
             ),
             0,

@@ -70,6 +70,7 @@ class Engine:
         min_rows: int = 1,
         speculation: Speculation = Speculation.AUTO,
         trees: bool = True,
+        graph_ms: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
         site: Site = NOWHERE,
         part: Crew | None = None,
@@ -79,6 +80,8 @@ class Engine:
         conversations may take `cache_ram` bytes of host memory beside the target's own cache.
 
         With `min_rows` 2 no sequence has a single row in a decode, which keeps float weights bit-exact.
+
+        A new graph is assumed to take `graph_ms` milliseconds; with 0 no decode is padded to spare one.
 
         Without `trees`, and if the target has no branches, the rows of a request are one chain.
         """
@@ -97,7 +100,7 @@ class Engine:
         self._pace = Pace()
         self.sharing = Sharing(self._turns, self.drafters, self._pace)
         self._planner = Planner(
-            target, self.sequences, self._turns, self.eog, min_rows, self.counters, self._pace, trees
+            target, self.sequences, self._turns, self.eog, min_rows, self.counters, self._pace, trees, graph_ms
         )
         self._walkers = Walkers(target, self.eog, site.most)
         self._speculation = speculation
@@ -195,7 +198,7 @@ class Engine:
         if threads != self._threads:
             self.target.use_threads(threads)
             self._threads = threads
-        started = self._clock()
+        graphs, started = self.target.reused_graphs, self._clock()
         try:
             self.target.decode(round.rows)
         except LlamaError as error:
@@ -206,7 +209,7 @@ class Engine:
         walks = self._walkers.walk(round.entries, threads)
         self._keep(round.entries, walks, branch_ms)
         self._catch_up()
-        return Decoded(round, decode_ms, walks)
+        return Decoded(round, decode_ms, self.target.reused_graphs > graphs, walks)
 
     def _catch_up(self) -> None:
         before = {generation: generation.cached for generation in self.running if generation.leader is not None}
@@ -260,6 +263,7 @@ class Engine:
         """Turn a decoded round into chunks, verdicts on guesses, and statistics."""
         round, now_ms = decoded.round, self._clock() * 1000
         self.counters.add("decodes", 1)
+        self.counters.add("reused_graphs", decoded.reused)
         self.counters.add("decode_us", int(decoded.decode_ms * 1000))
         self._planner.ended(decoded)
         self.sharing.look(self.running)

@@ -57,6 +57,8 @@ _STRICT_TYPES: Final = (("bf16", "f16"), ("bf16", "bf16"))
 _LAW_TYPES: Final = ("f16", "f16")
 _FEW_COUNTS: Final = (1, 8)  # rows that are measured with fewer threads
 _FEW_BUDGET_S: Final = 1.0
+# Milliseconds of a new graph for a decode, before decodes have shown it: on a GPU, and without.
+_GRAPH_MS: Final = (1.0, 0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class LoadedTarget:
     site: Site = NOWHERE  # the devices and cores that it computes on, for other processes
     calibration: Calibration = SETTLED
     part: Crew | None = None  # who computes beside a drafter on the same cores; None: always all
+    graph_ms: float = 0.0  # what a new graph is assumed to cost
 
 
 def _tell(line: str) -> None:
@@ -285,7 +288,10 @@ class _Loader:
         if self._may_give_way and (level == "law" or found.exactness.threads == 0.0):
             part = Crew(self.site.threads, RowCosts(self._beside(context, found.rows)))
         site = self.site if part else structs.replace(self.site, threads=self.site.most)
-        return LoadedTarget(self.model, context, costs, device, level, note, noise, min_rows, site, found, part)
+        graph_ms = _GRAPH_MS[not self.place.gpus]
+        return LoadedTarget(
+            self.model, context, costs, device, level, note, noise, min_rows, site, found, part, graph_ms
+        )
 
     @property
     def _may_give_way(self) -> bool:

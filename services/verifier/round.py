@@ -5,17 +5,19 @@ none.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from services.verifier import following
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
+from services.verifier.fitting import Fitted, Fitting, Widths, give_outputs
 from services.verifier.generation import Generation
 from services.verifier.pieces import Pieces
-from services.verifier.scheduler import ExpectedDrafts, RowAllocation, RowCandidate, choose, worth_awaiting
+from services.verifier.scheduler import ExpectedDrafts, RowCandidate, choose, expected, likeliest, worth_awaiting
+from services.verifier.shapes import Shapes
 from services.verifier.speed import Pace
-from services.verifier.tree import sequences
+from services.verifier.tree import Ranking, leaves, sequences, thinned
 from services.verifier.trie import TrieNode
 from services.verifier.turns import Mode, Turns
 from services.verifier.walk import Walk
@@ -56,11 +58,11 @@ class RoundEntry:
     reason: str  # why it has no drafts in this decode; empty if it has some
     drafts: list[TrieNode] = field(default_factory=list)
     rows: dict[TrieNode, int] = field(default_factory=dict)
-    sequences: dict[TrieNode, tuple[int, ...]] = field(default_factory=dict)  # of the rows of a tree; empty for a chain
+    sequences: dict[TrieNode, tuple[int, ...]] = field(default_factory=dict)  # of rows with several; else empty
 
     @property
     def leaves(self) -> tuple[int, ...]:
-        """The sequences of a tree; none for a chain, which needs only the request's own."""
+        """The sequences of a tree; none for a chain that has only the request's own."""
         return self.sequences[self.generation.trie.root] if self.sequences else ()
 
     @property
@@ -79,6 +81,7 @@ class Round:
     drafting: bool = False  # a drafter computes meanwhile on the target's cores
     decoding: int = 0  # requests that get tokens
     prefill_rows: int = 0
+    loss_ms: float = 0.0  # what keeping the last decode's shape loses, as in `Shapes.keeps`
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Decoded:
 
     round: Round
     decode_ms: float
+    reused: bool  # llama.cpp had kept the graph of the decode before
     walks: tuple[Walk | None, ...]  # by entry; None for one whose prompt is unfinished
 
 
@@ -101,9 +105,13 @@ class Planner:
         counters: Counters,
         pace: Pace,
         trees: bool,
+        graph_ms: float,
     ) -> None:
+        """A new graph for a decode is assumed to take `graph_ms` milliseconds."""
         self._leaves = 1 + min(target.branches, MAX_LEAVES - 1) if trees else 1  # most leaves of a request's tree
         self._leaf_ms = 0.0  # what a leaf beside the first costs
+        self._shapes = Shapes(graph_ms if target.can_roll_back else 0.0)
+        self._fitting = Fitting(self._shapes, self._leaves)
         self._target = target
         self._sequences = sequences
         self._turns = turns
@@ -145,14 +153,14 @@ class Planner:
             # The drafter reports its own step time, so a wrong report must not keep the target idle.
             grace_ms = min(grace_ms, self._costs(len(decoding)))
             return Round(Rows(), [], wait_ms=max(choice.wait_ms, patience) + grace_ms)
-        widths = self._widths(decoding, candidates, choice, prefill_rows)
         round = Round(Rows(), [], drafting=self._drafting(running, drafters), decoding=len(decoding))
-        for generation, ranking, candidate, width in zip(decoding, rankings, candidates, widths, strict=True):
-            reason = "" if width else self._reason(generation, candidate)
-            self._add_decoding(round, generation, ranking.nodes[:width], reason, 1 + max(widths))
+        widest = 0
+        if decoding:
+            fit = self._fit(decoding, rankings, candidates, choice.widths, prefill_rows)
+            widest = self._add_decoding(round, decoding, candidates, fit)
         if prefilling:
             needs = [following.need(generation, running) for generation in prefilling]
-            self._add_prompts(round, prefilling, needs, 1 + max(widths, default=0))
+            self._add_prompts(round, prefilling, needs, widest)
         return round
 
     def wanted(self, arrival: ExpectedDrafts, limit: int, others: int) -> int:
@@ -168,6 +176,7 @@ class Planner:
         """Learn from the time that a round took."""
         round = decoded.round
         rows = len(round.rows)
+        self._shapes.decoded(round.rows.shape, round.loss_ms, decoded.decode_ms, decoded.reused)
         if round.decoding:
             self._pieces.decoded(round.decoding, rows - round.prefill_rows, alone=not round.prefill_rows)
         if round.prefill_rows:
@@ -182,11 +191,56 @@ class Planner:
             for generation in running
         )
 
+    def _fit(
+        self,
+        decoding: list[Generation],
+        rankings: list[Ranking],
+        candidates: list[RowCandidate],
+        chosen: Sequence[int],
+        prefill_rows: int,
+    ) -> Fitted:
+        """The scheduler's drafts, or those with which the decode keeps the last one's shape."""
+        own = self._chosen(decoding, rankings, candidates, chosen, prefill_rows)
+        if prefill_rows:
+            return Fitted(own)
+        equal, count = not self._target.unified, len(decoding)
+        steps, most = self._fitting.steps(count, equal), self._fitting.leaves
+        full = self._chosen(decoding, rankings, candidates, likeliest(candidates, steps, equal))
+        if full.leaves > most >= count:
+            each = most // count
+            rankings = [thinned(ranking, one.trie.root, each) for one, ranking in zip(decoding, rankings, strict=True)]
+            candidates = [
+                replace(candidate, ready=tuple(ranking.reach))
+                for candidate, ranking in zip(candidates, rankings, strict=True)
+            ]
+            full = self._chosen(decoding, rankings, candidates, likeliest(candidates, steps, equal))
+        rate = max(self._pace.rate, count / self._costs(count))
+        return self._fitting.fit(own, full, self._leaf_ms, self._costs, rate)
+
+    def _chosen(
+        self,
+        decoding: list[Generation],
+        rankings: list[Ranking],
+        candidates: list[RowCandidate],
+        chosen: Sequence[int],
+        prefill_rows: int = 0,
+    ) -> Widths:
+        """What comes of the chosen widths."""
+        widths = self._widths(decoding, candidates, chosen, prefill_rows)
+        drafts = [ranking.nodes[:width] for ranking, width in zip(rankings, widths, strict=True)]
+        rows = [max(1 + width, self._min_rows) for width in widths]
+        return Widths(
+            drafts,
+            sum(rows) if self._target.unified else len(rows) * max(rows),
+            sum(leaves(one.trie.root, nodes) for one, nodes in zip(decoding, drafts, strict=True)),
+            expected(candidates, widths),
+        )
+
     def _widths(
-        self, decoding: list[Generation], candidates: list[RowCandidate], choice: RowAllocation, prefill_rows: int
+        self, decoding: list[Generation], candidates: list[RowCandidate], chosen: Sequence[int], prefill_rows: int
     ) -> list[int]:
-        """The scheduler's widths, except that requests with speculation "always" get all their drafts verified."""
-        widths = list(choice.widths)
+        """The chosen widths, except that requests with speculation "always" get all their drafts verified."""
+        widths = list(chosen)
         room = self._target.max_rows - prefill_rows - len(decoding)
         share = room // max(1, len(decoding))
         for index, (generation, candidate) in enumerate(zip(decoding, candidates, strict=True)):
@@ -221,14 +275,38 @@ class Planner:
         return min(bound, max(waits, default=0.0) * 1.5)
 
     def _add_decoding(
-        self, round: Round, generation: Generation, drafts: list[TrieNode], reason: str, widest: int
+        self,
+        round: Round,
+        decoding: list[Generation],
+        candidates: list[RowCandidate],
+        fit: Fitted,
+    ) -> int:
+        """Add all decoding requests, and padding up to the shape that the round keeps. Returns the most rows of one."""
+        rows, shape, spare = round.rows, fit.shape, fit.spare
+        widest = shape.rows // len(decoding) if shape is not None else 1 + max(map(len, fit.widths.drafts))
+        for generation, candidate, drafts in zip(decoding, candidates, fit.widths.drafts, strict=True):
+            reason = "" if drafts else self._reason(generation, candidate)
+            more = min(spare, self._leaves - leaves(generation.trie.root, drafts))
+            self._add_request(round, generation, drafts, reason, widest, more)
+            spare -= more
+        if shape is not None:
+            round.loss_ms = fit.loss_ms
+            slot = min((generation.slot for generation in decoding), key=lambda slot: len(slot.tokens))
+            ends = [position for position, ids in zip(rows.positions, rows.sequences, strict=True) if slot.id in ids]
+            self._pad(rows, slot.id, 1 + max(ends), shape.rows - len(rows))
+            give_outputs(rows, shape.outputs)
+        return widest
+
+    def _add_request(
+        self, round: Round, generation: Generation, drafts: list[TrieNode], reason: str, widest: int, more: int
     ) -> None:
+        """Add a request's next token and drafts, with `more` sequences than leaves."""
         rows, slot, root = round.rows, generation.slot, generation.trie.root
         start = len(slot.tokens)
         entry = RoundEntry(generation, [generation.context[-1]], reason, drafts)
         own = (slot.id,)
-        if any(node.parent is not parent for parent, node in zip((root, *drafts), drafts, strict=False)):
-            entry.sequences = sequences(root, drafts, (slot.id, *self._sequences.spares(slot)))
+        if more or leaves(root, drafts) > 1:
+            entry.sequences = sequences(root, drafts, (slot.id, *self._sequences.spares(slot)), more)
         entry.rows[root] = rows.add(generation.context[-1], start, entry.sequences.get(root, own), True)
         for node in drafts:
             position = start + node.offset - root.offset
@@ -242,6 +320,10 @@ class Planner:
         """Add pieces of prompts in turn. Once a prompt ends in this decode, only prompts that end too are added, so
         that its first token does not wait for a part of another prompt."""
         budget = self._pieces.rows(round.decoding, len(round.rows))
+        outputs = 0
+        if sum(generation.uncomputed for generation in prefilling) > budget:
+            piece = self._fitting.piece(round.rows, budget, self._costs)
+            budget, outputs, round.loss_ms = piece.rows, piece.outputs, piece.loss_ms
         ends = False
         for index in self._pieces.order(needs):
             generation = prefilling[index]
@@ -251,6 +333,7 @@ class Planner:
             budget -= size
             round.prefill_rows += size
             ends = ends or size == generation.uncomputed
+        give_outputs(round.rows, outputs)
 
     def _add_prefill(self, round: Round, generation: Generation, budget: int, width: int) -> int:
         """Add as much of the prompt as fits; the last token's row gives the first draw. Returns the rows used."""

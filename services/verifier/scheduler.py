@@ -115,6 +115,16 @@ def choose(
     return RowAllocation(_widths(chains, step, equal_widths), best_wait_ms, tokens[step], ms)
 
 
+def likeliest(candidates: Sequence[RowCandidate], steps: int, equal_widths: bool) -> tuple[int, ...]:
+    """The widths of a decode of the drafts that are there, for so many steps: each one more draft, or one for each."""
+    return _widths(_chains(candidates, 0.0), max(0, steps), equal_widths)
+
+
+def expected(candidates: Sequence[RowCandidate], widths: Sequence[int]) -> float:
+    """The tokens that a decode of these widths gives."""
+    return sum(1.0 + sum(one.ready[:width]) for one, width in zip(candidates, widths, strict=True))
+
+
 def worth_awaiting(
     arrival: ExpectedDrafts, limit: int, cost: Callable[[int], float], other_rows: int, max_rows: int, rate: float
 ) -> int:

@@ -6,7 +6,7 @@ The order by path probability gives the most expected accepted tokens for any nu
 
 import heapq
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 
 from services.verifier.trie import TrieNode
@@ -73,22 +73,48 @@ def rank(
     return Ranking(nodes, reach, tip, reach[nodes.index(tip)] if nodes else 1.0, ended)
 
 
-def sequences(root: TrieNode, nodes: Sequence[TrieNode], ids: Sequence[int]) -> dict[TrieNode, tuple[int, ...]]:
+def thinned(ranking: Ranking, root: TrieNode, leaves: int) -> Ranking:
+    """The same ranking with fewer leaves."""
+    parents: set[TrieNode | None] = set()
+    chosen: set[TrieNode] = {root}
+    nodes, reach = [], []
+    for node, chance in zip(ranking.nodes, ranking.reach, strict=True):
+        if node.parent not in chosen or (node.parent in parents and leaves == 1):
+            continue
+        leaves -= node.parent in parents
+        parents.add(node.parent)
+        chosen.add(node)
+        nodes.append(node)
+        reach.append(chance)
+    return replace(ranking, nodes=nodes, reach=reach)
+
+
+def leaves(root: TrieNode, nodes: Sequence[TrieNode]) -> int:
+    """How many leaves the tree of `root` and `nodes` has."""
+    parents = {node.parent for node in nodes}
+    return sum(node not in parents for node in nodes) if nodes else 1
+
+
+def sequences(
+    root: TrieNode, nodes: Sequence[TrieNode], ids: Sequence[int], more: int = 0
+) -> dict[TrieNode, tuple[int, ...]]:
     """The sequence ids of the rows of `root` and `nodes`: a row belongs to the sequences of all leaves below it.
 
-    The leaves get the `ids` in order, the likeliest leaf first. There must be enough ids.
+    The leaves get the `ids` in order, the likeliest leaf first, with `more` ids than one. There must be enough ids.
     """
     children: dict[TrieNode, list[TrieNode]] = {root: []}
     for node in nodes:
         children[node] = []
         assert node.parent is not None, "only the root has no parent"
         children[node.parent].append(node)
-    unused = iter(ids)
+    unused = iter(ids[1 + more :])
+    first = [tuple(ids[: 1 + more])]
     found: dict[TrieNode, tuple[int, ...]] = {}
 
     def visit(node: TrieNode) -> tuple[int, ...]:
         below = [visit(child) for child in children[node]]
-        found[node] = tuple(chain.from_iterable(below)) if below else (next(unused),)
+        own = () if below else first.pop() if first else (next(unused),)
+        found[node] = tuple(chain.from_iterable(below)) or own
         return found[node]
 
     visit(root)

@@ -91,6 +91,7 @@ class VerifierWorker:
             min_rows=loaded.min_rows,
             speculation=speculation,
             trees=trees,
+            graph_ms=loaded.graph_ms,
             clock=clock,
             site=loaded.site,
             part=loaded.part,

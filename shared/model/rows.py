@@ -1,6 +1,7 @@
 """The rows of one decode: verifiers and drafters fill them, and `shared.model.llama` decodes them. Pure."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 BRANCH_CELLS: Final = 8  # cells per branch beyond the context; a whole tree has at most about thirty rows
@@ -40,3 +41,17 @@ class Rows:
             position += 1
         if output_last:
             self.outputs[-1] = True
+
+    @property
+    def shape(self) -> "DecodeShape":
+        return DecodeShape(len(self), sum(self.outputs), len(set().union(*self.sequences)))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeShape:
+    """What a decode has in common with the one before if llama.cpp takes its graph again (`llm_graph_params` in
+    llama-graph.h)."""
+
+    rows: int
+    outputs: int
+    sequences: int  # distinct ones

@@ -27,6 +27,10 @@ class Target(Protocol):
     unified: bool  # one KV cache for all sequences; False: a stream for each
 
     @property
+    def reused_graphs(self) -> int:
+        """How often a decode so far had the shape of the one before, so that its graph was not built anew."""
+
+    @property
     def states(self) -> "States | None":
         """None: a sequence's state cannot leave the cache and come back whole."""
 

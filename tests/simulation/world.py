@@ -57,17 +57,20 @@ class Oracle:
     branches = 0
     max_rows = 512
 
-    def __init__(self, answer: Sequence[int], took: Callable[[int], None]) -> None:
-        """`answer` follows a prompt of one token; `took` is told the rows of every decode."""
+    def __init__(self, answer: Sequence[int], took: Callable[[int, bool], None]) -> None:
+        """`answer` follows a prompt of one token; `took` is told a decode's rows, and whether it keeps its graph."""
         self.n_ctx = len(answer) + 64
         self._answer = answer
         self._took = took
         self._rows = Rows()
+        self.reused_graphs = 0
         self._logits: list[Logits] = list(np.eye(_VOCABULARY, dtype=np.float32) * 9.0)
 
     def decode(self, rows: Rows) -> None:
+        reused = rows.shape == self._rows.shape
+        self.reused_graphs += reused
         self._rows = rows
-        self._took(len(rows))
+        self._took(len(rows), reused)
 
     def use_threads(self, count: int) -> None:
         """Its decodes take as long with any number."""
@@ -162,13 +165,18 @@ class World:
         seed: int = 1,
         silent_from: float = math.inf,
         site: Site = NOWHERE,
+        graph_ms: float = 0.0,
     ) -> None:
-        """After `silent_from` committed tokens nothing of the drafter arrives. Both compute at `site`."""
+        """After `silent_from` committed tokens nothing of the drafter arrives. Both compute at `site`.
+
+        A new graph takes `graph_ms` beside what the rows cost.
+        """
         source = random.Random(seed)
         answer = [source.randrange(_VOCABULARY) for _ in right]
         self.now = 0.0
         self._cost = cost
         self._hop_ms = hop_ms
+        self._graph_ms = graph_ms
         self._silent_from = silent_from
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -181,7 +189,9 @@ class World:
         self._decoding = False
         self._drafter = SimulatedDrafter(answer, right, step_ms, prefix.extend_all(prefix.EMPTY, [0]))
         target = Oracle(answer, self._decoded)
-        self.engine = Engine(target, RowCosts(dict(cost.table)), [], clock=lambda: self.now / 1000, site=site)
+        self.engine = Engine(
+            target, RowCosts(dict(cost.table)), [], clock=lambda: self.now / 1000, site=site, graph_ms=graph_ms
+        )
         self.engine.drafters.update([replace(drafter_card(_NAME), site=site, step_ms=step_ms)])
         job = Job(
             request_id="r",
@@ -244,9 +254,9 @@ class World:
         if self._generation.offset < self._silent_from:
             self._arrived.append((self.now, message))
 
-    def _decoded(self, rows: int) -> None:
+    def _decoded(self, rows: int, reused: bool) -> None:
         self._decoding = True
-        self._run_until(self.now + self._cost(rows))
+        self._run_until(self.now + self._cost(rows) + (0.0 if reused else self._graph_ms))
         self._decoding = False
 
     def _take(self) -> None:

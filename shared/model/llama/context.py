@@ -137,6 +137,15 @@ class Context:
             self.states.copying = False
         C.llama_synchronize(self.handle)
 
+    @property
+    def reused_graphs(self) -> int:
+        """How many graphs llama.cpp has kept from one batch to the next.
+
+        It keeps one if the numbers of rows, of rows with logits and of sequences are the same, and the cells that are
+        read, rounded up to 256.
+        """
+        return int(C.llama_perf_context(self.handle).n_reused)
+
     def use_threads(self, count: int) -> None:
         """Compute the next decodes with `count` threads of the CPU."""
         C.llama_set_n_threads(self.handle, count, count)

@@ -27,16 +27,16 @@ class Bench:
         cache_ram: int = 0,
         copy_ms: float = 0.0,
         threads: int = 0,
+        graph_ms: float = 0.0,
+        kind: type[ToyTarget] = ToyTarget,
         **target: Any,
     ) -> None:
         self.now = 0.0
         prices = RowCosts(costs or CHEAP)
-        self.target = ToyTarget(
-            took=lambda rows: self.spend(prices(rows)), copies=lambda: self.spend(copy_ms), **target
-        )
+        self.target = kind(took=lambda rows: self.spend(prices(rows)), copies=lambda: self.spend(copy_ms), **target)
         self.engine = Engine(
             self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now, cache_ram=cache_ram,
-            site=Site(threads=threads, most=threads),
+            site=Site(threads=threads, most=threads), graph_ms=graph_ms,
         )  # fmt: skip
         self.engine.drafters.update([drafter_card(name, model=name) for name in drafters])
         self.answers: dict[str, list[int]] = {}

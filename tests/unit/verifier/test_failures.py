@@ -31,9 +31,9 @@ class Failing(ToyTarget):
 
 
 def bench(**options: Any) -> tuple[Bench, Failing]:
-    one, target = Bench(**options), Failing(**options)
-    one.target = one.engine.target = one.engine.sequences._target = one.engine._planner._target = target
-    return one, target
+    one = Bench(kind=Failing, **options)
+    assert isinstance(one.target, Failing)
+    return one, one.target
 
 
 @pytest.mark.parametrize("branches", [0, 3])
