@@ -18,7 +18,8 @@ from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
 from services.verifier.failures import DETAIL, UndoneError
 from services.verifier.generation import Generation
-from services.verifier.round import QUIET_ROUNDS, Decoded, Planner, Round, RoundEntry
+from services.verifier.planner import QUIET_ROUNDS, Planner
+from services.verifier.round import Decoded, Round, RoundEntry
 from services.verifier.scheduler import ExpectedDrafts
 from services.verifier.sharing import PROBE_EVERY, PROBE_ROUNDS, Sharing
 from services.verifier.speed import Pace

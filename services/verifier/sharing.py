@@ -5,7 +5,7 @@ from typing import Final
 
 from services.verifier.drafters import Drafters
 from services.verifier.generation import Generation
-from services.verifier.round import QUIET_ROUNDS
+from services.verifier.planner import QUIET_ROUNDS
 from services.verifier.speed import Pace
 from services.verifier.turns import Mode, Turns, in_turns
 from shared.wire.messages import Speculation

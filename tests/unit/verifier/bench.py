@@ -28,6 +28,7 @@ class Bench:
         copy_ms: float = 0.0,
         threads: int = 0,
         graph_ms: float = 0.0,
+        min_rows: int = 1,
         kind: type[ToyTarget] = ToyTarget,
         **target: Any,
     ) -> None:
@@ -37,6 +38,7 @@ class Bench:
         self.engine = Engine(
             self.target, RowCosts(costs or CHEAP), [EOG], clock=lambda: self.now, cache_ram=cache_ram,
             site=Site(threads=threads, most=threads), graph_ms=graph_ms,
+            min_rows=min_rows,
         )  # fmt: skip
         self.engine.drafters.update([drafter_card(name, model=name) for name in drafters])
         self.answers: dict[str, list[int]] = {}

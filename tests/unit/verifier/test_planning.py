@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from services.verifier.round import QUIET_ROUNDS
+from services.verifier.planner import QUIET_ROUNDS
 from services.verifier.scheduler import most_outputs
 from shared.law import payoff
 from shared.law.payoff import MAX_WIDTH
@@ -51,9 +51,8 @@ def test_streams_are_padded_to_equal_widths() -> None:
 
 
 def test_no_sequence_has_a_single_row_where_that_would_change_bits() -> None:
-    bench = Bench(max_rows=16)
+    bench = Bench(max_rows=16, min_rows=2)
     bench.target.unified = False
-    bench.engine._planner._min_rows = 2
     bench.admit(job("a", prompt=list(range(2, 35))))
     bench.admit(job("b", prompt=list(range(2, 20))))
     bench.finish()

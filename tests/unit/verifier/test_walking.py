@@ -100,8 +100,8 @@ def test_no_proposal_of_any_shape_changes_any_answer(
         unified=layout in ("unified", "window"),
         branches=7 if layout == "unified" else 0,
         window=6 if layout == "window" else 0,
+        min_rows=2 if layout == "padded" else 1,
     )
-    bench.engine._planner._min_rows = 2 if layout == "padded" else 1
     requests = [
         job(
             f"r{index}",

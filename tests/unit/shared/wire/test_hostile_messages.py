@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.verifier.round import PATIENCE_MS, PATIENCE_STEPS
+from services.verifier.planner import PATIENCE_MS, PATIENCE_STEPS
 from shared.wire import codec
 from shared.wire.messages import Proposal, Sampling, Speculation
 from tests.examples import few
