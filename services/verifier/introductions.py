@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ import structlog
 from services.verifier.drafters import Drafters
 from shared.fleet.registry import Registry, target_keeper
 from shared.model.llama.vocabulary import Vocabulary
-from shared.model.vocabulary import fingerprint, first_difference
+from shared.model.vocabulary import compare, fingerprint
 from shared.wire import keys
 from shared.wire.messages import DrafterCard
 
@@ -96,19 +96,11 @@ class Introductions:
                 return str(error)
             if texts is None:
                 return None
-            reason = await asyncio.to_thread(self._compare, texts)
+            found = await asyncio.to_thread(compare, self._texts, texts)
+            reason = "" if found.can_draft else f"its vocabulary differs from the target's: {found}"
             self._verdicts[card.fingerprint] = reason
             if reason:
                 logger.warning("drafter_refused", drafter=card.id, model=card.model, reason=reason)
+            elif found.different:
+                logger.info("drafter_vocabulary", drafter=card.id, model=card.model, comparison=str(found))
         return self._verdicts[card.fingerprint]
-
-    def _compare(self, texts: Sequence[bytes]) -> str:
-        """Why a drafter with this vocabulary cannot draft for the target; empty if it can."""
-        token = first_difference(self._texts, texts)
-        if token is None:
-            return ""
-        theirs, ours = texts[token][:_SHOWN], self._texts[token][:_SHOWN]
-        return f"its vocabulary differs from the target's: token {token} is {theirs!r}, not {ours!r}"
-
-
-_SHOWN: Final = 64  # bytes of a token in a message

@@ -1,4 +1,4 @@
-"""Vocabularies for other machines: a GGUF without tensors, a fingerprint, and the first difference of two.
+"""Vocabularies for other machines: a GGUF without tensors, a fingerprint, and how far two agree.
 
 Pure except for reading the model file.
 """
@@ -6,6 +6,7 @@ Pure except for reading the model file.
 import hashlib
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,6 +20,8 @@ _ALIGNMENT: Final = 32  # as GGUF's default
 _SPLIT: Final = "split."  # keys of a model in several files
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"  # and with a dot and a name behind it, templates for other uses
 _STRING: Final = 8  # GGUF's number of the type
+_MOST_DIFFERENT: Final = 0.01  # of the common ids; versions of one tokenizer differ in far fewer, others in nearly all
+_SHOWN: Final = 64  # bytes of a token in a message
 
 
 def vocabulary_gguf(path: Path, chat_template: str = "") -> bytes:
@@ -63,10 +66,38 @@ def fingerprint(texts: Sequence[bytes]) -> str:
     return digest.hexdigest()[:32]
 
 
-def first_difference(one: Sequence[bytes], other: Sequence[bytes]) -> int | None:
-    """The first id whose bytes differ within the common range, or None. Sizes may differ, because many models pad
-    the end."""
-    for token, (text, counterpart) in enumerate(zip(one, other, strict=False)):
-        if text != counterpart:
-            return token
-    return None
+@dataclass(frozen=True, slots=True)
+class VocabularyComparison:
+    """How far a draft model's vocabulary agrees with a target's: of the `common` ids both have, `different` differ.
+
+    `first` says what the first of these is, in words; empty if there is none.
+    """
+
+    common: int
+    different: int = 0
+    first: str = ""
+
+    @property
+    def can_draft(self) -> bool:
+        """Whether so few ids differ that guesses can be right.
+
+        A guess is only a hint: an id that means something else to the target is refused there and costs a row. So
+        renamed special tokens and other padding do no harm, but another tokenizer would never guess right.
+        """
+        return self.different <= _MOST_DIFFERENT * self.common
+
+    def __str__(self) -> str:
+        if not self.different:
+            return f"agrees on all {self.common} common tokens"
+        return f"{self.different} of {self.common} common tokens differ, the first at {self.first}"
+
+
+def compare(target: Sequence[bytes], draft: Sequence[bytes]) -> VocabularyComparison:
+    """Compare two vocabularies by their ids' bytes. Sizes may differ, because many models pad the end."""
+    common = min(len(target), len(draft))
+    differing = [token for token, (ours, theirs) in enumerate(zip(target, draft, strict=False)) if ours != theirs]
+    if not differing:
+        return VocabularyComparison(common)
+    first = differing[0]
+    shown = f"{first}, which is {draft[first][:_SHOWN]!r}, not {target[first][:_SHOWN]!r}"
+    return VocabularyComparison(common, len(differing), shown)

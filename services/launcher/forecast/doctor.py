@@ -34,7 +34,7 @@ from shared.model.llama.model import Model
 from shared.model.llama.placement import Placement, open_seen
 from shared.model.offload import Offload
 from shared.model.rows import LlamaError
-from shared.model.vocabulary import first_difference
+from shared.model.vocabulary import compare
 from shared.model.weights_read import BandwidthUse
 from shared.settings.options import DEFAULT_REDIS
 from shared.wire.broker import DISCONNECTED, BrokerError, check, connect
@@ -191,13 +191,11 @@ class Examination:
         """Do the drafters speak the target's tokens?"""
         texts = _texts(target.path)
         for draft in drafts:
-            others = _texts(draft.path)
-            token = first_difference(texts, others)
-            if token is None:
-                self._good(f"vocabulary of {draft.name}: agrees on all {min(len(texts), len(others))} common tokens")
+            found = compare(texts, _texts(draft.path))
+            if found.can_draft:
+                self._good(f"vocabulary of {draft.name}: {found}")
             else:
-                differing = f"token {token} is {texts[token]!r} in {target.name} and {others[token]!r} in {draft.name}"
-                self._bad(f"vocabulary of {draft.name}: {differing}; it cannot draft for this target")
+                self._bad(f"vocabulary of {draft.name}: {found}; it cannot draft for {target.name}")
 
     def costs(self, target: Placed, drafts: Sequence[Placed]) -> None:
         """Say whether speculation pays: as a verifier here that serves the target measured it, or else measured now.

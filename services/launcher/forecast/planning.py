@@ -35,7 +35,7 @@ from shared.model.llama.fitness import Fitness, on_stderr
 from shared.model.llama.model import Model
 from shared.model.llama.placement import Placement, open_seen
 from shared.model.rows import LlamaError
-from shared.model.vocabulary import first_difference
+from shared.model.vocabulary import compare
 from shared.wire.broker import check
 from shared.wire.messages import Sampling
 
@@ -206,13 +206,9 @@ class _Probe:
         """Time one draft model and let it read along, text by text."""
         name = model_source.model_name(path)
         with _loaded(path, "--draft-model", place, stage) as model:
-            token = first_difference(target.texts, model.vocabulary.texts())
-            if token is not None:
-                raise StartError(
-                    "--draft-model",
-                    path.name,
-                    f"its vocabulary differs from the target's at token {token}, so it cannot draft for it",
-                )
+            vocabulary = compare(target.texts, model.vocabulary.texts())
+            if not vocabulary.can_draft:
+                raise StartError("--draft-model", path.name, f"it cannot draft for the target: {vocabulary}")
             step_ms = stopwatch.measure(model, threads, (1,))[1]
             told = stage(f"{name}: reads along", len(target.said))
             found = {temperature: Agreement(0, 0, 0, 0) for temperature in self._subject.temperatures}

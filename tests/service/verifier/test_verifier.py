@@ -196,7 +196,10 @@ async def test_a_drafter_of_another_vocabulary_is_refused_by_name_of_the_token(
         card = await verifier_card(valkey.redis, lambda card: bool(card.refused))
         name, reason = card.refused[0]
         assert name == "stranger"
-        assert reason == "its vocabulary differs from the target's: token 0 is b'<|endoftext|>', not b'0'"
+        assert reason == (
+            "its vocabulary differs from the target's: 1 of 2 common tokens differ, the first at 0, which is"
+            " b'<|endoftext|>', not b'0'"
+        )
         assert (await one.ask(one.job([5, 6], ENDLESS, 10))).tokens == reference(one, [5, 6], 10)
 
 
