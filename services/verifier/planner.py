@@ -11,11 +11,10 @@ from typing import Final
 from services.verifier import following
 from services.verifier.counters import Counters
 from services.verifier.drafters import Drafters
-from services.verifier.filling import Filling
 from services.verifier.fitting import Fitted, Fitting, Piece, Widths
 from services.verifier.generation import Generation
 from services.verifier.pieces import Pieces
-from services.verifier.round import Decoded, Round
+from services.verifier.round import Decoded, Filling, Round
 from services.verifier.scheduler import ExpectedDrafts, RowCandidate, choose, expected, likeliest, worth_awaiting
 from services.verifier.shapes import Shapes
 from services.verifier.speed import Pace
