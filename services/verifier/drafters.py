@@ -100,6 +100,11 @@ class Drafter:
         turn, beside = (self.step_ms if mode is present else self._step_in(mode) for mode in (Mode.TURNS, Mode.BESIDE))
         return Partner(self.acceptance.mean, self.counts.round_trip_ms or FIRST_HOP_MS, turn, beside, self.fits)
 
+    @property
+    def at_best(self) -> Partner:
+        """It, if all its guesses were right and its steps took what it measured at its start."""
+        return Partner(1.0, 0.0, self.card.step_ms, self.card.beside_step_ms or self.card.step_ms, self.fits)
+
     def _step_in(self, mode: Mode) -> float:
         """Its step in another mode: as it last was, or else as the drafter measured it at its start."""
         measured = self.card.beside_step_ms or self.card.step_ms if mode is Mode.BESIDE else self.card.step_ms

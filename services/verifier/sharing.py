@@ -62,7 +62,8 @@ class Sharing:
         """Whether to ask a drafter to draft for a request now, if it was not asked yet.
 
         One on the target's cores reads the prompt after the target, so that the first token is not late for it, and
-        only if it pays, or to find out whether it does.
+        only if it pays, or to find out whether it does. One that could not pay even if it were always right is not
+        tried.
         """
         if name not in self._drafters:
             return False
@@ -71,8 +72,11 @@ class Sharing:
         if not generation.rounds or generation.rounds - generation.sessions[name].opened_round > 1:
             return False
         drafter, cost = self._drafters[name], self.turns.whole.costs
+        always = generation.speculation is Speculation.ALWAYS
+        if not always and not self.turns.can_pay(drafter.at_best):
+            return False
         pays = in_turns(drafter.partner(self.turns.mode), cost, 1) > 1.0 / cost(1)
-        return drafter.promises(pays or generation.speculation is Speculation.ALWAYS, PROBE_REQUESTS)
+        return drafter.promises(pays or always, PROBE_REQUESTS)
 
     def worth(self, name: str, requests: int) -> float:
         """The lowest probability of being needed at which a guess is worth a step now; 0: as the drafter was told."""

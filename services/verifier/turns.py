@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from shared.law.payoff import WORTH
 from shared.law.speedup import RowCosts, ahead_speedup, expected_tokens
 
 LOOK_EVERY: Final = 8  # rounds between two decisions
@@ -76,6 +77,13 @@ class Turns:
         self.mode = Mode.APART
         self._left = 0  # rounds until the next decision
         self._looks = 0
+
+    def can_pay(self, partner: Partner) -> bool:
+        """Whether a drafter like this would make a single request faster than the target is alone."""
+        best = in_turns(partner, self.whole.costs, 1)
+        if partner.fits:
+            best = max(best, beside(partner, self._part.costs, 1))
+        return best >= WORTH / self.whole.costs(1)
 
     def crew(self, drafting: bool) -> Crew:
         """Who computes the next decode; `drafting`: a drafter computes meanwhile on the same cores."""

@@ -84,7 +84,7 @@ def answer() -> list[int]:
 class Desk:
     """An engine on two cores that a drafter shares; only decodes and tests move the clock."""
 
-    def __init__(self, site: Site = HERE, whole: dict[int, float] = WHOLE) -> None:
+    def __init__(self, site: Site = HERE, whole: dict[int, float] = WHOLE, step_ms: float = 6.0) -> None:
         self.now = 0.0
         costs = RowCosts(whole)
         self.target = ToyTarget(took=lambda rows: self.spend(costs(rows)), sharpness=6.0, n_ctx=600)
@@ -92,7 +92,7 @@ class Desk:
         self.engine = Engine(
             self.target, RowCosts(whole), [EOG], clock=lambda: self.now / 1000, site=HERE, part=part, trees=False
         )
-        card = replace(drafter_card("d"), site=site, step_ms=6.0, beside_step_ms=10.0)
+        card = replace(drafter_card("d"), site=site, step_ms=step_ms, beside_step_ms=step_ms * 5 / 3)
         self.engine.drafters.update([card])
         self.told = REST
         self.opened: list[Open] = []
@@ -199,6 +199,22 @@ def test_a_drafter_that_does_not_pay_reads_one_prompt_in_eight() -> None:
         for _ in range(3):
             desk.round()
     assert len(desk.opened) == 3
+
+
+def test_a_drafter_whose_steps_take_as_long_as_the_targets_is_not_tried() -> None:
+    desk = Desk(step_ms=97.0)  # even if it were always right, two tokens would take 97 + 114 ms, and 100 each alone
+    for _ in range(2 * PROBE_REQUESTS):
+        desk.start()
+        for _ in range(3):
+            desk.round()
+    assert not desk.opened
+    assert desk.target.threads == [], "the target always had all cores"
+
+
+def test_a_drafter_is_tried_if_it_would_pay_were_it_always_right() -> None:
+    desk = Desk(step_ms=60.0)
+    desk.round()
+    assert desk.opened
 
 
 def test_a_drafter_that_falls_silent_holds_up_one_round_and_no_longer_than_planned() -> None:
