@@ -3,24 +3,16 @@
 It runs as the real drafter does, so everything but the guesses is real: messages, timing, the judgement of its drafts.
 """
 
-import asyncio
 import random
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from msgspec.structs import replace
 
-from services.drafter.card import introduce
+from bench import drafting
 from services.drafter.proposer import Draft, Opening
 from services.drafter.proposer import Path as Tokens
-from services.drafter.worker import DrafterWorker
-from shared.fleet.registry import Registry, draft_keeper
-from shared.model.llama.model import Model
-from shared.model.vocabulary import fingerprint
-from shared.process import lifecycle, logs
 from shared.settings import command_line, options
-from shared.wire.broker import connect
 
 _CONFIDENCE: Final = 0.95
 _STEP_US: Final = 5000  # what it says a token takes, as a small model's does: so the verifier may wait for it
@@ -82,27 +74,7 @@ def main(
     threads: options.Threads = 1,
 ) -> None:
     """Guess at random until stopped. `--threads` is taken for the real drafter's sake and not used."""
-    logs.configure("drafter", options.Level.INFO)
-    model = Model(draft_model, vocab_only=True)
-    texts = model.vocabulary.texts()
-    model.close()
-    proposer = RandomProposer()
-    instance = lifecycle.instance_name("random")
-
-    async def serve(stop: asyncio.Event) -> None:
-        async with connect(redis) as broker:
-            keeper = draft_keeper(Registry(broker.redis), instance, texts)
-            await keeper.keep()
-            card = replace(
-                introduce(instance, "model", capacity=8),
-                model="random",
-                fingerprint=fingerprint(texts),
-                vocabulary=keeper.digest,
-                n_vocab=len(texts),
-            )
-            await DrafterWorker(broker, proposer, card, keeper.keep).run(stop)
-
-    lifecycle.run(serve)
+    drafting.serve(RandomProposer(), "random", draft_model, redis)
 
 
 if __name__ == "__main__":

@@ -55,18 +55,7 @@ def prompt(tokens: int) -> tuple[int, ...]:
 async def ask(http: aiohttp.ClientSession, asked: Asked) -> StreamedAnswer:
     """Stream an answer. Raises `AnswerError`."""
     answer = StreamedAnswer(started=time.perf_counter())
-
-    def take(now: float, event: dict[str, Any]) -> None:
-        if usage := event.get("usage"):
-            answer.prompt_tokens = int(usage["prompt_tokens"])
-            answer.cached_tokens = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
-        for choice in event.get("choices", ()):
-            if tokens := choice.get("token_ids"):
-                answer.arrivals.append((now, len(tokens)))
-                answer.tokens += tokens
-            answer.finish = choice.get("finish_reason") or answer.finish
-
-    await follow(http, "/v1/completions", asked.body(), take)
+    await follow(http, "/v1/completions", asked.body(), lambda now, event: answer.took(event, now))
     return answer
 
 

@@ -3,24 +3,16 @@
 It runs as the real drafter does, so messages and their timing are real. Its guesses are in a file, mistakes included.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 import typer
-from msgspec.structs import replace
 
-from services.drafter.card import introduce
+from bench import drafting
 from services.drafter.proposer import Draft, Opening
 from services.drafter.proposer import Path as Tokens
-from services.drafter.worker import DrafterWorker
-from shared.fleet.registry import Registry, draft_keeper
-from shared.model.llama.model import Model
-from shared.model.vocabulary import fingerprint
-from shared.process import lifecycle, logs
 from shared.settings import command_line, options
-from shared.wire.broker import connect
 
 _STEP_US: Final = 100  # what it says a token takes
 _CHAIN: Final = 8  # tokens per message
@@ -98,27 +90,8 @@ def main(
     threads: options.Threads = 1,
 ) -> None:
     """Guess by the script until stopped. `--threads` is taken for the real drafter's sake and not used."""
-    logs.configure("drafter", options.Level.INFO)
-    model = Model(draft_model, vocab_only=True)
-    texts = model.vocabulary.texts()
-    model.close()
-    proposer = ScriptedProposer(msgspec.json.decode(script.read_bytes(), type=list[Guesses]))
-    instance = lifecycle.instance_name("scripted")
-
-    async def serve(stop: asyncio.Event) -> None:
-        async with connect(redis) as broker:
-            keeper = draft_keeper(Registry(broker.redis), instance, texts)
-            await keeper.keep()
-            card = replace(
-                introduce(instance, "model", capacity=8),
-                model="scripted",
-                fingerprint=fingerprint(texts),
-                vocabulary=keeper.digest,
-                n_vocab=len(texts),
-            )
-            await DrafterWorker(broker, proposer, card, keeper.keep).run(stop)
-
-    lifecycle.run(serve)
+    guesses = msgspec.json.decode(script.read_bytes(), type=list[Guesses])
+    drafting.serve(ScriptedProposer(guesses), "scripted", draft_model, redis)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Walks the requests of a decoded round, on several threads where draws take longer than handing them over.
 
-Several requests are walked at once. If there is one, other threads draw ahead at its drafts, where a draw depends on
-nothing but the row and the offset: half of them may be for nothing, but only cores that rest compute them. Either way
-each draw is the one that a walk alone would make.
+Several requests are walked at once. If there is only one, other threads draw at its drafts before the walk comes
+there, if a draw depends on nothing but the row and the offset. Draws behind a wrong draft are in vain, but they take
+only cores that rest. Either way each draw is the one that a walk on one thread would make.
 """
 
 from collections import deque

@@ -42,6 +42,17 @@ class StreamedAnswer:
     cached_tokens: int = 0  # of the prompt, taken from the prefix cache
     statistics: dict[str, Any] = field(default_factory=dict)  # the final chunk's `speculative`
 
+    def took(self, event: dict[str, Any], now: float) -> None:
+        """An event of the stream arrived at `now`: note its tokens, its usage and why it ended."""
+        if usage := event.get("usage"):
+            self.prompt_tokens = int(usage["prompt_tokens"])
+            self.cached_tokens = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+        for choice in event.get("choices", ()):
+            if tokens := choice.get("token_ids"):
+                self.arrivals.append((now, len(tokens)))
+                self.tokens += tokens
+            self.finish = choice.get("finish_reason") or self.finish
+
     @property
     def first_token_s(self) -> float:
         return self.arrivals[0][0] - self.started if self.arrivals else 0.0
@@ -109,14 +120,8 @@ def _take(
 ) -> None:
     if statistics := event.get("speculative"):
         answer.statistics = statistics
-    if usage := event.get("usage"):
-        answer.prompt_tokens = int(usage["prompt_tokens"])
-        answer.cached_tokens = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+    answer.took(event, now)
     for choice in event.get("choices", ()):
-        if tokens := choice.get("token_ids"):
-            answer.arrivals.append((now, len(tokens)))
-            answer.tokens += tokens
         answer.text += choice.get("delta", {}).get("content") or ""
-        answer.finish = choice.get("finish_reason") or answer.finish
         if on_guesses and (trace := choice.get("trace")):
             on_guesses([AttributedToken(token=one["token"], text=one["text"], source=one["source"]) for one in trace])
